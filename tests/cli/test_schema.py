@@ -30,7 +30,7 @@ class Sample:
     wait_s: float
     """Time of a wait; NaN where nobody
     waited."""
-    n: int | None = dataclasses.field(default=None, metadata={"doc": "GPUs that waited"})
+    n: int | None = dataclasses.field(default=None, metadata={"description": "GPUs that waited"})
     parts: tuple[float, ...] = ()
     """All of them (`math.fsum`)."""
 

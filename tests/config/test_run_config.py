@@ -143,6 +143,6 @@ def test_a_config_cannot_be_changed() -> None:
 
 def test_every_setting_has_a_help_text_and_every_knob_is_a_setting_that_can_be_left_open() -> None:
     fields = {f.name: f for f in dataclasses.fields(RunConfig)}
-    assert all(f.metadata["doc"] for f in fields.values())
+    assert all(f.metadata["description"] for f in fields.values())
     assert all(fields[knob].default is None for knob in KNOBS + PARTS)
     assert set(CONFIG_COLUMNS) == set(fields) - {"name"}

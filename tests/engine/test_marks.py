@@ -20,7 +20,7 @@ from tests.engine_fixtures import Recorded, photos_home, small_home, trained  # 
 from tests.gpu_defects import in_docs
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import every_gap
-from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
@@ -30,6 +30,7 @@ from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import staging
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Verdict
 
 MS = 1e-3
 FACTS = {"device": "simulated:4,0", "cpu_count": 2, "memory_bytes": 2**33}

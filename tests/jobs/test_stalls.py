@@ -16,11 +16,11 @@ import pytest
 from tests.engine_fixtures import wait_until
 from tests.jobs import stalling
 from vitprof.analysis.timing.suspensions import stops_of
-from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config.own_script import own_config
 from vitprof.jobs import supervisor
 from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.supervisor import JobRecorder
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc and its states of processes")

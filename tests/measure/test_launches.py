@@ -12,7 +12,7 @@ from tests.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import CHEAP, Recorded, small_home, trained  # noqa: F401
 from tests.gpu_defects import in_docs
 from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
@@ -23,6 +23,7 @@ from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.launches import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
 from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.recording.verdict import Verdict
 
 MS = 1e-3
 PACED = (4 * MS, 0.02 * MS, 4.1 * MS)

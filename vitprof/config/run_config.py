@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[type, str]] = {
 
 def knob_doc(doc: str, default: Any) -> Any:
     """Returns a field of `RunConfig` with its help text, which the command line and the sidebar both show."""
-    return field(default=default, metadata={"doc": doc})
+    return field(default=default, metadata={"description": doc})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # 60 ms to import, and most sessions export nothing
     import pyarrow as pa
 
 DOCS: dict[str, str] = {c.name: c.doc for record in (StepRecord, RunSummary) for c in columns(record)} | {
-    f.name: str(f.metadata.get("doc", "")) for f in dataclasses.fields(RunConfig) if f.name != "name"
+    f.name: str(f.metadata.get("description", "")) for f in dataclasses.fields(RunConfig) if f.name != "name"
 }
 """Column -> what it means: the description of each field in a file."""
 ROW_GROUP = 131_072

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 SCHEMA_VERSION = 1
 """Version of the JSON objects and of the CSV columns. It rises when a column changes its meaning or is removed."""
@@ -29,14 +29,36 @@ STARTED_BY = "started_by"
 ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted")
 
 
+class NullIsNaN:
+    """Marks a float that JSON has as null where it is NaN or infinite, for pydantic. Nothing is imported for it."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Returns how such a float is read and written."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(
+            lambda value: math.nan if value is None else value,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(json_number, when_used="json"),
+        )
+
+    def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
+        """Returns the JSON Schema of such a float."""
+        return {"type": ["number", "null"]}
+
+
+Figure = Annotated[float, NullIsNaN()]
+"""A float that is NaN where it is not known or does not apply."""
+
+
 def measured(doc: str) -> Any:
-    """Returns a float field of a record, with `doc` in its metadata and NaN (not known) as its default."""
-    return field(default=math.nan, metadata={"doc": doc})
+    """Returns a float field of a record, with `doc` as its description and NaN (not known) as its default."""
+    return field(default=math.nan, metadata={"description": doc})
 
 
 def counted(doc: str) -> Any:
-    """Returns an integer field of a record, with `doc` in its metadata and 0 as its default."""
-    return field(default=0, metadata={"doc": doc})
+    """Returns an integer field of a record, with `doc` as its description and 0 as its default."""
+    return field(default=0, metadata={"description": doc})
 
 
 @dataclass(frozen=True)
@@ -50,8 +72,9 @@ class Column:
 
 def columns(record: type) -> tuple[Column, ...]:
     """Returns the columns of a record class, in order."""
+    types = get_type_hints(record)
     return tuple(
-        Column(f.name, integer=f.type in ("int", int), doc=f.metadata.get("doc", ""))
+        Column(f.name, integer=types[f.name] is int, doc=f.metadata.get("description", ""))
         for f in dataclasses.fields(record)
     )
 
@@ -174,80 +197,80 @@ class RunSummary:
     n_steps: int = counted("number of steps recorded")
     n_steady_steps: int = counted("number of steps that the steady-state figures rest on")
     n_samples: int = counted("samples trained on")
-    samples_per_s: float = measured("throughput in steady state: samples / time of the steady steps")
-    samples_per_s_low: float = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
-    samples_per_s_high: float = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
-    epoch_s: float = measured(
+    samples_per_s: Figure = measured("throughput in steady state: samples / time of the steady steps")
+    samples_per_s_low: Figure = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
+    samples_per_s_high: Figure = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
+    epoch_s: Figure = measured(
         "training time of an epoch: median of the whole epochs (the first counts only if it is the only one), else "
         "n_train / samples_per_s"
     )
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
-    step_ms_median: float = measured("median time of a step")
-    step_ms_p95: float = measured("time that 95% of the steps stay below")
-    data_wait_frac: float = measured("share of the steady time that the loop was blocked in next(loader)")
-    h2d_frac: float = measured("share of the steady time taken by copies to the device")
-    compute_frac: float = measured("share of the steady time that the device computed")
-    exposed_wait_frac: float = measured("share of the steady time that the device idled because of a data wait")
-    device_idle_frac: float = measured(
+    step_ms_median: Figure = measured("median time of a step")
+    step_ms_p95: Figure = measured("time that 95% of the steps stay below")
+    data_wait_frac: Figure = measured("share of the steady time that the loop was blocked in next(loader)")
+    h2d_frac: Figure = measured("share of the steady time taken by copies to the device")
+    compute_frac: Figure = measured("share of the steady time that the device computed")
+    exposed_wait_frac: Figure = measured("share of the steady time that the device idled because of a data wait")
+    device_idle_frac: Figure = measured(
         "share of the steady time that the device did not compute between steps: gaps / (gaps + compute)"
     )
-    gpu_util_pct_mean: float = measured("mean of NVML's utilisation while training")
-    gpu_mem_peak_bytes: float = measured(
+    gpu_util_pct_mean: Figure = measured("mean of NVML's utilisation while training")
+    gpu_mem_peak_bytes: Figure = measured(
         "highest device memory of the job: gpu_mem_nvml_peak_bytes, else gpu_mem_reserved_peak_bytes"
     )
-    rss_peak_bytes: float = measured("highest resident memory of the job's process tree")
-    cpu_s_per_sample: float = measured("CPU seconds of job and workers for each sample; process isolation only")
-    prepare_s: float = measured("time to make or check the data set and the storage, to open it and to fill its cache")
-    storage_prepare_s: float = measured(
+    rss_peak_bytes: Figure = measured("highest resident memory of the job's process tree")
+    cpu_s_per_sample: Figure = measured("CPU seconds of job and workers for each sample; process isolation only")
+    prepare_s: Figure = measured("time to make or check the data set and the storage, to open it and to fill its cache")
+    storage_prepare_s: Figure = measured(
         "time that making the storage took when it was made; 0 for a data set's own files"
     )
-    storage_bytes: float = measured("disk space that the storage takes")
-    stage_s: float = measured("time to copy the storage to RAM disk or local disk in this run")
-    stage_bytes: float = measured("bytes copied to RAM disk or local disk")
-    page_cached_frac: float = measured("share of the storage's files in the system's page cache when training began")
-    cache_hit_frac: float = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
+    storage_bytes: Figure = measured("disk space that the storage takes")
+    stage_s: Figure = measured("time to copy the storage to RAM disk or local disk in this run")
+    stage_bytes: Figure = measured("bytes copied to RAM disk or local disk")
+    page_cached_frac: Figure = measured("share of the storage's files in the system's page cache when training began")
+    cache_hit_frac: Figure = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
     n_unreadable: int = counted(
         "samples left out because they could not be read: when the storage was made, and each time one came up later"
     )
-    startup_s: float = measured(
+    startup_s: Figure = measured(
         "time from the start of the job to the first request for a batch, without prepare_s and stage_s"
     )
-    first_batch_s: float = measured("wait for the very first batch, worker start included")
-    epoch_restart_s: float = measured("median wait for the first batch of each later epoch")
-    evaluate_s: float = measured("time of all evaluations on the test set together")
-    shutdown_s: float = measured("time from the last step or evaluation to the end of loader and workers")
-    wall_s: float = measured("time from the start of the job to its end")
-    loss_first: float = measured("training loss of the first step")
-    loss_last: float = measured("training loss of the last step")
-    test_loss: float = measured("mean loss on the test set at the last evaluation")
-    test_accuracy: float = measured("share of the test set classified correctly at the last evaluation")
-    exposed_h2d_frac: float = measured("share of the steady time that the device idled because of a copy to it")
-    idle_host_frac: float = measured(
+    first_batch_s: Figure = measured("wait for the very first batch, worker start included")
+    epoch_restart_s: Figure = measured("median wait for the first batch of each later epoch")
+    evaluate_s: Figure = measured("time of all evaluations on the test set together")
+    shutdown_s: Figure = measured("time from the last step or evaluation to the end of loader and workers")
+    wall_s: Figure = measured("time from the start of the job to its end")
+    loss_first: Figure = measured("training loss of the first step")
+    loss_last: Figure = measured("training loss of the last step")
+    test_loss: Figure = measured("mean loss on the test set at the last evaluation")
+    test_accuracy: Figure = measured("share of the test set classified correctly at the last evaluation")
+    exposed_h2d_frac: Figure = measured("share of the steady time that the device idled because of a copy to it")
+    idle_host_frac: Figure = measured(
         "share of the steady time that the device idled for Python, launches and optimizer bookkeeping"
     )
-    idle_recording_frac: float = measured("share of the steady time that the device idled for vitprof's own recording")
-    recording_frac: float = measured(
+    idle_recording_frac: Figure = measured("share of the steady time that the device idled for vitprof's own recording")
+    recording_frac: Figure = measured(
         "share of the steady time that the loop spent in vitprof's own recording, whether the device idled or not"
     )
-    loader_times_frac: float = measured(
+    loader_times_frac: Figure = measured(
         "share of the steady time that measuring inside the loader took, about: the number of clock readings times "
         "what one took when the run began"
     )
-    read_ms: float = measured("inside the loader, for each batch: reading bytes from storage")
-    decode_ms: float = measured("inside the loader, for each batch: decoding and cropping")
-    transform_ms: float = measured("inside the loader, for each batch: transforms and augmentation")
-    collate_ms: float = measured("inside the loader, for each batch: putting samples together in a batch")
-    hand_over_ms: float = measured("for each batch: the loop's wait after the batch was made")
-    queue_depth_mean: float = measured("batches that were ready when the loop asked for one")
-    gpu_mem_nvml_peak_bytes: float = measured(
+    read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
+    decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
+    transform_ms: Figure = measured("inside the loader, for each batch: transforms and augmentation")
+    collate_ms: Figure = measured("inside the loader, for each batch: putting samples together in a batch")
+    hand_over_ms: Figure = measured("for each batch: the loop's wait after the batch was made")
+    queue_depth_mean: Figure = measured("batches that were ready when the loop asked for one")
+    gpu_mem_nvml_peak_bytes: Figure = measured(
         "highest device memory of the job's processes, NVML; CUDA and its libraries included"
     )
-    gpu_mem_reserved_peak_bytes: float = measured(
+    gpu_mem_reserved_peak_bytes: Figure = measured(
         "highest device memory reserved by PyTorch's allocator: its tensors, and what it keeps for later ones"
     )
-    gpu_mem_allocated_peak_bytes: float = measured("highest device memory allocated to PyTorch's tensors")
-    gpu_sm_active_pct_mean: float = measured("mean of SM activity while training: multiprocessors that were busy")
-    gpu_sm_occupancy_pct_mean: float = measured("mean of SM occupancy while training: warps in flight")
+    gpu_mem_allocated_peak_bytes: Figure = measured("highest device memory allocated to PyTorch's tensors")
+    gpu_sm_active_pct_mean: Figure = measured("mean of SM activity while training: multiprocessors that were busy")
+    gpu_sm_occupancy_pct_mean: Figure = measured("mean of SM occupancy while training: warps in flight")
 
 
 StopKind = Literal["stopped", "worker", "paused", "asleep"]

@@ -17,13 +17,14 @@ from vitprof.analysis.timing.recording_cost import RecordingCost, recording_cost
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
-from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import JobError, one_line
 from vitprof.experiments import headroom as headroom_jobs
 from vitprof.jobs.finalise import judge_limit_s, unjudged
 from vitprof.jobs.time_limit import TookTooLong, in_time
 from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
 from vitprof.ui.resources import machine, series, store

@@ -70,7 +70,7 @@ def label(field: str) -> str:
 
 def help_of(field: str) -> str:
     """Returns what a setting does, as a sentence."""
-    text = str(FIELDS[field].metadata["doc"])
+    text = str(FIELDS[field].metadata["description"])
     return text[0].upper() + text[1:] + "."
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.signatures import RULES, Signature, find_signatures
+from vitprof.analysis.signatures import RULES, find_signatures
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Signature
 
 MB = 2.0**20
 FACTS = {"cpu_count": 4, "memory_bytes": 8 * 2**30}

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from vitprof.analysis.signatures import Signature
 from vitprof.analysis.verdict.advice import MAX_ADVICE, Alternative, advise, apply
 from vitprof.analysis.verdict.advice_rules import advice_of_rules
-from vitprof.analysis.verdict.situation import Advice, Situation
+from vitprof.analysis.verdict.situation import Situation
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.own_script import own_config
@@ -20,6 +19,7 @@ from vitprof.config.parts import LOADERS, legal_combinations
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
+from vitprof.recording.verdict import Advice, Signature
 
 CAUSES = ("read", "decode", "transform", "collate", "rest", "hand_over", "transfer", "loading", "slow_drive")
 CAUSES += ("cpu_contention", "launches")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.verdict.test_verdict import GPU, run, verdict
-from vitprof.analysis.verdict.verdict import Verdict
+from vitprof.recording.verdict import Verdict
 
 
 def with_wait(steps: dict[str, np.ndarray], at: int, seconds: float) -> dict[str, np.ndarray]:

@@ -14,10 +14,11 @@ import pytest
 
 from vitprof.analysis.timing.exposure import find_exposure, synchronous
 from vitprof.analysis.verdict.advice import Alternative
-from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Verdict
 
 GPU = {"device": "cuda:0", "cpu_count": 8, "memory_bytes": 32 * 2**30}
 SIMULATED = GPU | {"device": "simulated:4,5"}

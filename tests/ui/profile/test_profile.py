@@ -13,11 +13,11 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.dashboard import add_run, app, charts, metrics, said
 from vitprof.analysis.verdict.advice import Alternative
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
-from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
 from vitprof.recording.columns import RunSummary
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.store.predictions import list_predictions, update_prediction

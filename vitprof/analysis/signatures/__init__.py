@@ -9,12 +9,13 @@ from typing import Any
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures.drift import cold_to_warm, memory_growth
 from vitprof.analysis.signatures.machine import other_programs
-from vitprof.analysis.signatures.signature import Signature, Trace
+from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.signatures.spikes import epoch_start, first_batch, garbage_collection
 from vitprof.analysis.signatures.workers import slow_worker, worker_period
 from vitprof.config import RunConfig
+from vitprof.recording.verdict import Signature
 
-__all__ = ["RULES", "Signature", "find_signatures"]
+__all__ = ["RULES", "find_signatures"]
 
 RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     worker_period,

@@ -8,9 +8,10 @@ import math
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, mean, median
-from vitprof.analysis.signatures.signature import Signature, Trace
+from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import seconds, size
+from vitprof.recording.verdict import Signature
 
 FASTER_EPOCH = 2.0
 """Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times. The

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from vitprof.analysis.signatures.signature import Signature, Trace
+from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import BUSY_PCT, OTHERS_CORES, OTHERS_CORES_FRAC
 from vitprof.analysis.timing.others_cpu import OthersCpu, others_cpu
 from vitprof.formats import number, percent
+from vitprof.recording.verdict import Signature
 
 
 def _others(trace: Trace) -> OthersCpu:

@@ -17,25 +17,6 @@ STD_OF_MAD = 1.4826
 
 
 @dataclass(frozen=True)
-class Signature:
-    """A pattern in a run that points at one cause."""
-
-    name: str
-    """Machine word: worker-period, slow-worker, epoch-start, first-batch, garbage-collection, cold-to-warm,
-    memory-growth, other-programs."""
-    sentence: str
-    """What was seen and where it comes from, in words."""
-    cost_s_per_step: float
-    """Seconds a step, spread over all steps that it concerns; NaN if it costs something other than time."""
-    cost_frac: float
-    """The same as a share of the time of those steps; NaN likewise."""
-    evidence: Mapping[str, float]
-    """The figures behind it; their names carry the units."""
-    based_on: str
-    """Source of the rule."""
-
-
-@dataclass(frozen=True)
 class Trace:
     """A run as the rules see it: its columns, and the masks and figures that several rules need."""
 

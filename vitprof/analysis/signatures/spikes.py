@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from vitprof.analysis.arrays import mean, median
-from vitprof.analysis.signatures.signature import Signature, Trace, spread
+from vitprof.analysis.signatures.signature import Trace, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import number, percent, seconds
+from vitprof.recording.verdict import Signature
 
 SPIKE_Z = 8.0
 """Robust z-score of a spike. Iglewicz and Hoaglin (1993) advise 3.5; it is higher here because hundreds of steps are

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, mean, median
-from vitprof.analysis.signatures.signature import Signature, Trace, spread
+from vitprof.analysis.signatures.signature import Trace, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.formats import seconds
+from vitprof.recording.verdict import Signature
 
 MIN_PERIODS = 6
 """Rounds of all workers that a run needs for an autocorrelation at that lag."""

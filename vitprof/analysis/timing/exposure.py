@@ -15,25 +15,12 @@ from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.recording.columns import TIMED_STAGES, Phase
+from vitprof.recording.verdict import Share
 
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
 SYNCHRONOUS = ("batches", "generator")
 """Loaders that make a batch while the loop waits for it. So does a DataLoader without workers."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """The share of one stage of loading, or of the rest, in the device's idle time."""
-
-    name: str
-    """read, decode, transform, collate, rest, hand_over, transfer, or loading if the stages are not known."""
-    frac: float
-    """Its share of the time that the device idled for data; all shares add up to 1."""
-    exposed_ms: float
-    """Milliseconds a batch by which the idle time would fall if this stage took no time."""
-    own_ms: float
-    """Milliseconds a batch that the stage itself takes, hidden or not, in whichever process."""
 
 
 @dataclass(frozen=True)

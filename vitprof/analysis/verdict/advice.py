@@ -10,7 +10,7 @@ from typing import Any
 
 from vitprof.analysis.verdict.advice_rules import advice_of_rules
 from vitprof.analysis.verdict.own_script import own_script_advice
-from vitprof.analysis.verdict.situation import Advice, Situation
+from vitprof.analysis.verdict.situation import Situation
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint
@@ -20,6 +20,7 @@ from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 from vitprof.formats import number
+from vitprof.recording.verdict import Advice
 
 MAX_ADVICE = 3
 """Pieces of advice given at most."""
@@ -29,12 +30,6 @@ RESIDENT = "resident"
 """The transfer of strategy device: nothing is copied while training, so there is no transfer to keep or to choose."""
 DEVICE_FRAC = 0.5
 """Share of the device's memory that a resident data set may take: the rest is for model and activations."""
-
-
-def advice_from_dict(values: Mapping[str, Any]) -> Advice:
-    """Returns the advice that `dataclasses.asdict` was called on; figures that are None become NaN."""
-    figures = {n: math.nan if values.get(n) is None else values[n] for n in ("samples_per_s", "low", "high")}
-    return Advice(**(dict(values) | figures))
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterator
 
 from vitprof.analysis.timing.exposure import synchronous
-from vitprof.analysis.verdict.situation import Advice, Situation
+from vitprof.analysis.verdict.situation import Situation
 from vitprof.config import PARTS
 from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint, pixel_bytes
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, Combination
 from vitprof.formats import percent, size
+from vitprof.recording.verdict import Advice
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.transforms import heaviest, transform_times
-from vitprof.analysis.verdict.situation import Advice, Situation
+from vitprof.analysis.verdict.situation import Situation
 from vitprof.formats import percent
+from vitprof.recording.verdict import Advice
 
 
 def own_script_advice(s: Situation) -> Iterator[Advice]:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from vitprof.analysis.bootstrap import Interval, ratio_interval
 from vitprof.analysis.thresholds import INPUT_BOUND_FRAC, MODERATE_FRAC
 from vitprof.analysis.timing.gaps import Gaps
 from vitprof.formats import percent, seconds
+from vitprof.recording.verdict import SingleEvent
 
 MIN_FRAC = 1 / 3
 """Share of the idle time that one step must have to be reported. Close to a threshold, leaving out any step can move a
 run across it: that is what the interval is for."""
-
-
-@dataclass(frozen=True)
-class SingleEvent:
-    """The step with the longest wait, without which a run would be in another class."""
-
-    step: int
-    """Its number in the run."""
-    idle_s: float
-    """Seconds that the device idled for its data."""
-    idle_frac_without: float
-    """Share of the time that the device idled for data in all other steady steps."""
 
 
 def find_single_event(gaps: Gaps, idle: Interval) -> SingleEvent | None:

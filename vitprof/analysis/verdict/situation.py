@@ -7,31 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.analysis.signatures import Signature
 from vitprof.analysis.thresholds import MOSTLY_CACHED_FRAC
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A piece of advice."""
-
-    settings: Mapping[str, Any]
-    """Fields of `RunConfig` to change (`apply`); empty if vitprof cannot set it."""
-    words: str
-    """What to do, worded to follow "try"."""
-    reason: str
-    """Why it should help, in a sentence."""
-    samples_per_s: float = math.nan
-    """Measured or predicted throughput with it; NaN if there is neither."""
-    low: float = math.nan
-    """Lower end of the 95% interval."""
-    high: float = math.nan
-    """Upper end of the 95% interval."""
-    measured: bool = False
-    """Whether that figure was measured by a run; if not, it is predicted."""
+from vitprof.recording.verdict import Signature
 
 
 @dataclass(frozen=True)

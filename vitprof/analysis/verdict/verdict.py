@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.signatures import Signature, find_signatures
+from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.machine import free_cores
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import (
@@ -21,19 +20,18 @@ from vitprof.analysis.thresholds import (
     MODERATE_FRAC,
     WORTH_ADVICE_FRAC,
 )
-from vitprof.analysis.timing.exposure import Exposure, Share, find_exposure
+from vitprof.analysis.timing.exposure import Exposure, find_exposure
 from vitprof.analysis.timing.gaps import Gaps, every_gap
-from vitprof.analysis.verdict.advice import Alternative, advice_from_dict, advise
+from vitprof.analysis.verdict.advice import Alternative, advise
 from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause, find_contention
 from vitprof.analysis.verdict.own_headroom import measured_headroom
-from vitprof.analysis.verdict.single_event import SingleEvent, event_words, find_single_event
-from vitprof.analysis.verdict.situation import Advice, Situation
+from vitprof.analysis.verdict.single_event import event_words, find_single_event
+from vitprof.analysis.verdict.situation import Situation
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent
-from vitprof.recording.columns import Phase, json_number
-
-Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"]
+from vitprof.recording.columns import Phase
+from vitprof.recording.verdict import Kind, Signature, Verdict
 
 
 class MeasuredHeadroom(Protocol):
@@ -45,77 +43,6 @@ class MeasuredHeadroom(Protocol):
     def speed_up_low(self) -> float: ...
     @property
     def speed_up_high(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a run was input-bound, by what, and what to do about it. Shares are of the steady-state time."""
-
-    kind: Kind
-    sentence: str
-    """The whole verdict in one sentence."""
-    idle_frac: float
-    """Share of the time that the device idled for data: exposed data wait and exposed copies."""
-    idle_frac_low: float
-    """Lower end of its 95% interval, which decides the kind."""
-    idle_frac_high: float
-    """Upper end of its 95% interval."""
-    host_frac: float
-    """Share of the time that the device idled for the loop itself: Python, launches, recording."""
-    launch_frac: float
-    """Share of the time that the device waited for launches inside its steps, which other figures count as compute; NaN
-    if not known."""
-    cause: str
-    """read, decode, transform, collate, rest, hand_over, transfer, loading (stages not known), slow_drive,
-    cpu_contention; launches where the host is slower than the device; empty if the device never idled for data, or for
-    an inconclusive verdict."""
-    cause_frac: float
-    """The cause's share of the idle time for data (`exposure.find_exposure`); 1 for launches."""
-    cause_ms_per_batch: float
-    """Milliseconds a batch by which the device's idle time would fall without the cause."""
-    shares: tuple[Share, ...]
-    """All shares of the idle time for data, the largest first."""
-    speed_up_if_free: float
-    """How many times as fast the job would be if data were free."""
-    speed_up_low: float
-    """Lower end of its 95% interval."""
-    speed_up_high: float
-    """Upper end of its 95% interval."""
-    speed_up_measured: bool
-    """Whether the speed-up was measured by replaying batches. If not, it is computed from the gaps and is an upper
-    bound."""
-    advice: tuple[Advice, ...]
-    """What to try, the best first; at most three."""
-    signatures: tuple[Signature, ...]
-    """Patterns found, the costliest first."""
-    n_steps: int
-    """Steady steps behind the verdict."""
-    simulated: bool
-    """Whether the device was simulated."""
-    single_event: SingleEvent | None = None
-    """The one step without which the run would be in another class; None if no single step decides it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON; NaN becomes None."""
-        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
-        return plain
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
-        """Returns the verdict that `to_dict` was called on; ignores unknown names and sets missing figures to NaN."""
-        known: dict[str, Any] = {f.name: values.get(f.name) for f in dataclasses.fields(cls)}
-        for f in dataclasses.fields(cls):
-            if f.type == "float" and known[f.name] is None:
-                known[f.name] = math.nan
-        if event := known["single_event"]:
-            known["single_event"] = SingleEvent(**_figures(event, "idle_s", "idle_frac_without"))
-        known["shares"] = tuple(Share(**_figures(s, "frac", "exposed_ms", "own_ms")) for s in known["shares"] or ())
-        known["advice"] = tuple(advice_from_dict(a) for a in known["advice"] or ())
-        known["signatures"] = tuple(
-            Signature(**_figures(s, "cost_s_per_step", "cost_frac") | {"evidence": _numbers(s["evidence"])})
-            for s in known["signatures"] or ()
-        )
-        return cls(**known)
 
 
 def judge(
@@ -256,19 +183,3 @@ def _speed_up(exposure: Exposure, found: MeasuredHeadroom | None, *, other_runs:
     # an upper bound: the same steps without the time that the device idled for data
     value, low, high = (1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)
     return SpeedUp(value, low, high, measured=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return json_number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-def _figures(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return dict(values) | {name: math.nan if values.get(name) is None else values[name] for name in names}
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: math.nan if value is None else float(value) for name, value in values.items()}

@@ -48,7 +48,7 @@ def option(name: str, panel: str | None = None) -> inspect.Parameter:
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     flag = "--" + name.replace("_", "-")
-    settings: dict[str, Any] = {"help": field.metadata["doc"], "rich_help_panel": panel}
+    settings: dict[str, Any] = {"help": field.metadata["description"], "rich_help_panel": panel}
     settings["show_default"] = field.default not in (None, False, "")
     kind: type = str
     if type_name == "bool":

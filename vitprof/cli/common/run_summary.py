@@ -12,10 +12,10 @@ from vitprof.analysis.timing.memory import device_memory
 from vitprof.analysis.timing.sm_activity import sm_activity
 from vitprof.analysis.timing.transforms import shares_in_words, transform_times
 from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
-from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.config.accelerators import is_simulated
 from vitprof.program import program
 from vitprof.recording.columns import RunSummary
+from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
 
 

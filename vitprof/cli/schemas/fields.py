@@ -146,7 +146,7 @@ def fields_of(
 @functools.cache
 def told(record: type) -> dict[str, str]:
     """Returns what each field of a dataclass means, in one line: "doc" of its metadata, or the docstring under it."""
-    words = {f.name: str(f.metadata["doc"]) for f in dataclasses.fields(record) if "doc" in f.metadata}
+    words = {f.name: str(f.metadata["description"]) for f in dataclasses.fields(record) if "description" in f.metadata}
     (made,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
     assert isinstance(made, ast.ClassDef)
     for line, below in itertools.pairwise(made.body):

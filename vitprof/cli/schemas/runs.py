@@ -5,11 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import get_args
 
-from vitprof.analysis.signatures import Signature
-from vitprof.analysis.timing.exposure import Share
-from vitprof.analysis.verdict.single_event import SingleEvent
-from vitprof.analysis.verdict.situation import Advice
-from vitprof.analysis.verdict.verdict import Kind, Verdict
 from vitprof.cli.schemas.facts import ENVIRONMENT, FACTS
 from vitprof.cli.schemas.fields import (
     NUMBER,
@@ -27,6 +22,7 @@ from vitprof.cli.schemas.fields import (
 )
 from vitprof.config import BUDGETS, CHOICES, RunConfig
 from vitprof.recording.columns import SCHEMA_VERSION, Phase, RunSummary, Status, StepRecord, TelemetrySample, columns
+from vitprof.recording.verdict import Advice, Kind, Share, Signature, SingleEvent, Verdict
 
 VERSION = field({"type": "integer", "const": SCHEMA_VERSION}, "version of the fields and their meaning")
 RUN_ID = field(WHOLE, "number of the run in the store that it was read from")

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from vitprof.analysis.compare.guard import comparability, run_facts
 from vitprof.analysis.verdict.headroom import Headroom
-from vitprof.analysis.verdict.verdict import Verdict
 from vitprof.errors import VitprofError
 from vitprof.export.report.contents import Contents, contents
 from vitprof.export.report.page import whole_page
 from vitprof.program import program
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
 MOST_RUNS = 100

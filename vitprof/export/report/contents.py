@@ -22,12 +22,13 @@ from vitprof.analysis.timing.transforms import transform_times
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Headroom, headroom_sentence
 from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
-from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
 from vitprof.jobs.finalise import judge_limit_s
 from vitprof.jobs.time_limit import TookTooLong, in_time
+from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
 
 GROUPS = 325

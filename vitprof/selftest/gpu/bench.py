@@ -14,10 +14,11 @@ import numpy as np
 from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.summary import summarise
-from vitprof.analysis.verdict.verdict import Verdict, judge
+from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.recording.verdict import Verdict
 
 if TYPE_CHECKING:
     from torch import Tensor

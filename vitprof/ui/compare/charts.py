@@ -299,7 +299,7 @@ def settings_frame(found: Sequence[Difference], headers: Sequence[str]) -> pd.Da
     """Returns one row for each difference: the setting, its value in each run, and what it is."""
     columns: dict[str, list[str]] = {"Setting": [label(difference.field) for difference in found]}
     columns |= {header: [said(difference.cells[i]) for difference in found] for i, header in enumerate(headers)}
-    columns["What it is"] = [str(FIELDS[difference.field].metadata.get("doc", "")) for difference in found]
+    columns["What it is"] = [str(FIELDS[difference.field].metadata.get("description", "")) for difference in found]
     return pd.DataFrame(columns)
 
 

@@ -11,9 +11,9 @@ import streamlit as st
 from vitprof import charts, formats
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
-from vitprof.analysis.verdict.situation import Advice
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.charts import COMPUTE, DATA_WAIT, HOST, IDLE, NEUTRAL
+from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
 from vitprof.ui.downloads import draw_exports
 from vitprof.ui.findings import Idle, device_account, idle_of, verdict_of
