@@ -22,7 +22,8 @@ from vitprof.config.catalog import dataset_info
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.measure.devices import open_device
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import derive, gather
 from vitprof.selftest.gpu.copies import pinned_bytes_per_s
 
 STEPS = 60
@@ -41,10 +42,10 @@ class Steps(Silent):
     """Events of which only the step records are kept."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[float, ...]] = []
+        self.marks: list[StepMarks] = []
 
-    def step(self, row: tuple[float, ...]) -> None:
-        self.rows.append(row)
+    def step(self, marks: StepMarks) -> None:
+        self.marks.append(marks)
 
 
 class Steady:
@@ -54,12 +55,11 @@ class Steady:
         steps = Steps()
         fixed: dict[str, Any] = {"steps": STEPS, "warmup_steps": WARMUP_STEPS, "evaluate": False}
         train(warm(RunConfig(**(fixed | {"device": device} | config))), steps, never)
-        self._table = np.array(steps.rows)
-        self._table = self._table[(self["warmup"] == 0) & (np.diff(self["epoch"], prepend=-1) == 0)]
+        self._steps = derive(gather(steps.marks))
+        self._steady = (self._steps["warmup"] == 0) & (np.diff(self._steps["epoch"], prepend=-1) == 0)
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = self._table[:, STEP_COLUMNS.index(column)]
-        return found
+        return self._steps[column][self._steady]
 
 
 def pinned(row: Row, device: str) -> float:

@@ -23,6 +23,7 @@ from vitprof.engine.batch import Batch
 from vitprof.engine.locations.staging import BLOCK_BYTES, copy_tree
 from vitprof.engine.pipeline import Pipeline, open_pipeline
 from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.recorder import StepMarks
 
 READ_BYTES = 8 * 2**20
 MARGIN = 64 * 2**20
@@ -37,7 +38,7 @@ class Silent:
 
     def stage(self, name: str, fraction: float, message: str = "") -> None: ...
 
-    def step(self, row: tuple[float, ...]) -> None: ...
+    def step(self, marks: StepMarks) -> None: ...
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None: ...
 

@@ -27,7 +27,6 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import data
 from vitprof.engine.data import digits
 from vitprof.jobs.launcher import Launcher
-from vitprof.recording.columns import STEP_COLUMNS
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
 N_PHOTOS = 120
@@ -151,8 +150,8 @@ class Recorded:
     """Events of a job, kept in lists."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[float, ...]] = []
-        self.step = self.rows.append
+        self.marks: list[Any] = []
+        self.step = self.marks.append
         self.environments: list[dict[str, Any]] = []
         self.environment = self.environments.append
         self.stages: list[tuple[str, float, str]] = []
@@ -172,7 +171,13 @@ class Recorded:
         self.phases.append((name, t_start_s, t_end_s))
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
-        return np.array([row[STEP_COLUMNS.index(column)] for row in self.rows])
+        return self.steps[column]
+
+    @property
+    def steps(self) -> dict[str, NDArray[np.float64]]:
+        from vitprof.measure.step_columns import derive, gather
+
+        return derive(gather(self.marks))
 
 
 def never() -> bool:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vitprof.measure.wire import Message, Note, Steps, write_message
+from vitprof.measure.wire import Event, Note, write_message
 from vitprof.recording.columns import STEP_COLUMNS
 
 STEPS = 25
 """Of each epoch; all steady but the first 5 of the run."""
 
 
-def steps(first: int) -> Steps:
+def steps(first: int) -> Event:
     """Steps of 10 ms, 4 of them data wait."""
     rows = []
     for step in range(first, first + STEPS):
@@ -26,10 +26,10 @@ def steps(first: int) -> Steps:
         known |= {"compute_s": 0.006, "gap_s": 0.004, "exposed_wait_s": 0.004, "step_s": 0.01, "samples": 32}
         known |= {"rank": 0, "epoch": 0, "warmup": float(step < 5)}
         rows.append([known.get(name, float("nan")) for name in STEP_COLUMNS])
-    return np.array(rows)
+    return dict(zip(STEP_COLUMNS, np.array(rows).T, strict=True))
 
 
-def train(tell: Callable[[Message], None], epochs: int) -> None:
+def train(tell: Callable[[Event], None], epochs: int) -> None:
     tell(
         Note("environment", {"device": "cpu", "pid": os.getpid(), "watched": {"dataset": "Samples", "batch_size": 32}})
     )
@@ -48,7 +48,7 @@ def main() -> None:
         connection.connect(os.environ["VITPROF_WATCH_SOCKET"])
         stream = connection.makefile("wb")
 
-    def tell(message: Message) -> None:
+    def tell(message: Event) -> None:
         write_message(stream, message)
         stream.flush()
 

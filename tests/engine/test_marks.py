@@ -29,7 +29,7 @@ from vitprof.engine.loaders import dali
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import staging
 from vitprof.measure.devices.simulated import SimulatedDevice
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
 
 MS = 1e-3
@@ -68,7 +68,7 @@ class Played:
         self.patch.setattr(train_module, "open_device", opened)
         values = {"device": "simulated:4,0", "evaluate": False, "loader_times": False, "warmup_steps": 5, **config}
         events: Recorded = trained(clock=self.host, **values)
-        return resolve(RunConfig(**values)), {name: events[name] for name in STEP_COLUMNS}
+        return resolve(RunConfig(**values)), events.steps
 
 
 @pytest.fixture

@@ -199,6 +199,6 @@ def test_stop_while_data_are_prepared_or_copied(stage: str) -> None:
     config = RunConfig(**(PHOTOS | values), device="cpu", threads=1)
     with pytest.raises(JobStopped):
         train(config, events, stop)
-    assert not events.rows
+    assert not events.marks
     assert not list((home.home() / "locations").rglob("*.jpg"))
     assert not (home.home() / "prepared" / f"photos-{N_PHOTOS}" / "memmap").exists()

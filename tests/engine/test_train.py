@@ -27,7 +27,6 @@ from vitprof.engine.model import build_model
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
 from vitprof.measure.devices import cuda_checks
-from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.telemetry import VisibleGpu
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -165,7 +164,7 @@ class TestBudget:
     def test_a_slow_setting_makes_its_least_steps_and_not_for_ever(self) -> None:
         asked: dict[str, Any] = {"strategy": "memory", "evaluate": False, "batch_size": 300, "warmup_steps": 1}
         run = trained(**asked, seconds=0.05, least_steps=6, clock=ticking(5e-3))  # a step takes about 40 ms
-        assert steady_state(dict(zip(STEP_COLUMNS, np.array(run.rows).T, strict=True))).sum() == 6
+        assert steady_state(run.steps).sum() == 6
         run = trained(**asked, seconds=0.05, least_steps=100, clock=ticking(5e-3))
         assert 0.45 <= run["t_start_s"][-1] - run["t_start_s"][0] <= 0.6, "ten times its seconds"
         quick = trained(**asked, seconds=0.1, least_steps=1, clock=ticking(1e-3))
@@ -243,8 +242,8 @@ class TestStop:
         asked = itertools.count()
         run = trained(stop=lambda: next(asked) >= 6, strategy=strategy, epochs=3)
         assert run.completed is False
-        assert 0 < len(run.rows) < BATCHES
-        assert run["step"].tolist() == list(range(len(run.rows)))
+        assert 0 < len(run.marks) < BATCHES
+        assert run["step"].tolist() == list(range(len(run.marks)))
         assert run.phases[-1][0] == "shutdown"
         assert {"n_train", "cpu_s"} <= run.values.keys()
         assert "test_accuracy" not in run.values
@@ -257,13 +256,13 @@ class TestStop:
 
         config = train.RunConfig(strategy="memory", epochs=1, batch_size=100, device="cpu", threads=1)
         assert train.train(config, run, evaluating) is False
-        assert len(run.rows) == 6
+        assert len(run.marks) == 6
         assert "test_accuracy" not in run.values
 
     def test_when_the_budget_is_spent_it_is_done(self) -> None:
         run = Recorded()
         config = train.RunConfig(strategy="memory", steps=2, batch_size=32, evaluate=False, device="cpu", threads=1)
-        assert train.train(config, run, lambda: len(run.rows) == 2) is True
+        assert train.train(config, run, lambda: len(run.marks) == 2) is True
 
 
 class TestFailure:

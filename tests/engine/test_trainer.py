@@ -81,7 +81,7 @@ class TestARun:
         # a busy machine takes longer for it than the device has work queued, and gaps count from behind it
         monkeypatch.setattr("vitprof.engine.environment.process_tree_cpu_s", lambda: 0.0)
         run = trained(device="simulated:4,10", strategy="memory", steps=12, batch_size=50, **values)
-        assert len(run.rows) == 12
+        assert len(run.marks) == 12
         # the device's own queue, so exactly that: not before the step before is done, nor before the batch is there
         assert run["compute_s"] == pytest.approx(4.5e-3, abs=1e-9)
         ends = run["compute_start_s"] + run["compute_s"]

@@ -30,7 +30,7 @@ AS_IT_IS = {
 MADE = {"made_place": "there", "made_where": "train.py:7", "made_nth": 1, "made_alone": True, "made_given": ""}
 
 
-def steps(n: int, workers: int, loss: float, trial: int) -> np.ndarray:
+def steps(n: int, workers: int, loss: float, trial: int) -> dict[str, np.ndarray]:
     rng, step_s = np.random.default_rng(trial), 0.01 if workers else 0.04
     took = step_s * (1 + 0.01 * rng.random(n))
     known = {
@@ -48,7 +48,7 @@ def steps(n: int, workers: int, loss: float, trial: int) -> np.ndarray:
         "loss": loss - np.arange(n) / 100,
         "warmup": np.arange(n) < 5,
     }
-    return np.column_stack([known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS]).astype(float)
+    return {name: np.asarray(known.get(name, np.full(n, np.nan)), float) for name in STEP_COLUMNS}
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def main() -> None:
                 known |= {"h2d_s": 0.0, "h2d_start_s": got_s, "host_s": took_s, "samples": 8, "epoch": 0, "rank": 0}
                 known["warmup"] = float(number < 5)
                 row = [float(known.get(name, np.nan)) for name in STEP_COLUMNS]
-                write_message(stream, np.array([row]))
+                write_message(stream, dict(zip(STEP_COLUMNS, np.array(row)[:, None], strict=True)))
                 stream.flush()
     ours.send(None)
     worker.join()

@@ -18,7 +18,7 @@ import pytest
 from vitprof.errors import VitprofError
 from vitprof.jobs import collector
 from vitprof.jobs.collector import GONE, ScriptRunner, record
-from vitprof.measure.wire import Message, Note, write_message
+from vitprof.measure.wire import Event, Note, write_message
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
@@ -27,13 +27,13 @@ DONE = Note("end", {"status": "done", "error": ""})
 LIMIT_S = 30.0
 
 
-def steps(first: int, n: int) -> Message:
+def steps(first: int, n: int) -> Event:
     """A millisecond each, on a clock that no other step has."""
     rows = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
     number = np.arange(first, first + n, dtype=float)
     known = {"step": number, "epoch": number * 0, "t_start_s": number, "data_wait_s": number * 0 + 0.5}
     known |= {"compute_start_s": number + 0.5, "compute_s": number * 0 + 0.5, "samples": number * 0 + 4}
-    return np.stack(list((rows | known | {"warmup": number * 0, "rank": number * 0}).values()), axis=1)
+    return rows | known | {"warmup": number * 0, "rank": number * 0}
 
 
 class Script:
@@ -53,7 +53,7 @@ class Script:
         except VitprofError as error:
             self.error = error
 
-    def says(self, *messages: Message) -> None:
+    def says(self, *messages: Event) -> None:
         for message in messages:
             write_message(self._stream, message)
         self._stream.flush()

@@ -22,7 +22,6 @@ from vitprof.measure.devices.cpu import CpuDevice
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.launches import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
-from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
 
 MS = 1e-3
@@ -133,8 +132,7 @@ def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dic
 
 
 def table_of(events: Recorded) -> dict[str, np.ndarray[Any, Any]]:
-    table = np.array(events.rows)
-    return {name: table[:, STEP_COLUMNS.index(name)] for name in STEP_COLUMNS}
+    return events.steps
 
 
 @pytest.mark.slow

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.cuda_stand_in import COPY_S, Card
 from vitprof.analysis.arrays import Series
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.measure.step_columns import derive, gather
 from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
 from vitprof.watch.guard import Guard
 from vitprof.watch.replay import Replay
@@ -30,9 +28,7 @@ class Script:
         self.card = Card()
         self.guard = Guard()
         self.steps = Steps(self.card.device(patch), self.guard, threading.RLock())
-        self.rows: list[tuple[float, ...]] = []
         self.steps.recording.confirmed = True
-        self.steps.recording._session = SimpleNamespace(step=self.rows.append, close=lambda: None)  # type: ignore[assignment]
 
     def waits(self, batch: Any) -> None:
         asked = self.card.now
@@ -47,7 +43,7 @@ class Script:
     def told(self) -> Series:
         self.steps.end(self.card.now)
         self.steps.recording._recorder.resolve()
-        return {name: np.array([row[i] for row in self.rows]) for i, name in enumerate(STEP_COLUMNS)}
+        return derive(gather(self.steps.recording._steps))
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import itertools
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
 from vitprof.analysis.verdict.own_headroom import own_headroom
-from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.watch import replay
 from vitprof.watch.replay import BLOCK_S, BLOCK_STEPS, MOST_BLOCKS, MOST_KEPT, SETTLE_STEPS, Replay
 
@@ -69,15 +69,14 @@ class Played:
         number, left_out = self.replay.step(self.n)
         assert (number < 0) == kept
         self.n += not kept
-        row = [0.0] * len(STEP_COLUMNS)
-        for name, value in (("step", number), ("warmup", left_out), ("step_s", took), ("data_wait_s", took / 2)):
-            row[STEP_COLUMNS.index(name)] = value
-        assert self.replay.add(tuple(row)) is kept
+        figures = {"step": number, "warmup": left_out, "step_s": took, "data_wait_s": took / 2, "compute_s": 0.0}
+        steps = self.replay.add({name: np.array([float(figure)]) for name, figure in figures.items()})
+        assert len(steps["step_s"]) == (not kept)
         return kept, left_out
 
     def told(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        self.replay.tell(found.update)
+        self.replay.send(found.update)
         return found
 
 

@@ -13,7 +13,6 @@ import pytest
 from vitprof.watch import fetch_times, transform_hooks
 from vitprof.watch.fetch_times import MAKING, timed_fetch
 from vitprof.watch.transform_hooks import timed_compose
-from vitprof.watch.transforms import TransformSums
 
 
 class Compose:
@@ -139,24 +138,3 @@ def test_a_loader_inside_a_dataset_belongs_to_the_batch(clock: Clock) -> None:
     times = made(lambda: values.append(inner(None, 0)))
     assert values == [5], "the batch alone"
     assert times[-1] == ((("Wait",), 1, (1.0,)),)
-
-
-def test_sums_are_told_for_each_sample_and_now_and_then() -> None:
-    told: list[dict[str, Any]] = []
-    sums = TransformSums()
-    sums.tell(told.append)
-    assert not told, "nothing is known"
-    batch = ((("Crop", "Normalize", "Normalize"), 4, (4.0, 2.0, 0.5)), (("Normalize",), 4, (1.0,)))
-    for now in (0.0, 1.0, 2.9, 3.0):
-        sums.add(batch, 4)
-        sums.tell(told.append, now)
-    assert len(told) == 2
-    sums.add(batch, 4)
-    sums.add((), 5)
-    sums.tell(told.append)
-    assert list(told[-1]["transforms"].items()) == [
-        ("Crop", {"s_per_sample": 0.8, "calls": 20}),
-        ("Normalize", {"s_per_sample": 0.4, "calls": 20}),
-        ("Normalize (2)", {"s_per_sample": 0.1, "calls": 20}),
-        ("Normalize (3)", {"s_per_sample": 0.2, "calls": 20}),
-    ]

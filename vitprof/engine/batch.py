@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.batch_times import BatchTimes
 
 
 class Batch(NamedTuple):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-StepRow = tuple[float, ...]
-"""One step in the order of `vitprof.recording.columns.STEP_COLUMNS`."""
+from vitprof.measure.recorder import StepMarks
 
 
 class Events(Protocol):
@@ -24,8 +23,8 @@ class Events(Protocol):
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         """Notes what the job is doing now and how far along it is, 0..1 (NaN: unknown)."""
 
-    def step(self, row: StepRow) -> None:
-        """Takes one finished step, in the order of `STEP_COLUMNS`."""
+    def step(self, marks: StepMarks) -> None:
+        """Takes one finished step, whose marks are times."""
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
         """Notes a span of the run that is not a step, once it has ended: times on the host's clock."""

@@ -1,8 +1,9 @@
 """The messages from a job to its runner, and their format on a pipe.
 
-A job reports many small things a second; they are collected and handed on about ten times a second. Over a pipe each
-message is a frame: one byte for its kind, four for the payload's length (little endian), then the payload: JSON in
-UTF-8 for notes, a C-ordered float64 matrix with `len(STEP_COLUMNS)` columns for steps.
+A job reports many small things a second; they are collected and sent about ten times a second. Over a pipe each
+message is a frame: one byte for its kind, four for the payload's length (little endian), then the payload. That is JSON
+in UTF-8 for notes; for steps, a line with the names of their columns as a JSON list, then each column's float64
+figures. So a receiver reads the columns of another version too, and keeps those that it does not know.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.measure.events import StepRow
+from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import Columns, derive, gather
 from vitprof.recording.columns import STEP_COLUMNS, json_number
 
 NOTE, STEPS = b"N", b"S"
@@ -36,9 +37,12 @@ class Note:
     """JSON values."""
 
 
+Event = Note | Columns
+"""What is sent: a note, or finished steps in order, by column."""
 Steps = NDArray[np.float64]
 """(n, len(STEP_COLUMNS)) float64: finished steps in order."""
 Message = Note | Steps
+"""An event for a receiver that knows the columns of this version only."""
 
 
 class EventBuffer:
@@ -48,11 +52,12 @@ class EventBuffer:
     """
 
     def __init__(self) -> None:
-        self._rows: deque[StepRow | Steps] = deque()
+        self._marks: deque[StepMarks] = deque()
+        self._columns: deque[Columns] = deque()
         self._notes: deque[Note] = deque()
         self._gauges: Callable[[], dict[str, float]] | None = None
-        self.step: Callable[[StepRow], None] = self._rows.append
-        self.steps: Callable[[Steps], None] = self._rows.append
+        self.step: Callable[[StepMarks], None] = self._marks.append
+        self.steps: Callable[[Columns], None] = self._columns.append
 
     def environment(self, facts: dict[str, Any]) -> None:
         self._notes.append(Note("environment", facts))
@@ -76,44 +81,30 @@ class EventBuffer:
         """Notes the end of the job, its last message. `status` is done, stopped or failed."""
         self._notes.append(Note("end", {"status": status, "error": error}))
 
-    def drain(self) -> list[Message]:
+    def drain(self) -> list[Event]:
         """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
-        messages: list[Message] = []
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
-        rows: list[StepRow] = []
-        for row in [self._rows.popleft() for _ in range(len(self._rows))]:
-            if isinstance(row, tuple):
-                rows.append(row)
-                continue
-            messages += _matrices(rows)
-            messages.append(row)
-            rows = []
-        messages += _matrices(rows)
+        events: list[Event] = [self._columns.popleft() for _ in range(len(self._columns))]
+        if steps := [self._marks.popleft() for _ in range(len(self._marks))]:
+            events.append(derive(gather(steps)))
         if self._gauges is not None:
-            messages.append(Note("gauges", self._gauges()))
-        return messages + notes
+            events.append(Note("gauges", self._gauges()))
+        return events + notes
 
 
-def _matrices(rows: list[StepRow]) -> list[Steps]:
-    """Returns a matrix of these rows; none where there are none."""
-    if not rows:
-        return []
-    # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
-    flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=len(rows) * len(rows[0]))
-    return [flat.reshape(len(rows), -1)]
-
-
-def write_message(stream: IO[bytes], message: Message) -> None:
+def write_message(stream: IO[bytes], event: Event) -> None:
     """Writes one frame; the caller flushes."""
-    if isinstance(message, Note):
-        kind, payload = NOTE, json.dumps([message.kind, message.values], allow_nan=False).encode()
+    if isinstance(event, Note):
+        kind, payload = NOTE, json.dumps([event.kind, event.values], allow_nan=False).encode()
     else:
-        kind, payload = STEPS, message.tobytes()
+        names = json.dumps(list(event)).encode()
+        names += b" " * (-(len(names) + 1) % 8) + b"\n"  # so that the figures can be read where they are
+        kind, payload = STEPS, names + b"".join(column.tobytes() for column in event.values())
     stream.write(HEADER.pack(kind, len(payload)) + payload)
 
 
-def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """Yields the messages of `stream` until it ends. A frame cut short by the writer's death ends it too.
+def read_events(stream: IO[bytes]) -> Iterator[Event]:
+    """Yields the events of `stream` until it ends. A frame cut short by the writer's death ends it too.
 
     Raises `ValueError` on bytes that are not a frame.
     """
@@ -124,10 +115,32 @@ def read_messages(stream: IO[bytes]) -> Iterator[Message]:
         payload = stream.read(length)
         if len(payload) < length:
             return
-        if kind == NOTE:
-            note = json.loads(payload)
-            if not isinstance(note, list) or [type(part) for part in note] != [str, dict]:
-                raise ValueError(f"not a note of this protocol: {payload[:60]!r}")
-            yield Note(*note)
-        else:
-            yield np.frombuffer(payload, dtype=np.float64).reshape(-1, len(STEP_COLUMNS))
+        yield _note(payload) if kind == NOTE else _columns(payload)
+
+
+def _note(payload: bytes) -> Note:
+    note = json.loads(payload)
+    if not isinstance(note, list) or [type(part) for part in note] != [str, dict]:
+        raise ValueError(f"not a note of this protocol: {payload[:60]!r}")
+    return Note(*note)
+
+
+def _columns(payload: bytes) -> Columns:
+    begin = payload.index(b"\n") + 1
+    names = json.loads(payload[:begin])
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"no names of columns: {payload[:60]!r}")
+    return dict(zip(names, np.frombuffer(payload, offset=begin).reshape(len(names), -1), strict=True))
+
+
+def in_rows(event: Event) -> Message:
+    """Returns an event for a receiver that knows the columns of this version only; what was not sent is NaN."""
+    if isinstance(event, Note):
+        return event
+    unknown = np.full(len(next(iter(event.values()))), np.nan)
+    return np.column_stack([event.get(name, unknown) for name in STEP_COLUMNS])
+
+
+def read_messages(stream: IO[bytes]) -> Iterator[Message]:
+    """Yields what `read_events` does, for such a receiver."""
+    return map(in_rows, read_events(stream))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.batch_times import BatchTimes
 from vitprof.watch.copies import tensors
 from vitprof.watch.fetch_times import FetchTimes
 

@@ -10,17 +10,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch.fetch_times import MAKING, FetchTimes, unpacked
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop
-    from vitprof.watch.pending_steps import Recording
+    from vitprof.watch.step_buffer import StepBuffer
 
-Fetched = tuple[float, float, float, float, float, float, float, float, float, float]
-"""A batch: when it was requested and returned, its samples, the number of batches that were ready then, and how it was
-made, as the first six of `FetchTimes` (NaN: not known)."""
+
+class Fetched(NamedTuple):
+    """A batch as it is noted. What is not known is NaN; for speed it is also given as a plain tuple, in this order."""
+
+    t_start: float
+    """When it was requested, in seconds on the loop's clock."""
+    t_got: float
+    """When it was returned."""
+    samples: float
+    queue_depth: float
+    """The number of batches that were ready when it was requested."""
+    dataset_s: float
+    """This and the rest: how it was made, as the first six of `FetchTimes`."""
+    transform_s: float
+    collate_s: float
+    start_s: float
+    end_s: float
+    worker: float
+
+
 UNKNOWN = (math.nan,) * 7
 SHORT = 32
 """A loop that is plain for fewer steps than this at a time gains nothing by it."""
@@ -29,8 +46,8 @@ SHORT_TIMES = 8
 
 
 def fetched(asked_s: float, got_s: float, samples: int, queue_depth: float, times: FetchTimes | None) -> Fetched:
-    """Returns a batch as it is written down; `times`: how it was made, None if not known."""
-    return (asked_s, got_s, samples, *(UNKNOWN if times is None else (queue_depth, *times[:6])))
+    """Returns a batch as it is noted; `times`: how it was made, None if not known."""
+    return Fetched(asked_s, got_s, samples, *(UNKNOWN if times is None else (queue_depth, *times[:6])))
 
 
 def times_of(batch: Fetched) -> FetchTimes | None:
@@ -56,22 +73,23 @@ class PlainSteps:
         """Returns whether the loop may be taken for plain: it was not plain for a few steps only, again and again."""
         return self._short_times < SHORT_TIMES
 
-    def enter(self, iterator: Callable[[], Any], recording: Recording, epoch: int, batch: Fetched) -> None:
+    def enter(self, iterator: Callable[[], Any], recording: StepBuffer, epoch: int, batch: Fetched) -> None:
         """Begins with the step of a batch that has just been returned.
 
         `iterator` returns the train loader's iterator, or None where that is gone.
         """
         import torch
 
-        from vitprof.measure.ready_batches import n_ready
+        from vitprof.measure.batch_times import n_ready
         from vitprof.watch.batches import n_samples
 
         self._n_samples, self._gradients_are_on, self._kind = n_samples, torch.is_grad_enabled, torch.Tensor
         self._n_ready = n_ready if hasattr(iterator(), "_task_info") else None  # None without workers
         self.iterator, self._recording = iterator, recording
         self._block = recording.plain_block(epoch)
-        self._add, self._transforms = self._block.add, recording.add_transforms
-        self._batch, self._loss, self.worked = batch, math.nan, False
+        self._add, self._add_transforms = self._block.add, recording.transforms.add
+        self._batch: tuple[float, ...] = batch
+        self._loss, self.worked = math.nan, False
         self._asked_s = self._depth = math.nan
         self._since = recording.n
         self.on = True
@@ -103,11 +121,12 @@ class PlainSteps:
             self._add((*self._batch, asked, self._loss))
             self._recording.n += 1
             if times is None:
-                self._batch = asked, got, samples, *UNKNOWN
+                self._batch = (asked, got, samples, *UNKNOWN)
             else:
                 dataset_s, transform_s, collate_s, start_s, made_s, worker, transforms = times
                 self._batch = asked, got, samples, depth, dataset_s, transform_s, collate_s, start_s, made_s, worker
-                self._transforms(transforms, samples)
+                if samples:
+                    self._add_transforms((transforms, samples))
         except Exception as error:
             self._loop.guard.give_up(f"{type(error).__name__}: {error}")
         self._loss, self.worked, self._asked_s = math.nan, False, math.nan
@@ -132,7 +151,7 @@ class PlainSteps:
             return
         self.drop()
         self._short_times += self._recording.n - self._since < SHORT
-        self._loop.reopen(self._batch, self._loss, worked=self.worked)
+        self._loop.reopen(Fetched(*self._batch), self._loss, worked=self.worked)
         if not math.isnan(self._asked_s):
             self._loop.asked_before(self.iterator(), self._asked_s, self._depth)
 
@@ -140,4 +159,4 @@ class PlainSteps:
         """Ends it without the current step. May be called in any thread."""
         if self.on:
             self.on = False
-            self._block.closed = True
+            self._recording.close_block(self._block, self._batch[0])

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.measure.step_columns import Columns
 from vitprof.watch.copies import tensors
 
 MOST_KEPT = 8
@@ -29,8 +29,6 @@ BLOCK_STEPS, BLOCK_S = 10, 0.2
 MOST_BLOCKS = 200
 """The number of blocks after which all batches are new."""
 SUMMED = ("step_s", "compute_s", "data_wait_s")
-_SUMMED = [STEP_COLUMNS.index(name) for name in SUMMED]
-_STEP, _WARMUP = STEP_COLUMNS.index("step"), STEP_COLUMNS.index("warmup")
 
 
 class Replay:
@@ -118,18 +116,19 @@ class Replay:
         self._n = 0
         self._kept.clear()
 
-    def add(self, row: tuple[float, ...]) -> bool:
-        """Adds a recorded step to its block; returns whether it had a kept batch, and so is not a step of the run."""
-        step = row[_STEP]
-        block = int(-step) if step < 0 else self._block_of.pop(step, None)
-        if block is not None and not row[_WARMUP]:
-            sums = self._blocks.setdefault(block, [0.0] * (1 + len(_SUMMED)))
-            sums[0] += 1
-            for i, column in enumerate(_SUMMED, 1):
-                sums[i] += row[column]
-        return step < 0
+    def add(self, steps: Columns) -> Columns:
+        """Adds recorded steps to their blocks; returns those of the run, which had no kept batch."""
+        number = steps["step"]
+        for i, (step, warmup) in enumerate(zip(number.tolist(), steps["warmup"].tolist(), strict=True)):
+            block = int(-step) if step < 0 else self._block_of.pop(step, None)
+            if block is not None and not warmup:
+                sums = self._blocks.setdefault(block, [0.0] * (1 + len(SUMMED)))
+                sums[0] += 1
+                for at, name in enumerate(SUMMED, 1):
+                    sums[at] += float(steps[name][i])
+        return {name: column[number >= 0] for name, column in steps.items()}
 
-    def tell(self, facts: Callable[[dict[str, Any]], None]) -> None:
+    def send(self, facts: Callable[[dict[str, Any]], None]) -> None:
         """Sends the run's facts "replay" (for each ended block, by its number, its steps and sums of seconds) and
         "replay_refused" (why no kept batches are served).
         """

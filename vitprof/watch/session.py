@@ -16,7 +16,8 @@ from typing import Any
 
 import vitprof
 from vitprof.errors import one_line
-from vitprof.measure.wire import EventBuffer, Steps, write_message
+from vitprof.measure.step_columns import Columns
+from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
 from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard
@@ -44,12 +45,12 @@ class Session:
     """A connection, and the thread that sends. No step ever waits for it."""
 
     def __init__(
-        self, guard: Guard, forking: threading.RLock, wanted: Wanted | None, make_rows: Callable[[], None]
+        self, guard: Guard, forking: threading.RLock, wanted: Wanted | None, send_steps: Callable[[], None]
     ) -> None:
-        """`make_rows` is called in the thread each time before it sends."""
-        self._guard, self._forking, self._wanted, self._make_rows = guard, forking, wanted, make_rows
+        """`send_steps` is called in the thread each time before it sends."""
+        self._guard, self._forking, self._wanted, self._send_steps = guard, forking, wanted, send_steps
         self._buffer = EventBuffer()
-        self.step, self.steps = self._buffer.step, self._buffer.steps
+        self.steps = self._buffer.steps
         self.phase = self._buffer.phase
         self.facts = self._buffer.facts
         self.notice = self._buffer.notice
@@ -134,7 +135,7 @@ class Session:
     def _run(self) -> None:
         while (connection := self._connection) is not None and not self._closing.wait(SEND_EVERY_S):
             with self._forking:
-                self._guard(self._make_rows)
+                self._guard(self._send_steps)
                 self._send(connection)
 
     def _send(self, connection: Connection) -> None:
@@ -177,9 +178,7 @@ class Unheard:
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None: ...
 
-    def step(self, row: tuple[float, ...]) -> None: ...
-
-    def steps(self, rows: Steps) -> None: ...
+    def steps(self, columns: Columns) -> None: ...
 
     def phase(self, name: str, since_s: float, until_s: float) -> None: ...
 

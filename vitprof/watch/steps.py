@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitprof.measure.batch_times import BatchTimes, n_ready
 from vitprof.measure.devices import Device
-from vitprof.measure.ready_batches import n_ready
-from vitprof.measure.recorder import BatchTimes, StepMarks
+from vitprof.measure.recorder import StepMarks
 from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
 from vitprof.watch.copies import Copies
 from vitprof.watch.fast_path import Fetched, fetched, times_of
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.guard import Guard
-from vitprof.watch.pending_steps import Recording
 from vitprof.watch.session import Wanted
+from vitprof.watch.step_buffer import StepBuffer
 
 
 class Steps:
@@ -38,7 +38,7 @@ class Steps:
 
     def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None = None) -> None:
         self._device = device
-        self.recording = Recording(device, guard, forking, wanted)
+        self.recording = StepBuffer(device, guard, forking, wanted)
         self._copies = None if device.immediate else Copies(device, guard)
         self._marks: StepMarks | None = None
         """The marks of the current step."""
@@ -96,7 +96,7 @@ class Steps:
         samples, made, replay = n_samples(batch), None, self.recording.replay
         if times is not None:
             made = batch_times(times, self.queue_depth)
-            self.recording.transforms(times[-1], samples, got_s)
+            self.recording.add_transforms(times[-1], samples)
         marks = self._begin(epoch, asked_s, got_s, samples, made)
         if self._copies is not None:
             self._copies.begin(marks, batch, marks.compute_start, again=replay is not None and replay.replaying)
@@ -132,7 +132,7 @@ class Steps:
         marks, recording = self._marks, self.recording
         if marks is None or marks.samples == 0 or self._ahead is not NOTHING:
             return None
-        if not (recording.rows_later and recording.confirmed and self.expects_work) or recording.warming_up:
+        if not (recording.may_be_plain and recording.confirmed and self.expects_work) or recording.warming_up:
             return None
         if self._others or self._said or self._noted is not None or self._scaled[1] is not None:
             return None
@@ -275,7 +275,7 @@ class Steps:
             self._others = 0
             self.end(self._noted[0])
         self._marks = None
-        self.recording.tell()
+        self.recording.flush()
 
     def close(self) -> None:
         """Sends what is left, and ends the recording."""

@@ -28,8 +28,7 @@ from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.samples import open_samples
-from vitprof.measure.ready_batches import n_ready
-from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.batch_times import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch
 
 AHEAD = {"loader": "ahead"}

@@ -87,7 +87,7 @@ class TestJobs:
     @pytest.mark.parametrize("where", ["device", "host"])
     def test_it_trains(self, where: str) -> None:
         run = self.run(where, strategy="per-sample", steps=None, epochs=1)
-        assert len(run.rows) == 19
+        assert len(run.marks) == 19
         assert set(run["samples"]) == {32}  # the last one, of 24, is not among the eight
         assert run["loss"][-8:].mean() < run["loss"][:8].mean()
         assert [line for line in run.notices if "8 batches again and again" in line]

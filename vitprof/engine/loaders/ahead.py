@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from vitprof.config import RunConfig
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Loader
-from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.batch_times import BatchTimes
 
 
 class AheadReader:

@@ -36,9 +36,9 @@ from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads
 from vitprof.engine.storage import EncodedStorage
 from vitprof.errors import ConfigError, DataError
+from vitprof.measure.batch_times import BatchTimes
 from vitprof.measure.devices import Mark
 from vitprof.measure.devices.others import cuda_here
-from vitprof.measure.recorder import BatchTimes
 from vitprof.measure.stopwatch import asked_wait
 from vitprof.telemetry import number_here, shown_here
 

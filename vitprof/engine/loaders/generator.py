@@ -12,7 +12,7 @@ from vitprof.engine.batch import Batch
 from vitprof.engine.loaders import Schedule
 from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.samples import fetch
-from vitprof.measure.recorder import BatchTimes
+from vitprof.measure.batch_times import BatchTimes
 
 
 class SampleGenerator:

@@ -17,7 +17,9 @@ from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
+from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import derive, gather
+from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase
 from vitprof.recording.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class Recorded:
     """Resolved."""
     began_s: float
     ended_s: float = math.nan
-    rows: list[tuple[float, ...]] = field(default_factory=list)
+    marks: list[StepMarks] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     known: dict[str, Any] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
@@ -121,9 +123,9 @@ class Recorded:
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         """Ignores how far the job is."""
 
-    def step(self, row: tuple[float, ...]) -> None:
-        """Keeps the row of a step."""
-        self.rows.append(row)
+    def step(self, marks: StepMarks) -> None:
+        """Keeps a step."""
+        self.marks.append(marks)
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
         """Keeps a phase: a span of time that is not a step."""
@@ -140,8 +142,7 @@ class Recorded:
     @property
     def steps(self) -> Series:
         """Returns the steps by column, (n,) float64 each."""
-        table = np.array(self.rows, dtype=float).reshape(-1, len(STEP_COLUMNS))
-        return {name: table[:, i] for i, name in enumerate(STEP_COLUMNS)}
+        return derive(gather(self.marks))
 
     def steady(self, column: str) -> float:
         """Returns the mean of a column over the steady steps; NaN where it is not known."""

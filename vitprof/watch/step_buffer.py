@@ -1,0 +1,249 @@
+"""Buffers the steps of a watched training: holds them until it is certain that they are training, then sends them.
+
+The training thread only notes marks; the thread that sends derives the columns of many steps at once, when a training
+has not filled the CPU's caches in between.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from vitprof.measure.devices import Device
+from vitprof.measure.recorder import StepMarks, StepRecorder
+from vitprof.measure.step_columns import Columns, derive, gather
+from vitprof.watch.fast_path import Fetched
+from vitprof.watch.fetch_times import TransformTimes
+from vitprof.watch.guard import Guard
+from vitprof.watch.on_import import is_watched_rank
+from vitprof.watch.replay import Replay
+from vitprof.watch.session import Session, Unheard, Wanted
+
+WARMUP_STEPS = 5
+TRANSFORMS_EVERY_S = 3.0
+"""How often (s) to send the times of transforms."""
+
+NOTED = (*Fetched._fields, "compute_end", "loss")
+"""The figures that are noted of a step: its batch, its end (s), its loss."""
+
+
+class PlainBlock:
+    """Finished steps, one after another without a pause: the end of a step is the request for the next one's batch.
+
+    One thread adds them, another one may take them meanwhile.
+    """
+
+    def __init__(self, first: int, epoch: int, previous_end: float) -> None:
+        """`first`: the number of the first step; `previous_end`: when the one before it ended."""
+        self.first = self._next = first
+        self._epoch, self._previous_end = epoch, previous_end
+        self._figures = array("d")
+        self.add = self._figures.extend
+        """Adds a step: its figures in the order of `NOTED`."""
+        self.closed = False
+        """True once no more steps will come."""
+
+    def take(self) -> Columns | None:
+        """Returns the marks of the steps since the last call, for `derive`; None if there are none."""
+        n = len(self._figures) // len(NOTED)
+        if not n:
+            return None
+        figures = np.array(self._figures[: n * len(NOTED)]).reshape(n, -1)
+        del self._figures[: n * len(NOTED)]
+        noted = dict(zip(NOTED, figures.T, strict=True))
+        got, end, worker = noted["t_got"], noted["compute_end"], noted["worker"]
+        number = np.arange(self._next, self._next + n, dtype=np.float64)
+        previous_end = np.concatenate([[self._previous_end], end[:-1]])
+        self._next, self._previous_end = self._next + n, float(end[-1])
+        return noted | {
+            "step": number,
+            "epoch": np.full(n, float(self._epoch)),
+            "warmup": np.zeros(n),
+            "previous_end": previous_end,
+            **dict.fromkeys(("copy_start", "copy_end", "compute_start"), got),
+            "t_launched": end,
+            "read_s": np.maximum(0.0, noted["dataset_s"] - noted["transform_s"]),
+            "worker": np.where(worker < 0, math.nan, worker),
+        }
+
+
+class StepBuffer:
+    """The steps of one run so far."""
+
+    def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None) -> None:
+        self._device = device
+        self._steps: deque[StepMarks | PlainBlock] = deque()
+        """Steps that are not sent yet; the training thread appends to it without a lock."""
+        watched = is_watched_rank()
+        self._recorder = StepRecorder(device, self._steps.append if watched else _ignore)
+        self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
+        self._sending = threading.Lock()
+        self.may_be_plain = device.immediate and watched
+        """Whether steps may be added to a `plain_block`."""
+        self.confirmed = False
+        """Whether the recorded steps are known to be training."""
+        self.n = 0
+        """The number of steps so far, without those on kept batches."""
+        self.transforms = TransformSums()
+        self.replay: Replay | None = None
+        """Decides which steps get kept batches, where headroom is measured."""
+        self._replaying_since_s = math.nan
+        self.notice, self.phase = self._session.notice, self._session.phase
+        self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
+        self.resume = self._recorder.resume
+        """Makes the next step's gap count from here."""
+
+    @property
+    def warming_up(self) -> bool:
+        """Returns whether the next step is part of the warm-up."""
+        return self.n < WARMUP_STEPS
+
+    def drop(self) -> None:
+        """Drops what was recorded for a loader that turned out not to train."""
+        self._steps.clear()
+        self.n = 0
+        self.transforms = TransformSums()
+
+    def confirm(self, loader: dict[str, Any], *, headroom: bool) -> None:
+        """Sends the steps so far, and from here on every step of `loader` (see `session.loader_facts`).
+
+        `headroom`: serve kept batches in some steps. Raises `OSError` where no program can record the run.
+        """
+        if headroom:
+            self.may_be_plain = False
+            self.replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
+        self._session.begin(self._device, loader)
+        self.confirmed = True
+
+    def add_transforms(self, transforms: Sequence[TransformTimes], samples: int) -> None:
+        """Adds the times of each transform for a batch of so many samples, unless it is part of the warm-up."""
+        if samples and not self.warming_up:
+            self.transforms.add((transforms, samples))
+
+    def step(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
+        """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
+        marks.step, marks.warmup = self.n, self.warming_up
+        if self.replay is not None:
+            replaying = self.replay.replaying
+            marks.step, unsettled = self.replay.step(self.n)
+            marks.warmup |= unsettled
+            if replaying is not self.replay.replaying:
+                if replaying:
+                    self.phase("headroom", self._replaying_since_s, now_s)
+                self._replaying_since_s = now_s
+        self.n += marks.step >= 0
+        marks.t_launched, marks.compute_end = now_s, compute_end
+        self._recorder.step(marks)
+
+    def plain_block(self, epoch: int) -> PlainBlock:
+        """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""
+        block = PlainBlock(self.n, epoch, self._recorder.previous_end)
+        self._steps.append(block)
+        return block
+
+    def close_block(self, block: PlainBlock, end_s: float) -> None:
+        """Ends a block whose last step ended at `end_s`."""
+        if self.n > block.first:
+            self._recorder.previous_end = end_s
+        block.closed = True
+
+    def _send(self) -> None:
+        """Sends the columns of all steps that are finished. May be called in any thread."""
+        steps = self._steps
+        with self._sending:
+            while steps:
+                marks: list[StepMarks] = []
+                while steps and isinstance(steps[0], StepMarks):
+                    marks.append(steps.popleft())  # type: ignore[arg-type]
+                if marks:
+                    self._send_columns(gather(marks))
+                if steps:
+                    block = steps[0]
+                    assert isinstance(block, PlainBlock)
+                    closed = block.closed  # read first: steps may be added until it is
+                    if (columns := block.take()) is not None:
+                        self._send_columns(columns)
+                    if not closed:
+                        break
+                    steps.popleft()
+            self.transforms.send(self._session.facts, perf_counter())
+
+    def _send_columns(self, marks: Columns) -> None:
+        columns = derive(marks)
+        self._session.steps(columns if self.replay is None else self.replay.add(columns))
+
+    def flush(self) -> None:
+        """Sends all steps, once the device has finished them, and the facts of the run."""
+        self._recorder.resolve()
+        self._send()
+        self.transforms.send(self._session.facts)
+        if self.replay is not None:
+            self.replay.send(self._session.facts)
+
+    def close(self) -> None:
+        """Sends what is left and ends the session."""
+        try:
+            if self.confirmed:
+                self._send()
+        finally:
+            self._session.close()
+
+
+def _ignore(marks: StepMarks) -> None:
+    """Drops a step, in a process whose steps are only counted."""
+
+
+class TransformSums:
+    """Seconds and calls of each transform so far. Composes with the same transforms are summed together.
+
+    `add` and `send` may be called in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], tuple[int, list[float]]] = {}
+        self._batches: deque[tuple[Sequence[TransformTimes], int]] = deque()
+        self.add = self._batches.append
+        """Adds the times of the Composes for a batch, and its samples. Summing many at once takes a third of the time.
+        """
+        self._samples = 0
+        self._sent_s = -math.inf
+        self._sending = threading.Lock()
+
+    def _sum_up(self) -> None:
+        while self._batches:
+            transforms, samples = self._batches.popleft()
+            self._samples += samples
+            for names, calls, seconds in transforms:
+                calls_before, before = self._sums.get(names, (0, [0.0] * len(names)))
+                self._sums[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
+
+    def send(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
+        """Sends the run's fact "transforms", if there are any: name -> seconds a sample, and calls.
+
+        Sends at most every `TRANSFORMS_EVERY_S`, or always if `now_s` is not given. Names are those of
+        `transform_hooks.name_of` in the order of the Compose; the second of the same name is "Normalize (2)".
+        """
+        if now_s - self._sent_s < TRANSFORMS_EVERY_S:
+            return
+        with self._sending:
+            self._sum_up()
+            if self._sums:
+                self._sent_s = now_s
+                facts({"transforms": self._by_name()})
+
+    def _by_name(self) -> dict[str, Any]:
+        used: Counter[str] = Counter()
+        by_name: dict[str, Any] = {}
+        for names, (calls, seconds) in self._sums.items():
+            for name, took_s in zip(names, seconds, strict=True):
+                used[name] += 1
+                key = f"{name} ({used[name]})" if used[name] > 1 else name
+                by_name[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
+        return by_name
