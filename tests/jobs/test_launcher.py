@@ -31,7 +31,8 @@ from tests.engine_fixtures import (  # noqa: F401
 from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
 from vitprof.jobs import launcher as launching
-from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
+from vitprof.jobs.command import _watching
+from vitprof.jobs.launcher import ChildProcess, Launcher, environment, start_anew
 from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.recording.columns import STEP_COLUMNS
 
@@ -83,6 +84,24 @@ def own() -> Iterator[Launcher]:
     made.close()
 
 
+ASK_TORCH = """
+import os, sys, torch
+from vitprof.jobs import child, fork_server
+child.main = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)
+fork_server.main()
+"""
+
+
+def fork_of(own: Launcher, script: str, log: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a job writes to its log that is forked from a warm process which runs `script`."""
+    monkeypatch.setenv("VITPROF_WARM", "1")
+    monkeypatch.setattr(launching, "command", lambda module, *args: [sys.executable, "-c", script, *args])
+    own.warm().wait(threading.Event())
+    assert own._server is not None
+    assert end(own._server.fork(log)) == 0
+    return Path(log.name).read_text()
+
+
 @pytest.fixture
 def server_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts a script in the place of the fork server: quick, and able to do what that never should."""
@@ -105,17 +124,7 @@ class TestForked:
     @pytest.mark.slow
     def test_it_may_use_cuda(self, own: Launcher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where its parent called something of PyTorch's CUDA, `torch.cuda.init` refuses to run in it."""
-        script = (
-            "import sys, torch; from vitprof.jobs import child, fork_server\n"
-            "child.main = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)\n"
-            "fork_server.main()"
-        )
-        monkeypatch.setenv("VITPROF_WARM", "1")
-        monkeypatch.setattr(launching, "command", lambda module, *args: [sys.executable, "-c", script, *args])
-        own.warm().wait(threading.Event())
-        assert own._server is not None
-        assert end(own._server.fork(log)) == 0
-        assert Path(log.name).read_text() == "False\n"
+        assert fork_of(own, ASK_TORCH, log, monkeypatch) == "False\n"
 
     @pytest.mark.slow
     def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
@@ -202,6 +211,39 @@ class TestForked:
         os.kill(process.pid, signal.SIGTERM)
         assert end(process) == -signal.SIGTERM
         assert process.poll() == -signal.SIGTERM
+
+
+class TestOpenMP:
+    """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
+
+    SLEEPS = "GOMP_SPINCOUNT = '0'"
+
+    def test_a_new_process_has_threads_that_sleep(self, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+        process = start_anew(log)
+        run(process)
+        assert self.SLEEPS in Path(log.name).read_text()
+
+    @pytest.mark.slow
+    def test_a_fork_has_them_too(
+        self, own: Launcher, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+        shown = tmp_path / "shown"
+        keep = f"import os; os.dup2(os.open({str(shown)!r}, os.O_CREAT | os.O_WRONLY), 2)\n"
+        assert fork_of(own, keep + ASK_TORCH, log, monkeypatch) == "False\n"
+        assert self.SLEEPS in shown.read_text()
+
+    @pytest.mark.parametrize("name", launching.OPENMP_CHOICES)
+    def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert environment().items() >= launching.OPENMP_SLEEPS.items()
+        monkeypatch.setenv(name, "mine")
+        assert {key: environment().get(key) for key in (*launching.OPENMP_SLEEPS, name)} == {
+            key: "mine" if key == name else None for key in (*launching.OPENMP_SLEEPS, name)
+        }
+
+    def test_a_watched_script_waits_as_ever(self) -> None:
+        assert not _watching(os.environ, "socket").keys() & launching.OPENMP_SLEEPS.keys()
 
 
 class TestServer:

@@ -26,6 +26,12 @@ POLL_S = 0.05
 FREE_BYTES = 2 << 30
 """Memory that must be free: the warm process takes 0.7 GB (PyTorch with CUDA; 0.4 GB of it private), which forks
 share."""
+OPENMP_SLEEPS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+"""Variables that make waiting threads of OpenMP (GNU's, LLVM's and Intel's) sleep. They spin by default: beside one
+busy program on two cores, a job then takes batches at half the rate (docs/results.md). OpenMP reads them as PyTorch is
+loaded. OpenBLAS, OpenCV and DataLoader workers have a single thread in jobs."""
+OPENMP_CHOICES = (*OPENMP_SLEEPS, "GOMP_SPINCOUNT", "KMP_LIBRARY")
+"""Variables by which a user chooses how threads of OpenMP wait."""
 ANSWER_S = 5.0
 """How long (s) a fork may take; about 10 ms is usual."""
 
@@ -52,10 +58,14 @@ def command(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment for a process that runs a module of this package, wherever the package is installed."""
+    """Returns the environment for a process that runs a module of this package, wherever the package is installed.
+
+    Threads of OpenMP sleep while they wait in it, unless the user chose how they wait.
+    """
+    waiting = {} if any(name in os.environ for name in OPENMP_CHOICES) else OPENMP_SLEEPS
     package_root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
-    return {**os.environ, "PYTHONPATH": path, OWNER: owner_mark()}
+    return {**waiting, **os.environ, "PYTHONPATH": path, OWNER: owner_mark()}
 
 
 def wanted() -> bool:
