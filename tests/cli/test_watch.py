@@ -62,6 +62,30 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
         assert "start that again with vitprof watch" in err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("several_loaders(n=2)", "Inconclusive: 64 of 64 steps asked more than one loader for a batch"),
+        ("fetch_in_a_thread()", "Inconclusive: the script fetches batches in another thread than the one that trains"),
+    ],
+)
+def test_a_loop_whose_waits_are_not_known_gets_no_verdict(
+    call: Call, vitprof_home: Path, script: str, reason: str
+) -> None:
+    """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
+    code = f"from tests.watch.scripts import *; {script}"
+    command = [sys.executable, "-m", "vitprof", "watch", "--", sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    err = " ".join(ended.stderr.split())
+    assert (ended.returncode, reason in err) == (0, True), err
+    assert "  try " not in err
+    assert "headroom" not in err.lower()
+    status, out, _ = call("check", "1", "--max-idle", "99%")
+    assert status == 2
+    assert out.startswith(f"refused    device idle at most 99%: run 1: {reason.removeprefix('Inconclusive: ')}")
+
+
 def test_a_command_that_trains_nothing(call: Call, vitprof_home: Path) -> None:
     status, _, err = call("watch", "--", sys.executable, "-c", "pass")
     assert status == 0

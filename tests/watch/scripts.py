@@ -134,6 +134,21 @@ def fetch_in_a_thread() -> int:
     return n
 
 
+def several_loaders(*, n: int, check: bool = False) -> None:
+    """Trains on batches of `n` loaders in each step; with `check`, validates after each epoch with gradients on."""
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    loaders = [DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=BATCH) for _ in range(n)]
+    for _ in range(2):
+        for batches in zip(*loaders, strict=True):
+            sum(model(x).mean() for (x,) in batches).backward()
+            optimizer.step()
+        if check:
+            for (x,) in DataLoader(TensorDataset(torch.zeros(8, 4)), batch_size=BATCH):
+                model(x)
+
+
 def evaluate() -> int:
     """Trains nothing."""
     return sum(len(x) for (x,) in DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2))

@@ -251,7 +251,18 @@ def test_batches_that_another_thread_fetches_are_told_of(host: Host, in_the_loop
     assert told.status == 0
     assert told.returned == str(scripts.N_SAMPLES // scripts.BATCH)
     assert [note["line"] for note in told.note("notice")] == [FETCHES_AHEAD]
+    assert {"fetched_in_a_thread": True} in told.note("facts")
     assert in_the_loop.note("notice") == []
+
+
+@pytest.mark.parametrize(("n", "check", "counted"), [(1, True, 0), (2, False, 64), (2, True, 64), (3, False, 63)])
+def test_steps_that_ask_several_loaders_are_counted(host: Host, n: int, check: bool, counted: int) -> None:
+    """Not those that are followed by a validation; of three loaders, two are asked after the work as for one."""
+    told = host.run("several_loaders", n=n, check=check)
+    assert (told.status, told.complaint) == (0, "")
+    counts = [facts["several_loaders_steps"] for facts in told.note("facts") if "several_loaders_steps" in facts]
+    assert counts[-1:] == [counted][:counted]
+    assert "notice" not in [note.kind for note in told.notes]
 
 
 def test_an_error_of_the_script_stays_its_own(host: Host) -> None:

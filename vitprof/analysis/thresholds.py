@@ -15,6 +15,12 @@ The lower end of the 95% interval decides."""
 INPUT_BOUND_FRAC = 0.20
 """Share of the time that the device idles for data from which a run is input-bound: without that wait it would be
 1 / (1 - 0.20) = 1.25 times as fast. The lower end of the 95% interval decides."""
+EPOCH_STARTS_FRAC = 0.05
+"""Share of the wall clock of training that is spent waiting at the starts of epochs, from which a class that holds for
+the steady steps only is no verdict: as wide as the first class. Below it a job with short epochs keeps its verdict."""
+SEVERAL_LOADERS_FRAC = 0.05
+"""Share of the steps that asked more than one loader for a batch, from which the data wait of one of them is not the
+loop's. A look at a batch for a log, or a validation with gradients on, is in fewer steps."""
 LAUNCH_BOUND_FRAC = 0.20
 """Share of the time that the device waits for Python and launches, between its steps and inside them, from which a run
 is launch-bound: the same as for data. The lower end of the 95% interval decides."""

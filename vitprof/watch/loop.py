@@ -169,7 +169,8 @@ class Loop:
                     self._validating_since = now
             return
         if not self._is_ours(iterator) and not self._take(iterator):
-            if self._steps is not None:
+            elsewhere = self.loaders.declares and threading.get_ident() != self._asked_in
+            if self._steps is not None and not elsewhere:  # there, the wait of the declared loop includes it
                 self._steps.ask_other(now)
             return
         assert self._steps is not None
@@ -313,11 +314,12 @@ class Loop:
             return
         steps.optimizer_stepped(self._clock())
         self._stepped_in = threading.get_ident()
-        if self._asked_in not in (0, self._stepped_in) and steps.recording.confirmed and not self._told_of_thread:
-            self._told_of_thread = True
-            steps.recording.notice(FETCHES_AHEAD)
         if not steps.recording.confirmed and steps.under_way and self._ours is not None:
             self._confirm(steps, self._ours)
+        if self._asked_in not in (0, self._stepped_in) and steps.recording.confirmed and not self._told_of_thread:
+            self._told_of_thread = True
+            steps.recording.facts({"fetched_in_a_thread": True})
+            steps.recording.notice(FETCHES_AHEAD)
 
     def _confirm(self, steps: Steps, ours: Seen, batch: Any = None) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""

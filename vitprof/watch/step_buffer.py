@@ -91,11 +91,13 @@ class StepBuffer:
         """Whether the recorded steps are known to be training."""
         self.n = 0
         """The number of steps so far, without those on kept batches."""
+        self._joined = 0
+        """The number of steps that asked several loaders for a batch."""
         self.transforms = TransformSums()
         self.replay: Replay | None = None
         """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
-        self.notice, self.phase = self._session.notice, self._session.phase
+        self.facts, self.notice, self.phase = self._session.facts, self._session.notice, self._session.phase
         self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
         self.resume = self._recorder.resume
         """Makes the next step's gap count from here."""
@@ -108,7 +110,7 @@ class StepBuffer:
     def drop(self) -> None:
         """Drops what was recorded for a loader that turned out not to train."""
         self._steps.clear()
-        self.n = 0
+        self.n = self._joined = 0
         self.transforms = TransformSums()
 
     def confirm(self, loader: dict[str, Any], *, headroom: bool) -> None:
@@ -141,6 +143,12 @@ class StepBuffer:
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
         self._recorder.step(marks)
+
+    def count_joined(self) -> None:
+        """Counts a step that asked several loaders for a batch; the count is sent when it doubles, and at the end."""
+        self._joined += 1
+        if self.confirmed and self._joined & (self._joined - 1) == 0:
+            self.facts({"several_loaders_steps": self._joined})
 
     def plain_block(self, epoch: int) -> PlainBlock:
         """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""
@@ -184,6 +192,8 @@ class StepBuffer:
         self._recorder.resolve()
         self._send()
         self.transforms.send(self._session.facts)
+        if self._joined:
+            self.facts({"several_loaders_steps": self._joined})
         if self.replay is not None:
             self.replay.send(self._session.facts)
 

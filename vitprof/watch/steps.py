@@ -58,6 +58,8 @@ class Steps:
         """When the current step may have ended, with the device's mark."""
         self._others, self._others_since_s = 0, math.nan
         """The number of batches of other loaders since the last backward pass, and when the first was requested."""
+        self._joined = self._validated = False
+        """Whether the current step worked on another loader's batch, and whether the last one ended in validation."""
         self._ahead = NOTHING
         """The batches that the current step waited for before its last one."""
         self.queue_depth = math.nan
@@ -180,6 +182,10 @@ class Steps:
             if not said:
                 self._left_s = math.nan
             self._ahead = NOTHING
+            # after every step there is no validation: several loaders are asked in turn
+            if self._joined or (self._validated if validated else others > 0):
+                self.recording.count_joined()
+            self._joined, self._validated = False, validated
             self.recording.step(marks, *(noted or (now_s, self._device.mark())))
         else:
             self._ahead = NOTHING if self._last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
@@ -201,6 +207,7 @@ class Steps:
         if marks is None:
             return
         self._worked = self.expects_work = True
+        self._joined |= self._others > 0
         self._others = 0
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
@@ -236,6 +243,7 @@ class Steps:
         if self._marks is None:
             return
         self._worked = self.expects_work = self._said = True
+        self._joined |= self._others > 0
         self._others = 0
         self._left_s = now_s
         self._note_end(now_s)

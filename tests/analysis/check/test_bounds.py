@@ -53,6 +53,29 @@ def test_on_the_bound_itself_few_are_called_missed_or_met(bound: Bound, runs: Si
     assert found["met"] <= 0.05
 
 
+@pytest.mark.parametrize(
+    ("bound", "outcome"),
+    [
+        (Bound("max_idle", 0.3), "refused"),  # 20%, and 47% with epoch starts
+        (Bound("max_data_wait", 0.2), "refused"),
+        (Bound("max_data_wait", 0.6), "met"),
+        (Bound("max_idle", 0.1), "missed"),
+        (Bound("min_samples_per_s", 0.9 * RATE), "refused"),
+        (Bound("min_samples_per_s", 0.5 * RATE), "met"),
+        (Bound("max_slowdown", 0.1), "refused"),
+    ],
+)
+def test_bounds_that_epoch_starts_would_decide_otherwise_are_refused(bound: Bound, outcome: str) -> None:
+    runs = [run(np.random.default_rng(0), n=200, within=0.01)]
+    baseline = [{name: values.copy() for name, values in runs[0].items()}]
+    runs[0]["epoch"] = runs[0]["step"] // 40
+    for name in ("step_s", "gap_s", "data_wait_s"):  # half of the time of an epoch's steps on top
+        runs[0][name] = runs[0][name] + np.where(runs[0]["step"] % 40 == 0, 20 * 0.01, 0.0)
+    judged = judge_bound(bound, runs, baseline)
+    assert judged.outcome == outcome
+    assert ("epochs begin with long waits" in judged.sentence) == (outcome == "refused")
+
+
 def test_a_true_difference_is_found_and_none_is_not() -> None:
     """Three runs on each side, which differ by 1% from each other beside the noise of their 60 steps."""
     bound, baseline = Bound("max_slowdown", 0.05), some(3, n=60, between=0.01)

@@ -157,6 +157,50 @@ def test_what_the_data_do_not_carry_is_inconclusive() -> None:
         assert (v.cause, v.advice) == ("", ())
 
 
+def epochs(start_ms: float, n_steps: int, **more: float) -> dict[str, np.ndarray]:
+    """Epochs of `n_steps` steps of 8 ms, each beginning with a wait of `start_ms`."""
+    steps = run(120, compute=8.0, **({"host": 0.0} | more))
+    steps["epoch"] = steps["step"] // n_steps
+    extra = np.where(steps["step"] % n_steps == 0, start_ms * MS, 0.0)
+    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
+        steps[name] = steps[name] + extra
+    moved = np.cumsum(extra)
+    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
+        steps[name] = steps[name] + moved
+    steps["t_start_s"] = steps["t_start_s"] + moved - extra
+    return steps
+
+
+def test_waits_at_epoch_starts_that_change_the_class_leave_no_verdict() -> None:
+    """30 steps of 8 ms after 300 ms of waiting, 8 of them behind queued work: the steady steps show nothing of it."""
+    v = verdict(epochs(300.0, 30))
+    assert v.kind == "inconclusive"
+    assert v.sentence == (
+        "Inconclusive: each epoch begins with a wait of 292 ms, 55% of the wall clock of training: the GPU is idle 55% "
+        "of the time with these waits, and 0.0% in the steps between them."
+    )
+    assert (v.advice, math.isnan(v.speed_up_if_free)) == ((), True)
+    assert verdict(epochs(10.0, 30)).kind == "not input-bound", "4% of the time: the class holds"
+    slow = verdict(epochs(300.0, 30, parts={"decode": 20.0}))
+    assert slow.kind == "input-bound", "with these waits too"
+    assert verdict(epochs(300.0, 120)).kind == "not input-bound", "one epoch: its start is the job's"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"fetched_in_a_thread": True}, "the script fetches batches in another thread"),
+        ({"several_loaders_steps": 90}, "90 of 100 steps asked more than one loader"),
+        ({"several_loaders_steps": 5}, ""),
+    ],
+)
+def test_waits_that_are_not_those_of_the_training_leave_no_verdict(facts: Mapping[str, Any], reason: str) -> None:
+    for n in (100, 100 if "several" in str(facts) else 3):
+        v = verdict(run(n, parts={"decode": 20.0}), GPU | facts)
+        assert v.sentence.startswith(f"Inconclusive: {reason}" if reason else "Input-bound"), v.sentence
+        assert (v.advice == (), math.isnan(v.speed_up_if_free)) == (bool(reason), bool(reason))
+
+
 def test_an_interval_over_all_classes_is_inconclusive() -> None:
     """One stall of 0.3 s among 40 steps: 3% to more than 20%, depending on whether such stalls come often."""
     steps = run(40, parts={"decode": 8.2}, compute=8.0, host=0.0)

@@ -10,6 +10,7 @@ from typing import Literal
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.check import figures
 from vitprof.analysis.check.figures import Figure, one_sample_half, two_sample_half
+from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import number
 
@@ -91,13 +92,26 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
         missing = figure.steps_missing
         wants = f"{missing} more steady steps are needed" if missing else "the times of its steps are not known"
         return Judged(bound, "undecided", figure, wants)
+    outcome = _outcome(bound, figure.low, figure.high)
+    if outcome == "undecided":
+        return Judged(bound, outcome, figure, _what_would_decide(bound, figure, runs, baseline))
+    whole = figures.wall_clock_value(runs, COLUMNS.get(bound.kind), baseline)
+    if _outcome(bound, whole, whole) != outcome and abs(whole - figure.value) >= EPOCH_STARTS_FRAC * (
+        figure.value if bound.kind == "min_samples_per_s" else 1
+    ):
+        between, all_in_all = (_amount(bound.kind, value) for value in (figure.value, whole))
+        reason = f"epochs begin with long waits: {all_in_all} over the wall clock of training, {between} without them"
+        return Judged(bound, "refused", None, reason)
+    return Judged(bound, outcome, figure)
+
+
+def _outcome(bound: Bound, low: float, high: float) -> Outcome:
+    """Returns the outcome of a bound for a figure with this interval."""
     rounding = ROUNDING_FRAC * bound.limit  # on a simulated device steps are all alike
     least = bound.kind == "min_samples_per_s"
-    if figure.low >= bound.limit - rounding if least else figure.high <= bound.limit + rounding:
-        return Judged(bound, "met", figure)
-    if figure.high < bound.limit if least else figure.low > bound.limit:
-        return Judged(bound, "missed", figure)
-    return Judged(bound, "undecided", figure, _what_would_decide(bound, figure, runs, baseline))
+    if low >= bound.limit - rounding if least else high <= bound.limit + rounding:
+        return "met"
+    return "missed" if (high < bound.limit if least else low > bound.limit) else "undecided"
 
 
 def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]) -> str:
@@ -149,12 +163,15 @@ def _runs(n: int) -> str:
 
 
 def _measured(kind: Kind, figure: Figure) -> str:
-    low, high = figure.low, figure.high
+    low = number(figure.low) if kind == "min_samples_per_s" else _amount(kind, figure.low)
+    high = number(figure.high) if kind == "min_samples_per_s" else _amount(kind, figure.high)
+    return f"{_amount(kind, figure.value)} (95%: {f'{low} to {high}' if figure.known else 'not known'})"
+
+
+def _amount(kind: Kind, value: float) -> str:
     if kind == "min_samples_per_s":
-        interval = f"{number(low)} to {number(high)}"
-        return f"{number(figure.value, 'samples/s')} (95%: {interval if figure.known else 'not known'})"
-    words = _slower if kind == "max_slowdown" else _percent
-    return f"{words(figure.value)} (95%: {f'{words(low)} to {words(high)}' if figure.known else 'not known'})"
+        return number(value, "samples/s")
+    return _slower(value) if kind == "max_slowdown" else _percent(value)
 
 
 def _percent(share: float) -> str:

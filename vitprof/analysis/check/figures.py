@@ -15,7 +15,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, MIN_BLOCKS, UNKNOWN, Interval, ratio_interval, ratio_of
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.analysis.tournament.early import variance_of_one
 from vitprof.analysis.tournament.scores import NORMAL_975, student_t
 
@@ -109,6 +109,15 @@ def two_sample_half(deviation: float, n: int, m: int) -> float:
     return student_t(n + m - 2) * deviation * math.sqrt(1 / n + 1 / m)
 
 
+def wall_clock_value(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
+    """Returns a share, samples/s (`column` None) or, with a baseline, a slowdown over the wall clock of training: epoch
+    starts counted, as the steady figures do not.
+    """
+    ratios = [_ratio(*_weighted(s, column or "samples", "step_s")) for s in runs]
+    value = float(np.mean(ratios)) if column else math.exp(float(np.mean(np.log(ratios))))
+    return 1 - value / wall_clock_value(baseline, None) if baseline else value
+
+
 def n_steady(steps: Series) -> int:
     """Returns the number of steps that figures are computed from."""
     return int((steady_state(steps) & np.isfinite(steps["step_s"])).sum())
@@ -165,6 +174,12 @@ def _over_runs(values: Floats) -> Interval:
 def _steady(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
     keep = steady_state(steps) & np.isfinite(steps[whole])
     return steps[part][keep], steps[whole][keep]
+
+
+def _weighted(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
+    weights = np.where(np.isfinite(steps[whole]), wall_clock_weights(steps), 0.0)
+    counted = weights > 0
+    return (steps[part] * weights)[counted], (steps[whole] * weights)[counted]
 
 
 def _ratio(part: Floats, whole: Floats) -> float:

@@ -14,6 +14,7 @@ from vitprof.analysis.check.figures import FIGURE_STEPS, n_steady
 from vitprof.analysis.compare.config_diff import config_differences
 from vitprof.analysis.compare.differences import Caveat, RunFacts, which
 from vitprof.analysis.compare.guard import GUARDED_STEPS, comparability
+from vitprof.analysis.verdict.unmeasured import not_measurable
 from vitprof.config import BUDGETS
 
 CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))
@@ -77,6 +78,8 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
         why = f" ({run.error})" if run.error else ""
         how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
         return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
+    if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
+        return f"{run.label}: {reason}"
     if not n_steady(run.steps):
         return f"{run.label} has no steps in steady state; train for longer"
     if run.facts.facts.get("n_beside") and "sharing" not in allowed:

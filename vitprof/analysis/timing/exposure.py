@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from vitprof.analysis.arrays import Floats, Series, column, mean
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, every_gap
-from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.config import RunConfig
 from vitprof.recording.columns import TIMED_STAGES, Phase
 from vitprof.recording.verdict import Share
@@ -21,6 +23,29 @@ ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
 SYNCHRONOUS = ("batches", "generator")
 """Loaders that make a batch while the loop waits for it. So does a DataLoader without workers."""
+
+
+class EpochStarts(NamedTuple):
+    """The waits with which epochs begin, which the steady steps leave out."""
+
+    wait_s: float = 0.0
+    """Mean seconds that the device idled for data at the start of an epoch, other than the run's first one."""
+    idle_s: float = 0.0
+    """The same, summed over all epochs (`steady.wall_clock_weights`)."""
+    span_s: float = 0.0
+    """The time of the steps that begin an epoch, summed in the same way."""
+    steady_s: float = 0.0
+    """The time of the steady steps."""
+
+    @property
+    def frac(self) -> float:
+        """Returns the share of the wall clock of training that is spent waiting at the starts of epochs."""
+        return self.idle_s / (self.steady_s + self.span_s) if self.idle_s else 0.0
+
+    def added_to(self, steady: Interval) -> Interval:
+        """Returns a share of idle time for data of the steady steps as one of the wall clock of training."""
+        whole_s = self.steady_s + self.span_s
+        return Interval(*((share * self.steady_s + self.idle_s) / whole_s for share in steady))
 
 
 @dataclass(frozen=True)
@@ -42,6 +67,14 @@ class Exposure:
     """Exposed data wait and copies, milliseconds a batch."""
     shares: tuple[Share, ...]
     """The largest first; empty if the device never idled for data."""
+    starts: EpochStarts = EpochStarts()
+
+    @property
+    def with_epoch_starts(self) -> Exposure:
+        """Returns the shares of idle time over the wall clock of training, epoch starts included."""
+        of_whole = self.starts.steady_s / (self.starts.steady_s + self.starts.span_s)
+        paced = Interval(*(share * of_whole for share in self.paced))
+        return dataclasses.replace(self, idle=self.starts.added_to(self.idle), paced=paced)
 
 
 def synchronous(config: RunConfig) -> bool:
@@ -64,7 +97,9 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
     the stage: all of the stage, divided by the number of workers, who share the work, but at most the wait. So these
     may add up to more than `idle_ms` if some of the loading is hidden behind the device's work.
     """
-    gaps = (every_gap(steps, phases) if gaps is None else gaps).only(steady_state(steps))
+    gaps = every_gap(steps, phases) if gaps is None else gaps
+    starts = _epoch_starts(steps, gaps)
+    gaps = gaps.only(steady_state(steps))
     waited, copied = gaps.exposed_wait_ns / 1e9, gaps.exposed_h2d_ns / 1e9
     gap = gaps.causes_ns.sum(axis=1) / 1e9 - gaps.by_step("evaluation")
     idle = waited + copied
@@ -83,7 +118,20 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
         paced=of_both,
         idle_ms=float(idle.mean()) * 1e3 if n else math.nan,
         shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
+        starts=starts,
     )
+
+
+def _epoch_starts(steps: Series, gaps: Gaps) -> EpochStarts:
+    weights = wall_clock_weights(steps)
+    starts = (weights > 0) & ~steady_state(steps)
+    begins, steady = gaps.only(starts), gaps.only(steady_state(steps))
+    n = len(begins.index)
+    if not n:
+        return EpochStarts()
+    idle_s = float(begins.exposed_wait_ns.sum() + begins.exposed_h2d_ns.sum()) / 1e9
+    weight = float(weights[starts][0])
+    return EpochStarts(idle_s / n, weight * idle_s, weight * begins.span_s, steady.span_s)
 
 
 def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:

@@ -34,6 +34,20 @@ def steady_state(steps: Series) -> Mask:
     return inside if inside.any() else begins
 
 
+def wall_clock_weights(steps: Series) -> Floats:
+    """Returns how often each step counts in the wall clock of training: steady steps once, the rest of the warm-up
+    never. (n,) float.
+
+    The first step of each epoch but the run's first counts as well, a little more than once: the first epoch began like
+    the others, but how long that took cannot be told from start-up.
+    """
+    steady = steady_state(steps)
+    starts = (steps["warmup"] == 0) & first_of_epoch(steps) & ~steady
+    starts[:1] = False
+    n = int(starts.sum())
+    return np.asarray(np.where(starts, (n + 1) / max(n, 1), steady.astype(float)))
+
+
 def while_steady(steps: Series, t_s: Floats) -> Mask:
     """Returns which moments `t_s` are between the starts of the first and the last steady step. (m,) bool.
 

@@ -14,6 +14,7 @@ from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.machine import free_cores
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import (
+    EPOCH_STARTS_FRAC,
     INPUT_BOUND_FRAC,
     LAUNCH_BOUND_FRAC,
     MIN_STEPS,
@@ -27,6 +28,7 @@ from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause, find_conte
 from vitprof.analysis.verdict.own_headroom import measured_headroom
 from vitprof.analysis.verdict.single_event import event_words, find_single_event
 from vitprof.analysis.verdict.situation import Situation
+from vitprof.analysis.verdict.unmeasured import epoch_starts_count, not_measurable
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent
@@ -66,8 +68,9 @@ def judge(
     steps, if already known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
-    (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, or if the
-    interval reaches from "not" to "input-bound".
+    (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, if the interval
+    reaches from "not" to "input-bound", where the waits of the loop that trains are not known (`unmeasured`), and where
+    the waits at epoch starts put the run into another class.
     """
     trace = Trace.of(steps, telemetry, config, facts)
     signatures = find_signatures(steps, telemetry, config, facts)
@@ -80,6 +83,8 @@ def judge(
             n,
             signatures,
         )
+    if reason := not_measurable(facts, len(steps["step"])):
+        return _inconclusive(reason, device, n, signatures)
     if not n or n < MIN_STEPS:
         return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
     gaps = every_gap(steps, phases) if gaps is None else gaps
@@ -87,6 +92,10 @@ def judge(
     low, high = exposure.idle.low, exposure.idle.high
     if not math.isfinite(low):
         return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
+    kind = _kind(exposure)
+    if exposure.starts.frac >= EPOCH_STARTS_FRAC and _kind(exposure.with_epoch_starts) != kind:
+        reason = epoch_starts_count(exposure, device.words)
+        return _inconclusive(reason, device, n, signatures, exposure)
     event = find_single_event(gaps.only(trace.steady), exposure.idle)
     if low < MODERATE_FRAC and high > INPUT_BOUND_FRAC:
         reason = (
@@ -95,7 +104,6 @@ def judge(
             "quieter machine"
         )
         return dataclasses.replace(_inconclusive(reason, device, n, signatures, exposure), single_event=event)
-    kind = _kind(exposure)
     sure = kind != "not input-bound" or high < MODERATE_FRAC
     contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)

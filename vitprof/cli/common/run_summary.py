@@ -103,7 +103,7 @@ def show_watched(run: StoredRun, console: Console) -> None:
         console.print(f"  transforms: {transforms}", soft_wrap=True)
     for advice in verdict.advice:
         console.print(f"  try {advice.words}. {advice.reason}", soft_wrap=True)
-    if (headroom := own_headroom(run.facts)) is not None:
+    if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
         console.print(own_headroom_sentence(headroom), soft_wrap=True)
     console.print(f"  for its charts type {program()} and open run {run.id} under History", soft_wrap=True)
 

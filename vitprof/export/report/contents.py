@@ -94,7 +94,8 @@ def contents(
         found.parts.extend(_loading(run, steps, charted))
     if headroom is not None:
         found.parts.extend(_headroom(run, headroom, charted))
-    found.parts.extend(_own_headroom(run))
+    if verdict is None or verdict.kind != "inconclusive":
+        found.parts.extend(_own_headroom(run))
     return found
 
 

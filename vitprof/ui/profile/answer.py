@@ -28,7 +28,8 @@ TRY_HELP = "The best first: settings that can run here and are not in use yet, e
 @guarded
 def draw_answer(run: StoredRun) -> None:
     """Draws the tab: advice first, with the exports beside its heading."""
-    advice = verdict_of(run).advice
+    verdict = verdict_of(run)
+    advice = verdict.advice
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="answer-head"
     ):
@@ -41,7 +42,7 @@ def draw_answer(run: StoredRun) -> None:
         draw_exports(run)
     for number, one in enumerate(advice):
         _draw_advice(run, one, number)
-    if (measured := own_headroom(run.facts)) is not None:
+    if verdict.kind != "inconclusive" and (measured := own_headroom(run.facts)) is not None:
         st.markdown(escaped(own_headroom_sentence(measured)))
     if advice:
         st.header(device_time_title(run), anchor=False, help=DEVICE_TIME_HELP)
