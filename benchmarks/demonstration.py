@@ -85,7 +85,7 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.database = folder / "home" / "runs.sqlite"
+        self.database = folder / "home" / "recordings.sqlite"
         self.database.parent.mkdir()
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("VITPROF_")}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # "python" is this one

@@ -120,7 +120,7 @@ def main() -> int:
         temporary.mkdir()
         env = environment(home, temporary)
         with dashboard(env) as (url, server):
-            soak = Soak(env, url, home / "runs.sqlite")
+            soak = Soak(env, url, home / "recordings.sqlite")
             first, last = soaked(soak, server, given.minutes)
         left = sorted(path.name for path in temporary.iterdir())
         broken = missing(soak)

@@ -73,13 +73,13 @@ def mode(path: Path) -> int:
 def test_a_new_home_and_its_store_are_their_owners_alone(vitprof_home: Path) -> None:
     RunStore().close()
     open_log(ensure_dir(log_dir()) / "run-1.log").close()
-    assert (mode(vitprof_home), mode(vitprof_home / "runs.sqlite")) == (0o700, 0o600)
+    assert (mode(vitprof_home), mode(vitprof_home / "recordings.sqlite")) == (0o700, 0o600)
     assert mode(log_dir() / "run-1.log") == 0o600
 
 
 def test_one_that_was_open_to_others_is_closed_when_it_is_used(vitprof_home: Path) -> None:
     (vitprof_home / "logs").mkdir(parents=True)
-    paths = [vitprof_home / "runs.sqlite", log_dir() / "run-1.log"]
+    paths = [vitprof_home / "recordings.sqlite", log_dir() / "run-1.log"]
     for path in paths:
         path.touch()
         path.chmod(0o644)
@@ -94,7 +94,7 @@ def test_a_directory_that_holds_other_things_too_stays_open(vitprof_home: Path) 
     vitprof_home.chmod(0o755)
     (vitprof_home / "thesis.tex").touch()
     RunStore().close()
-    assert (mode(vitprof_home), mode(vitprof_home / "runs.sqlite")) == (0o755, 0o600)
+    assert (mode(vitprof_home), mode(vitprof_home / "recordings.sqlite")) == (0o755, 0o600)
 
 
 def test_nothing_of_somebody_else_and_nothing_behind_a_link_is_changed(tmp_path: Path) -> None:

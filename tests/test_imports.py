@@ -134,19 +134,6 @@ def test_only_the_store_talks_to_the_database() -> None:
         assert not [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in opens], path
 
 
-def test_alembic_is_imported_only_where_an_old_store_is_brought_up_to_date() -> None:
-    """It takes 0.15 s, and every command opens the store."""
-    at_the_top = {
-        str(path.relative_to(PACKAGE))
-        for path in FILES
-        for node in parsed(path).body
-        if (isinstance(node, ast.ImportFrom) and str(node.module).startswith(("alembic", "vitprof.store.migrations.")))
-        or (isinstance(node, ast.Import) and any(alias.name.startswith("alembic") for alias in node.names))
-    }
-    assert all(name.startswith("store/migrations/") for name in at_the_top)
-    assert "store/migrations/__init__.py" not in at_the_top
-
-
 @pytest.mark.slow
 def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""

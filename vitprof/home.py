@@ -20,9 +20,13 @@ from vitprof.errors import VitprofError
 
 SHARED = Path("/tmp")
 """A folder that all users of this machine share, whatever their TMPDIR says."""
-STORE_FILE = "runs.sqlite"
+STORE_FILE = "recordings.sqlite"
 """File name of the run store in the home, unless `VITPROF_DB` names another database."""
-OURS = re.compile(r"runs\.sqlite.*|(data|prepared|locations|logs|dashboard|tournaments)|(vitprof|selftest)-.*")
+OLD_STORE_FILE = "runs.sqlite"
+"""That of the versions before 7, which is left alone."""
+OURS = re.compile(
+    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|logs|dashboard|tournaments)|(vitprof|selftest)-.*"
+)
 """Names that vitprof creates at the top of its home. If the directory that `VITPROF_HOME` names holds anything else,
 its permissions are left as they are: it may have other uses."""
 

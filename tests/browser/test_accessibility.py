@@ -47,7 +47,7 @@ BY_KEYBOARD = 5
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("home")
-    store = RunStore(f"sqlite:///{home / 'runs.sqlite'}")
+    store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
     add_run(store, wait_s=0.004, device="simulated:5,0", name=NAME)
     add_run(store, wait_s=0.001, strategy="memory")
     add_tournament(store, {"per-sample": 0.02, "tensordataset": 0.005, "memory": 0.001})

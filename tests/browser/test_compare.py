@@ -23,7 +23,7 @@ SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("home")
-    store = RunStore(f"sqlite:///{home / 'runs.sqlite'}")
+    store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
     for run_id, strategy in zip(SPEEDS, ("per-sample", "memory", "workers"), strict=True):
         assert add_run(store, n=300, wait_s=5 / SPEEDS[run_id], strategy=strategy) == run_id
         speed = SPEEDS[run_id]

@@ -22,7 +22,7 @@ HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
 @pytest.fixture(scope="module")
 def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("home")
-    store = RunStore(f"sqlite:///{home / 'runs.sqlite'}")
+    store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
     for number in range(30):
         run_id = add_run(store, n=8, name=f"number {number + 1}", strategy="memory" if number % 2 else "per-sample")
         store.update_run(run_id, verdict={"kind": "input-bound"}, spark=[0.1, 0.9, 0.4], t_origin_s=float(run_id))

@@ -130,7 +130,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
 
 
 def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: Path, page: Any) -> None:
-    with closing(RunStore(f"sqlite:///{home / 'runs.sqlite'}")) as store:
+    with closing(RunStore(f"sqlite:///{home / 'recordings.sqlite'}")) as store:
         run_id = add_run(store, n=2500)
     page.goto(f"{dashboard}?run={run_id}&show=Timeline")
     page.get_by_text(DONE).wait_for()

@@ -276,7 +276,7 @@ class TestProcess:
         program = self.start(*self.RUN, "--epochs", "1000", "--device", "simulated:20,0", *as_json)
 
         def measured() -> bool:
-            if not (home() / "runs.sqlite").exists() or not store.runs():
+            if not (home() / "recordings.sqlite").exists() or not store.runs():
                 return False
             return len(store.steps(1, names=["step"])["step"]) > 0
 

@@ -29,14 +29,14 @@ def place(vitprof_home: Path) -> Path:
 
 
 def test_the_recording_is_small_and_names_no_folder_of_its_machine(place: Path) -> None:
-    with contextlib.closing(sqlite3.connect(place / "runs.sqlite")) as db:
+    with contextlib.closing(sqlite3.connect(place / "recordings.sqlite")) as db:
         text = "\n".join(db.iterdump())
     assert demo.RUNS.stat().st_size <= MOST_BYTES
     assert not re.findall(r"/tmp/\S+|/home/(?!me\b)\w+", text)
 
 
 def test_it_has_what_every_page_is_to_show(place: Path) -> None:
-    with contextlib.closing(RunStore(f"sqlite:///{place / 'runs.sqlite'}")) as store:
+    with contextlib.closing(RunStore(f"sqlite:///{place / 'recordings.sqlite'}")) as store:
         runs = store.runs()
         (tournament,) = list_tournaments(store)
         assert len(runs) == store.count_runs(RunQuery(helpers=True))  # each can be read
@@ -60,7 +60,7 @@ def test_what_was_run_in_it_stays_until_the_recording_changes(place: Path, vitpr
     assert (place / "mine").exists()
     (place / demo.MARK).write_text("of another version")
     assert demo.make_home() == (place, True)
-    assert sorted(path.name for path in place.iterdir()) == [demo.MARK, "runs.sqlite"]
+    assert sorted(path.name for path in place.iterdir()) == [demo.MARK, "recordings.sqlite"]
     assert [path.name for path in vitprof_home.iterdir()] == ["demo"], "nothing else is left in the user's home"
 
 

@@ -1,21 +1,24 @@
-"""Opening the run store: where it lies, who wrote it, and what cannot be opened."""
+"""Opening the run store: where it is, who wrote it, what cannot be opened, and what can only be read."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import sqlalchemy as sa
 
+from tests.command_line import Call
+from tests.conftest import NOBODY
 from vitprof.config import RunConfig
+from vitprof.config.resolve import resolve
 from vitprof.errors import StoreError
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
-from vitprof.store import STORE_VERSION, RunQuery, RunStore
-from vitprof.store.migrations import bring_up_to_date
+from vitprof.jobs.finalise import settle_interrupted
+from vitprof.store import STORE_VERSION, RunStore
 
 
 def refusal(**kwargs: Any) -> str:
@@ -24,166 +27,6 @@ def refusal(**kwargs: Any) -> str:
         RunStore(**kwargs).close()
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def left_by(version: int, directory: Path) -> str:
-    """A store as that version of it was left: one run, three of its steps, two samples of telemetry."""
-    with closing(sqlite3.connect(directory / "old.sqlite")) as db:
-        db.executescript((Path(__file__).parent / f"v{version}.sql").read_text())
-    return f"sqlite:///{directory}/old.sqlite"
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_older_store_is_brought_up_to_date(version: int, tmp_path: Path) -> None:
-    url = left_by(version, tmp_path)
-    with closing(RunStore(url)) as store:
-        (run,) = store.runs()
-        assert run.name.startswith("memory, batch 128")
-        assert (run.group_key, run.role, run.note) == ("", "", "")
-        (row,) = store.list_runs(RunQuery(text="memory"), limit=9)
-        assert (row.strategy, row.dataset, row.batch_size, row.tags) == ("memory", "digits", 128, ())
-        assert run.summary is not None
-        assert row.samples_per_s == run.summary.samples_per_s
-        assert row.verdict_kind == (run.verdict["kind"] if run.verdict else "")
-        series = store.steps(run.id)
-        assert tuple(series) == STEP_COLUMNS
-        assert series["compute_s"].min() > 0
-        assert np.isnan(series["host_s"]).all() == (version == 1)
-        new = store.create_run(RunConfig(), group_key="headroom:1", role="A")
-        store.append_steps(new, [[1.0] * len(STEP_COLUMNS)])
-        assert store.steps(new)["worker"].tolist() == [1.0]
-        store.tag(run.id, ["old"])
-    with closing(RunStore(url)) as again:
-        assert [(r.group_key, r.role) for r in again.runs()] == [("headroom:1", "A"), ("", "")]
-        assert again.tags(run.id) == ("old",)
-
-
-@pytest.mark.slow
-def test_a_store_from_before_a_column_gets_it(tmp_path: Path) -> None:
-    """Version 3, of which there were stores with and without the kernel times of steps."""
-    late = {"steps": ("kernel_s", "launch_idle_s"), "telemetry": ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")}
-    url = f"sqlite:///{tmp_path}/3.sqlite"
-    with closing(RunStore(url)) as store:
-        run_id = store.create_run(RunConfig())
-    with closing(sqlite3.connect(tmp_path / "3.sqlite")) as db:
-        for table, names in late.items():
-            for name in names:
-                db.execute(f"alter table {table} drop column {name}")
-        db.execute("update vitprof_store set version = 3")
-        db.commit()
-    with closing(RunStore(url)) as store:
-        store.append_steps(run_id, [[1.0] * len(STEP_COLUMNS)])
-        store.append_telemetry(run_id, 0, [[1.0] * len(TELEMETRY_COLUMNS)])
-        assert store.steps(run_id)["kernel_s"].tolist() == [1.0]
-        assert store.telemetry(run_id)["gpu_sm_active_pct"].tolist() == [1.0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("version", "late"), [(4, ("decode_wait_s", "device_prepare_s", "outside_s")), (5, ("outside_s",))]
-)
-def test_an_older_store_gets_the_columns_of_steps_that_it_lacks(
-    tmp_path: Path, version: int, late: tuple[str, ...]
-) -> None:
-    path = tmp_path / "old.sqlite"
-    with closing(RunStore(f"sqlite:///{path}")) as store:
-        run = store.create_run(RunConfig())
-        store.append_steps(run, [[1.0] * len(STEP_COLUMNS)])
-    with closing(sqlite3.connect(path)) as db:
-        for name in late:
-            db.execute(f"alter table steps drop column {name}")
-        db.execute(f"update vitprof_store set version = {version}")
-        db.commit()
-    with closing(RunStore(f"sqlite:///{path}")) as store:
-        store.append_steps(run, [[2.0] * len(STEP_COLUMNS)])
-        series = store.steps(run)
-    assert tuple(series) == STEP_COLUMNS
-    for name in late:
-        assert series[name].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
-
-
-def schema_of(db: sa.Connection) -> dict[str, Any]:
-    """Columns, keys and indexes of every table of the store."""
-    found: dict[str, Any] = {}
-    inspector = sa.inspect(db)
-    for table in set(inspector.get_table_names()) - {"alembic_version", "vitprof_store"}:
-        columns = {c["name"]: (str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)}
-        indexes = {(i["name"], *i["column_names"]) for i in inspector.get_indexes(table)}
-        found[table] = columns, inspector.get_pk_constraint(table)["constrained_columns"], indexes
-    return found
-
-
-def sqlite_schema(path: Path) -> dict[str, Any]:
-    engine = sa.create_engine(f"sqlite:///{path}")
-    with engine.connect() as db:
-        found = schema_of(db)
-    engine.dispose()
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_migrations_lead_to_the_tables_of_today(version: int, tmp_path: Path) -> None:
-    """From nothing, and from each store that was left: a column without a migration shows here."""
-    RunStore(f"sqlite:///{tmp_path}/new.sqlite").close()
-    if version:
-        RunStore(left_by(version, tmp_path)).close()
-    else:
-        engine = sa.create_engine(f"sqlite:///{tmp_path}/old.sqlite")
-        with engine.begin() as db:
-            bring_up_to_date(db, 0)
-        engine.dispose()
-    assert sqlite_schema(tmp_path / "old.sqlite") == sqlite_schema(tmp_path / "new.sqlite")
-    with closing(sqlite3.connect(tmp_path / "old.sqlite")) as db:
-        assert db.execute("select version_num from alembic_version").fetchall() == [(str(STORE_VERSION),)]
-
-
-@pytest.mark.slow
-def test_the_old_store_is_kept_beside_it(tmp_path: Path) -> None:
-    url = left_by(1, tmp_path)
-    (tmp_path / "old.sqlite.version-1").write_text("of another time")
-    with closing(RunStore(url)) as store:
-        kept = tmp_path / "old.sqlite.version-1-2"
-        assert store.migrated.endswith(f"(store version 1 to {STORE_VERSION}); the old one is kept as {kept}")
-    with closing(RunStore(url)) as again:
-        assert again.migrated == ""
-    assert kept.stat().st_mode & 0o777 == 0o600
-    kept.rename(tmp_path / "old.sqlite")  # back to it
-    with closing(RunStore(url)) as back:
-        assert back.migrated
-        assert back.n_steps(1) == 3
-
-
-def test_without_room_for_the_copy_the_old_store_stays_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = left_by(1, tmp_path)
-    before = (tmp_path / "old.sqlite").read_bytes()
-    write = Path.replace
-
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    assert "the copy of it to keep beside it (0.0 MB) failed" in refusal(url=url)
-    monkeypatch.setattr(Path, "replace", write)
-    assert sorted(path.name for path in tmp_path.iterdir() if "sqlite-" not in path.name) == ["old.sqlite"]
-    assert len((tmp_path / "old.sqlite").read_bytes()) == len(before)
-    with closing(sqlite3.connect(tmp_path / "old.sqlite")) as db:
-        assert db.execute("select version from vitprof_store").fetchone() == (1,)
-
-
-@pytest.mark.slow
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(db: sa.Connection, found: int) -> None:
-        bring_up_to_date(db, found)
-        raise sa.exc.ProgrammingError("create", {}, Exception("a defect"))
-
-    url = left_by(1, tmp_path)
-    before = sqlite_schema(tmp_path / "old.sqlite")
-    monkeypatch.setattr("vitprof.store.database.bring_up_to_date", fail)
-    assert refusal(url=url).endswith("failed: a defect")
-    assert sqlite_schema(tmp_path / "old.sqlite") == before
 
 
 @pytest.mark.slow
@@ -195,9 +38,9 @@ def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
     monkeypatch.setenv("VITPROF_HOME", str(home))
     with closing(RunStore()) as store:
         run_id = store.create_run(RunConfig(name="kept"))
-        assert (home / "runs.sqlite").is_file()
-        assert (home / "runs.sqlite-wal").is_file()
-        with closing(sqlite3.connect(home / "runs.sqlite")) as db:
+        assert (home / "recordings.sqlite").is_file()
+        assert (home / "recordings.sqlite-wal").is_file()
+        with closing(sqlite3.connect(home / "recordings.sqlite")) as db:
             assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     with closing(RunStore()) as store:
         assert store.run(run_id).name == "kept"
@@ -210,23 +53,45 @@ def test_vitprof_db_names_another_database(monkeypatch: pytest.MonkeyPatch, vitp
     assert not vitprof_home.exists()
 
 
-@pytest.fixture
-def other_version(tmp_path: Path) -> Path:
-    path = tmp_path / "other.db"
+def stamped(path: Path, table: str, column: str, version: int) -> bytes:
+    """The bytes of a store of another version."""
     with closing(sqlite3.connect(path)) as db:
-        db.execute("create table vitprof_store (version integer primary key)")
-        db.execute("insert into vitprof_store values (?)", (STORE_VERSION + 1,))
+        db.execute(f"create table {table} ({column})")
+        db.execute(f"insert into {table} values (?)", (version,))
         db.commit()
-    return path
+    return path.read_bytes()
 
 
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(other_version: Path) -> None:
-    line = refusal(url=f"sqlite:///{other_version}")
-    assert f"store version {STORE_VERSION + 1}, not {STORE_VERSION}" in line
-    assert str(other_version) in line
+@pytest.mark.parametrize(
+    ("table", "column", "version"), [("vitprof_store", "version", 6), ("alembic_version", "version_num", 8)]
+)
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(
+    tmp_path: Path, table: str, column: str, version: int
+) -> None:
+    path = tmp_path / "other.db"
+    before = stamped(path, table, column, version)
+    line = refusal(url=f"sqlite:///{path}")
+    assert f"store version {version}, not {STORE_VERSION}" in line
+    assert str(path) in line
     assert "set VITPROF_DB" in line
-    with closing(sqlite3.connect(other_version)) as db:
-        assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [("vitprof_store",)]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [(table,)]
+        db.execute("pragma journal_mode=delete")
+    assert len(path.read_bytes()) == len(before)
+
+
+def test_an_older_store_in_the_home_is_named_once_and_left_alone(
+    vitprof_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vitprof_home.mkdir()
+    old = vitprof_home / "runs.sqlite"
+    before = stamped(old, "vitprof_store", "version", 6)
+    for expected in (f"vitprof: {old} is of an earlier version and is left as it is; new runs are stored in", ""):
+        with closing(RunStore()) as store:
+            settle_interrupted(store)
+        assert capsys.readouterr().err.startswith(expected)
+        assert store.notice.startswith(expected.removeprefix("vitprof: "))
+    assert old.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -287,3 +152,103 @@ def test_a_store_that_another_program_keeps_locked_is_one_line_and_works_afterwa
         assert store.runs() == []  # reading goes on
         other.rollback()
         assert store.create_run(RunConfig()) == 1
+
+
+@pytest.fixture
+def filled(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes a home with a run that this test can only read."""
+
+    def fill(changed: Callable[[Path], object] = lambda path: None) -> Path:
+        if os.getuid() == 0:
+            os.seteuid(0)
+        read_only_dir.chmod(0o755)
+        path = read_only_dir / "recordings.sqlite"
+        with closing(RunStore(f"sqlite:///{path}")) as store:
+            run_id = store.create_run(resolve(RunConfig(name="kept")))
+            store.update_run(run_id, status="running", owner_started=1.0)
+        changed(path)
+        read_only_dir.chmod(0o555)
+        if os.getuid() == 0:
+            os.seteuid(NOBODY)
+        monkeypatch.setenv("VITPROF_HOME", str(read_only_dir))
+        return path
+
+    return fill
+
+
+def leave_changes(path: Path) -> None:
+    """As a program that was killed leaves them: in the -wal file."""
+    db = sqlite3.connect(path)
+    db.execute("update runs set note = 'changed last'")
+    db.commit()
+    copies = [Path(f"{path}{suffix}.copy") for suffix in ("-wal", "-shm")]
+    for copy in copies:
+        shutil.copy(copy.with_suffix(""), copy)
+    db.close()
+    for copy in copies:
+        copy.rename(copy.with_suffix(""))
+        copy.with_suffix("").chmod(0o644)
+
+
+def test_it_is_read_and_left_as_it_is(filled: Callable[..., Path]) -> None:
+    before = sorted(path.name for path in filled().parent.iterdir())
+    with closing(RunStore()) as store:
+        assert store.read_only
+        assert store.run(1).name == "kept"
+        settle_interrupted(store)  # its program is gone; who may write finds out
+        assert store.run(1).status == "running"
+        with pytest.raises(StoreError, match=r"^the run store .* failed: attempt to write a readonly database$"):
+            store.create_run(resolve(RunConfig()))
+        assert sorted(path.name for path in store.file.parent.iterdir()) == before
+
+
+def test_with_changes_that_lie_beside_it(filled: Callable[..., Path]) -> None:
+    filled(leave_changes)
+    with closing(RunStore()) as store:
+        assert store.run(1).note == "changed last"
+
+
+@pytest.mark.slow
+def test_changes_that_cannot_be_read_are_not_passed_over(filled: Callable[..., Path]) -> None:
+    def left(path: Path) -> None:
+        leave_changes(path)
+        Path(f"{path}-shm").unlink()
+
+    path = filled(left)
+    with pytest.raises(StoreError) as caught:
+        RunStore()
+    assert str(caught.value) == (
+        f"{path} can only be read here, and its last changes are in recordings.sqlite-wal, which cannot be read "
+        "without writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
+    )
+
+
+@pytest.fixture
+def commands_loaded(call: Call) -> None:
+    """Runs the commands on a store of one's own: what they import may be where `read_only_dir`'s nobody cannot read."""
+    with closing(RunStore()) as store:
+        store.update_run(store.create_run(resolve(RunConfig())), status="running", owner_started=1.0)
+    for args in (["runs"], ["runs", "1", "--json"], ["delete", "1"]):
+        assert call(*args)[0] == 0
+
+
+def test_the_command_line_reads_it(call: Call, commands_loaded: None, filled: Callable[..., Path]) -> None:
+    filled()
+    assert call("runs")[::2] == (0, "")
+    status, out, err = call("runs", "1", "--json")
+    assert (status, '"name": "kept"' in out, err) == (0, True, "")
+    status, out, err = call("delete", "1")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+
+
+def test_a_store_that_somebody_keeps_locked_is_read(vitprof_home: Path, call: Call) -> None:
+    """Also where there is something to write down first, such as that a program is gone."""
+    with closing(RunStore()) as store:
+        store.update_run(store.create_run(resolve(RunConfig(name="kept"))), status="running", owner_started=1.0)
+        assert store.file is not None
+        path = store.file
+    with closing(sqlite3.connect(path)) as other, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITPROF_DB", f"sqlite:///{path}?timeout=0.01")
+        other.execute("begin exclusive")
+        status, out, err = call("runs", "1", "--json")
+    assert (status, '"name": "kept"' in out, err) == (0, True, "")

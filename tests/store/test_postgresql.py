@@ -1,4 +1,4 @@
-"""The store on a PostgreSQL server: it keeps runs, is brought up to date, and may be restarted while a job records."""
+"""The store on a PostgreSQL server: it keeps runs, and may be restarted while a job records."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 from tests.engine_fixtures import wait_until
 from tests.jobs.reported import Clock, ReportingJob, steps
 from tests.store.postgresql import Server, server  # noqa: F401
-from tests.store.test_database import schema_of
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs import outbox
 from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.recording.columns import TELEMETRY_COLUMNS
-from vitprof.store import STORE_VERSION, RunQuery, RunStore
-from vitprof.store.migrations import bring_up_to_date
+from vitprof.store import RunQuery, RunStore
 
 pytestmark = pytest.mark.slow
 LIMIT_S = 30.0
@@ -30,44 +27,23 @@ LIMIT_S = 30.0
 def test_it_keeps_runs(server: Server) -> None:  # noqa: F811
     url = server.database()
     with closing(RunStore(url)) as store:
-        assert (store.file, store.read_only, store.migrated) == (None, False, "")
+        assert (store.file, store.read_only, store.notice) == (None, False, "")
         run_id = store.create_run(resolve(RunConfig(name="kept")))
         rows = steps(0, 50).tolist()
         store.append_steps(run_id, rows[:30])
         store.append_steps(run_id, rows[20:], again=True)
         store.append_telemetry(run_id, 0, np.ones((3, len(TELEMETRY_COLUMNS))).tolist())
         store.append_telemetry(run_id, 2, np.ones((3, len(TELEMETRY_COLUMNS))).tolist(), again=True)
+        store.mark_warmup(run_id, [3, 40])
+        store.compact(run_id)
+        store.mark_warmup(run_id, [4])
+        store.append_steps(run_id, steps(49, 3), again=True)
         store.tag(run_id, ["mine"])
     with closing(RunStore(url)) as store:
-        assert store.steps(run_id)["step"].tolist() == list(range(50))
+        assert store.steps(run_id)["step"].tolist() == list(range(52))
+        assert np.flatnonzero(store.steps(run_id)["warmup"]).tolist() == [3, 4, 40]
         assert store.telemetry(run_id)["seq"].tolist() == [0, 1, 2, 3, 4]
         assert [row.name for row in store.list_runs(RunQuery(text="mine"), limit=9)] == ["kept"]
-
-
-def test_a_store_of_the_first_version_is_brought_up_to_date(server: Server) -> None:  # noqa: F811
-    old, new = server.database(), server.database()
-    engine = sa.create_engine(old)
-    with engine.begin() as db:
-        bring_up_to_date(db, 0)
-        for table, late in (("steps", "outside_s"), ("steps", "kernel_s"), ("telemetry", "gpu_sm_active_pct")):
-            db.exec_driver_sql(f"alter table {table} drop column {late}")
-        for table in ("run_tags", "tournaments", "predictions"):
-            db.exec_driver_sql(f"drop table {table}")
-        for late in ("strategy", "note", "verdict", "group_key", "role"):
-            db.exec_driver_sql(f"alter table runs drop column {late}")
-        db.exec_driver_sql("create table vitprof_store (version integer primary key)")
-        db.exec_driver_sql("insert into vitprof_store values (1)")
-    RunStore(new).close()
-    with closing(RunStore(old)) as store:
-        assert f"(store version 1 to {STORE_VERSION})" in store.migrated
-    found = []
-    for url in (old, new):
-        other = sa.create_engine(url)
-        with other.connect() as db:
-            found.append(schema_of(db))
-        other.dispose()
-    engine.dispose()
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("ends_first", [False, True])

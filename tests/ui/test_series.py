@@ -146,8 +146,8 @@ def test_steps_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
     store.append_steps(run_id, rows(0, 20))
     series.refresh()
     n = series.totals.steps
-    store.leave_out(run_id, [10, 11])
-    store.leave_out(run_id, [])
+    store.mark_warmup(run_id, [10, 11])
+    store.mark_warmup(run_id, [])
     facts = {"stops": plain_stops([Stop("stopped", 20.0, 21.0, 1.0)])}
     series.refresh(facts)
     series.refresh(facts)

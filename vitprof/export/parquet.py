@@ -9,18 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
-from vitprof.analysis.arrays import Floats
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
-from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, summary_row
+from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, step_names, summary_row
 from vitprof.export.objects import run_object, strict
 from vitprof.export.timestamps import since_start
 from vitprof.recording.columns import SCHEMA_VERSION, RunSummary, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
+from vitprof.store.chunks import as_table
 
 if TYPE_CHECKING:  # 60 ms to import, and most sessions export nothing
     import pyarrow as pa
@@ -42,23 +40,17 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema(STEPS_HEADER, "steps", runs)
+    names = step_names(store, runs)
+    schema = _schema((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1]), "steps", runs)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for run in runs:
-            for part in store.steps_in_parts(run.id, rows=ROW_GROUP):
-                series = since_start(part, run.t_origin_s or 0.0)
-                n = len(series["step"])
-                about: dict[str, Any] = {
-                    "run_id": np.full(n, run.id),
-                    "name": pa.repeat(pa.scalar(run.name, pa.string()), n),
-                    "simulated": np.full(n, is_simulated(run.config.device)),
-                }
-                arrays = [
-                    pa.array(about[f.name], f.type) if f.name in about else _array(series[f.name], f.type)
-                    for f in schema
-                ]
-                if n:
-                    writer.write_table(pa.table(arrays, schema=schema), row_group_size=ROW_GROUP)
+            for part in store.steps_in_parts(run.id, names=names, rows=ROW_GROUP):
+                steps = as_table(since_start(part, run.t_origin_s or 0.0), INTEGERS)
+                if n := steps.num_rows:
+                    known = (run.id, run.name, is_simulated(run.config.device))
+                    run_id, name, simulated = (pa.repeat(value, n) for value in known)
+                    table = pa.Table.from_arrays([run_id, name, *steps.columns, simulated], schema=schema)
+                    writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
@@ -69,14 +61,6 @@ def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
     rows = [summary_row(run) for run in runs]
     arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     return _file(pa.table(arrays, schema=schema))
-
-
-def _array(values: Floats, kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if pa.types.is_integer(kind):
-        return pa.array(values.astype(np.int64), kind)
-    return pa.array(values, kind, mask=~np.isfinite(values))
 
 
 def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> pa.Schema:
@@ -101,6 +85,8 @@ def _type(name: str) -> pa.DataType:
         return pa.int64()
     if name == "simulated":
         return pa.bool_()
+    if name not in (*STEPS_HEADER, *SUMMARY_HEADER):  # a column of steps that only another version knows
+        return pa.float64()
     kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     settings = {f.name: str(f.type).partition(" | ")[0] for f in dataclasses.fields(RunConfig)}
     figures = {c.name: "float" for record in (StepRecord, RunSummary) for c in columns(record)}

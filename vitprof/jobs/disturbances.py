@@ -52,7 +52,7 @@ class Disturbances:
         if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             self._look_for_others()
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
-        self._store.leave_out(self._run_id, numbers)  # those that are not stored yet are marked when the run ends
+        self._store.mark_warmup(self._run_id, numbers)  # those that are not stored yet are marked when the run ends
 
     def look_again(self) -> None:
         """Looks for other jobs once more when the job has ended, and stores what is new; in the writing thread, when

@@ -58,7 +58,7 @@ def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
     left_out = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
     if not left_out.any():
         return steps
-    store.leave_out(run.id, [int(step) for step in np.unique(steps["step"][left_out])])
+    store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][left_out])])
     return {**steps, "warmup": np.where(left_out, 1.0, steps["warmup"])}
 
 
@@ -101,7 +101,7 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
     sum_up = partial(_settle, store, lambda: clock() < until)
     with suppress(StoreAwayError):
         taken = take_in(store, sum_up)
-        for line in (*([store.migrated] if store.migrated else []), *taken.lines):
+        for line in (*([store.notice] if store.notice else []), *taken.lines):
             print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
         for run_id in store.mark_interrupted(spare=taken.waiting):
             sum_up(run_id, None)

@@ -1,6 +1,10 @@
-"""The database behind the store: opened, brought up to date, and used in transactions.
+"""The database behind the store: opened, and used in transactions.
 
-`VITPROF_DB` names another database by SQLAlchemy URL; the default is `runs.sqlite` under `VITPROF_HOME`.
+`VITPROF_DB` names another database by SQLAlchemy URL; the default is `recordings.sqlite` under `VITPROF_HOME`.
+
+SQLite in WAL mode writes next to the file even to read it. Where it cannot (a read-only file system, another user's
+directory), the URL must say so: `mode=ro` where the last changes are still in the -wal file (SQLite then needs the -shm
+file too), `immutable` where there are none (https://sqlite.org/wal.html#read_only_databases).
 """
 
 from __future__ import annotations
@@ -8,15 +12,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import urllib.parse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from vitprof.errors import StoreAwayError, StoreError
-from vitprof.home import STORE_FILE, ensure_dir, home, private_file
-from vitprof.store.migrations import bring_up_to_date, keep_copy
-from vitprof.store.reading import cannot_be_written, reading_url, sqlite_file
+from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.store.schema import STORE_VERSION, metadata, versions
 
 WAL_ATTEMPTS = 10
@@ -59,11 +63,48 @@ def _on_connect(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _version(db: sa.Connection) -> int | None:
-    """Returns the version of the store in a database; None where there is no store in it."""
-    if not sa.inspect(db).has_table(versions.name):
+def _version(db: sa.Connection) -> str | None:
+    """Returns the version of the store in a database, None where there is no store in it."""
+    tables = sa.inspect(db)
+    for table, column in ((versions.name, "version_num"), ("vitprof_store", "version")):  # the latter up to version 6
+        if tables.has_table(table):
+            return str(db.execute(sa.select(sa.column(column)).select_from(sa.table(table))).scalar())
+    return None
+
+
+def sqlite_file(url: sa.URL) -> Path | None:
+    """Returns the file of an SQLite database; None for one in memory, and for any other database."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return None
-    return db.execute(sa.select(versions.c.version)).scalar()
+    name = url.database
+    if name.startswith("file:") and "uri" in url.query:
+        name = urllib.parse.unquote(name.removeprefix("file:"))
+        if "memory" in url.query.get("mode", ""):
+            return None
+    return Path(name)
+
+
+def cannot_be_written(path: Path) -> bool:
+    """Returns whether a file exists, and it or its directory can only be read."""
+    effective = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
+    return path.is_file() and not (
+        os.access(path, os.W_OK, **effective) and os.access(path.parent, os.W_OK, **effective)
+    )
+
+
+def reading_url(url: sa.URL, path: Path) -> sa.URL:
+    """Returns the URL that reads such a file. Raises `StoreError` where its last changes cannot be read."""
+    wal, shm = (Path(f"{path}{suffix}") for suffix in ("-wal", "-shm"))
+    changes = wal.is_file() and wal.stat().st_size > 0
+    if changes and not shm.is_file():
+        raise StoreError(
+            f"{path} can only be read here, and its last changes are in {wal.name}, which cannot be read without "
+            "writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
+        )
+    how = {"mode": "ro"} if changes else {"immutable": "1"}
+    name = f"file:{urllib.parse.quote(str(path.absolute()))}"
+    kept = {key: value for key, value in url.query.items() if key == "timeout"}
+    return url.set(database=name, query={**kept, **how, "uri": "true"})
 
 
 class Database:
@@ -83,8 +124,8 @@ class Database:
         """A name that tells this database from others, on this machine."""
         self.read_only = self.file is not None and cannot_be_written(self.file)
         """Whether this program may only read the file or its directory."""
-        self.migrated = ""
-        """A line that says how the store was brought up to date; "" where that was not needed."""
+        self.notice = ""
+        """A line for the user about an older store, which is not used; "" without one, and once it was named."""
         if self.read_only and self.file is not None:
             parsed = reading_url(parsed, self.file)
         try:
@@ -101,43 +142,30 @@ class Database:
             raise
 
     def _open_tables(self) -> None:
-        """Creates the tables, or brings them up to date; does not write to a store that is up to date."""
+        """Creates the tables; does not write to a store that has them."""
         with self.transaction() as db:
             found = _version(db)
-        if found == STORE_VERSION:
-            return
-        if self.read_only:
-            raise StoreError(self._why_not_here(found))
-        with self.writing() as db:  # two programs may open a new store at the same moment
-            found = _version(db)
-            if found is None:
-                metadata.create_all(db)
-                db.execute(sa.insert(versions).values(version=STORE_VERSION))
-            elif 1 <= found < STORE_VERSION:
-                kept = "" if self.file is None else f"; the old one is kept as {keep_copy(self.file, found)}"
-                bring_up_to_date(db, found)
-                self.migrated = f"{self.url} was brought up to date (store version {found} to {STORE_VERSION}){kept}"
-                db.execute(sa.update(versions).values(version=STORE_VERSION))
-            elif found != STORE_VERSION:
-                raise StoreError(self._of_another_version(found))
-
-    def _of_another_version(self, found: int) -> str:
-        return (
-            f"{self.url} was written by another version of vitprof (store version {found}, not {STORE_VERSION}); "
-            "move it away, or set VITPROF_DB to another database"
-        )
-
-    def _why_not_here(self, found: int | None) -> str:
-        if found is None or not 1 <= found < STORE_VERSION:
-            return (
-                f"{self.url} can only be read here, and is not a run store"
-                if not found
-                else self._of_another_version(found)
+        if found is None and self.read_only:
+            raise StoreError(f"{self.url} can only be read here, and is not a run store")
+        if found is None:
+            with self.writing() as db:  # two programs may open a new store at the same moment
+                found = _version(db)
+                if found is None:
+                    metadata.create_all(db)
+                    db.execute(sa.insert(versions).values(version_num=str(STORE_VERSION)))
+                    self._name_the_old_one()
+        if found not in (None, str(STORE_VERSION)):
+            versions_are = f"store version {found}, not {STORE_VERSION}"
+            raise StoreError(
+                f"{self.url} was written by another version of vitprof ({versions_are}) and is left as it is; move it "
+                "away, or set VITPROF_DB to another database"
             )
-        return (
-            f"{self.url} can only be read here, and has to be brought up to date first (store version {found}, not "
-            f"{STORE_VERSION}): set VITPROF_DB to a copy of it that can be written"
-        )
+
+    def _name_the_old_one(self) -> None:
+        if self.file is not None and self.file.name == STORE_FILE:
+            old = self.file.with_name(OLD_STORE_FILE)
+            if old.is_file():
+                self.notice = f"{old} is of an earlier version and is left as it is; new runs are stored in {self.file}"
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:

@@ -10,12 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Series
+from vitprof.store.chunks import chunks_of
 from vitprof.store.run_store import RunStore, inserted_id, own_columns, set_tags
-from vitprof.store.schema import figures, listed, runs, steps, telemetry
-from vitprof.store.series import insert_rows
+from vitprof.store.schema import figures, listed, runs
+from vitprof.store.series import insert_chunks
 
-ROWS_AT_ONCE = 10_000
-"""Rows of a series that are inserted at once: 100,000 of them as Python objects take 100 MB."""
 VALUES_AT_ONCE = 500
 """Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
@@ -54,7 +53,8 @@ class RunImport:
         known = listed(values["config"]) | figures(values.get("summary"))
         known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
         run_id = inserted_id(self._db.execute(sa.insert(runs).values(**own_columns(), **known, **values)))
-        _insert_series(self._db, run_id, steps, telemetry)
+        insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
+        insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
         set_tags(self._db, run_id, tags)
         return run_id
 
@@ -64,13 +64,3 @@ def importing(store: RunStore) -> Iterator[RunImport]:
     """Yields an import whose runs are committed at the end of the block, all or none. Raises `StoreError`."""
     with store.transaction() as db:
         yield RunImport(db)
-
-
-def _insert_series(db: sa.Connection, run_id: int, step_rows: Series, samples: Series) -> None:
-    """Inserts the rows of both series, `ROWS_AT_ONCE` at a time."""
-    for table, series in ((steps, step_rows), (telemetry, samples)):
-        n = len(next(iter(series.values()), ()))
-        for first in range(0, n, ROWS_AT_ONCE):
-            part = [values[first : first + ROWS_AT_ONCE].tolist() for values in series.values()]
-            owner = [run_id] * min(ROWS_AT_ONCE, n - first)
-            insert_rows(db, table, ("run_id", *series), list(zip(owner, *part, strict=True)))

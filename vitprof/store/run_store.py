@@ -16,11 +16,12 @@ from vitprof.errors import StoreError
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
 from vitprof.store.annotations import checked_name, checked_note, checked_tags
+from vitprof.store.chunks import Chunk
 from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
-from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, steps, telemetry
-from vitprof.store.series import SeriesStore
+from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, series
+from vitprof.store.series import SeriesStore, insert_chunks
 from vitprof.store.stored_run import STORED, StoredRun, UnreadableRun, stored_run
 
 
@@ -49,18 +50,18 @@ class RunStore(Listing, SeriesStore):
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
-        if "summary" in values and values["summary"] is not None:
-            values["summary"] = summary_to_dict(values["summary"])
-            values |= figures(values["summary"])
-        if "config" in values:
-            values["config"] = values["config"].to_dict()
-            values |= listed(values["config"])
-        if "verdict" in values:
-            values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
-        if "phases" in values:
-            values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
-        with self.transaction() as db:
-            db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
+        self.record(run_id, values=values)
+
+    def record(
+        self, run_id: int, chunks: Iterable[Chunk] = (), values: Mapping[str, Any] | None = None, *, again: bool = False
+    ) -> None:
+        """Adds steps and telemetry and sets columns of a run, all of it or nothing; with `again`, skips the rows that
+        are stored already.
+        """
+        with self.writing() as db:
+            insert_chunks(db, run_id, chunks, again=again)
+            if values:
+                db.execute(sa.update(runs).where(runs.c.id == run_id).values(**_plain(values)))
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
@@ -168,7 +169,7 @@ class RunStore(Listing, SeriesStore):
                     whose = "" if status in LIVE_STATUSES else "what is measured for "
                     raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
                 for each in (run_id, *(h.id for h in helpers)):
-                    for table in (steps, telemetry, run_tags):
+                    for table in (series, run_tags):
                         db.execute(sa.delete(table).where(table.c.run_id == each))
                     db.execute(sa.delete(runs).where(runs.c.id == each))
                 db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
@@ -197,6 +198,22 @@ class RunStore(Listing, SeriesStore):
                 if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
                     marked.append(run.id)
         return marked
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns columns of a run as plain values, with those that repeat parts of them."""
+    values = dict(given)
+    if values.get("summary") is not None:
+        values["summary"] = summary_to_dict(values["summary"])
+        values |= figures(values["summary"])
+    if "config" in values:
+        values["config"] = values["config"].to_dict()
+        values |= listed(values["config"])
+    if "verdict" in values:
+        values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
+    if "phases" in values:
+        values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
+    return values
 
 
 def own_columns() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tables of the run store. `migrations` adds them to older stores."""
+"""The tables of the run store."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from vitprof.recording.columns import Column, StepRecord, TelemetrySample, columns
-
-STORE_VERSION = 6
-"""2: more columns of steps, groups of runs, verdicts and predictions. 3: separate columns for what lists show and
-search, tags, notes, tournaments. 4: kernel times of steps, SM activity and occupancy in telemetry. 5: times in which
-the device prepares a batch. 6: time outside the steps. A change here needs a new version, and a file in
-`migrations/versions` with its number, which is applied to an older store when it is opened."""
+STORE_VERSION = 7
+"""Version of these tables, stamped as Alembic stamps a database's revision: this is the baseline that a later
+migration can be written against. A column of steps or telemetry needs none, see `chunks`."""
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 
 
-def _sql_column(column: Column) -> sa.Column[Any]:
-    return sa.Column(column.name, sa.BigInteger if column.integer else sa.Double)
-
-
 metadata = sa.MetaData()
-versions = sa.Table("vitprof_store", metadata, sa.Column("version", sa.Integer, primary_key=True))
+versions = sa.Table("alembic_version", metadata, sa.Column("version_num", sa.String(32), primary_key=True))
 runs = sa.Table(
     "runs",
     metadata,
@@ -60,22 +52,18 @@ runs = sa.Table(
     sa.Column("owner_started", sa.Double, nullable=False),
     sqlite_autoincrement=True,  # ids are never reused: a shared link must not lead to another run
 )
-steps = sa.Table(
-    "steps",
+series = sa.Table(
+    "series",
     metadata,
-    sa.Column("run_id", sa.Integer, nullable=False),
-    *(_sql_column(c) for c in columns(StepRecord)),
-    # in the order of reading: a refresh asks for the steps of a run after the last one it has
-    sa.PrimaryKeyConstraint("run_id", "step", "rank"),
-    sqlite_with_rowid=False,
-)
-telemetry = sa.Table(
-    "telemetry",
-    metadata,
-    sa.Column("run_id", sa.Integer, primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    *(_sql_column(c) for c in columns(TelemetrySample)),
-    sqlite_with_rowid=False,
+    sa.Column("run_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(16), primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    # the number of its first row; with that of its last one, finds the chunks that have new rows for a page
+    sa.Column("chunk", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("last", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.Integer, nullable=False),
+    sa.Column("merged", sa.Boolean, nullable=False),
+    sa.Column("bytes", sa.LargeBinary, nullable=False),
 )
 run_tags = sa.Table(
     "run_tags",
@@ -108,8 +96,6 @@ predictions = sa.Table(
     sa.Column("high", sa.Double, nullable=False),
     sa.Column("measured_per_s", sa.Double),
 )
-STEP_FIELDS = tuple(c.name for c in columns(StepRecord))
-TELEMETRY_FIELDS = tuple(c.name for c in columns(TelemetrySample))
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
 FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)

@@ -2,176 +2,182 @@
 
 from __future__ import annotations
 
-import functools
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.errors import StoreAwayError, StoreError
+from vitprof.errors import StoreError
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.store.chunks import MOST_ROWS, NUMBER, Chunk, Kind, chunks_of, columns_of, joined, n_rows
 from vitprof.store.database import Database
-from vitprof.store.schema import STEP_FIELDS, TELEMETRY_FIELDS, steps, telemetry
+from vitprof.store.schema import series
 
-ROWS_AT_ONCE = 2_048
-"""Rows that are fetched as Python objects at once: 2 MB. A million steps as objects take 1.5 GB, as arrays 264 MB."""
 PART_ROWS = 16_384
 """Most rows of a part, see `SeriesStore.steps_in_parts`: 4 MB."""
+MOST_CHUNKS = 1_024
+"""The number of small chunks that are merged though they have few rows: reading one takes 0.1 ms."""
 
 
 class SeriesStore(Database):
     """The steps and the telemetry of runs. All methods raise `StoreError`."""
 
-    def append_steps(self, run_id: int, rows: Iterable[Sequence[float]], *, again: bool = False) -> None:
+    def append_steps(self, run_id: int, rows: Iterable[Sequence[float]] | Floats, *, again: bool = False) -> None:
         """Adds steps, each row in the order of `STEP_COLUMNS`; with `again`, skips those that are stored already."""
-        self._append(steps, ("run_id", *STEP_FIELDS), [(run_id, *row) for row in rows], again=again)
-
-    def leave_out(self, run_id: int, numbers: Collection[int]) -> None:
-        """Sets `warmup` to 1 for stored steps, which leaves them out of steady-state figures. `numbers`: the steps'."""
-        chosen = sa.update(steps).where(steps.c.run_id == run_id, steps.c.step == sa.bindparam("number"))
-        if numbers:
-            with self.transaction() as db:
-                db.execute(chosen.values(warmup=1), [{"number": number} for number in numbers])
+        with self.writing() as db:
+            insert_chunks(db, run_id, chunks_of("steps", columns_of(rows, STEP_COLUMNS)), again=again)
 
     def append_telemetry(
-        self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]], *, again: bool = False
+        self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]] | Floats, *, again: bool = False
     ) -> None:
         """Adds telemetry samples, numbered from `first_seq`, each row in the order of `TELEMETRY_COLUMNS`; with
         `again`, skips those that are stored already.
         """
-        numbered = [(run_id, seq, *row) for seq, row in enumerate(rows, first_seq)]
-        self._append(telemetry, ("run_id", "seq", *TELEMETRY_FIELDS), numbered, again=again)
+        samples = columns_of(rows, TELEMETRY_COLUMNS)
+        samples = {"seq": first_seq + np.arange(len(samples["t_s"]), dtype=np.float64), **samples}
+        with self.writing() as db:
+            insert_chunks(db, run_id, chunks_of("telemetry", samples), again=again)
 
-    def _append(self, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[float]], *, again: bool) -> None:
-        if not rows:
+    def mark_warmup(self, run_id: int, numbers: Collection[int]) -> None:
+        """Sets `warmup` to 1 for stored steps, which leaves them out of steady-state figures. `numbers`: the steps'."""
+        if not numbers:
             return
+        wanted = np.array(sorted(numbers), dtype=np.float64)
+        near = _chunks(run_id, "steps", int(wanted[0]) - 1, int(wanted[-1]))
+        with self.writing() as db:
+            for row in db.execute(near.with_for_update()).fetchall():
+                chunk = _chunk(row)
+                if not np.isin(wanted, chunk.read(["step"])["step"]).any():
+                    continue
+                steps = chunk.read()
+                steps["warmup"] = np.where(np.isin(steps["step"], wanted), 1.0, steps["warmup"])
+                db.execute(sa.update(series).where(*_is(run_id, chunk)).values(bytes=chunk.replaced(steps).data))
+
+    def compact(self, run_id: int, *, all_of_it: bool = True) -> None:
+        """Merges the run's small chunks into large ones; unless `all_of_it`, only where they have become many."""
+        small = sa.select(series).where(series.c.run_id == run_id, series.c.merged.is_(False))
         with self.transaction() as db:
-            if again:
-                key = [column.name for column in table.primary_key.columns][1:]  # the run comes first
-                key_of = itemgetter(*(names.index(name) for name in key))
-                number = names.index(key[0])
-                first, last = (most(row[number] for row in rows) for most in (min, max))
-                there = db.execute(
-                    sa.select(*(table.c[name] for name in key)).where(
-                        table.c.run_id == rows[0][0], table.c[key[0]].between(first, last)
-                    )
-                )
-                known = {tuple(row) if len(key) > 1 else row[0] for row in there}
-                rows = [row for row in rows if key_of(row) not in known]
-            if rows:
-                insert_rows(db, table, names, rows)
+            found = [_chunk(row) for row in db.execute(small.order_by(series.c.chunk))]
+        for kind, rank in sorted({(chunk.kind, chunk.rank) for chunk in found}):
+            mine = [chunk for chunk in found if (chunk.kind, chunk.rank) == (kind, rank)]
+            if all_of_it or sum(chunk.rows for chunk in mine) >= MOST_ROWS or len(mine) >= MOST_CHUNKS:
+                self._merge(run_id, mine)
+
+    def _merge(self, run_id: int, small: Sequence[Chunk]) -> None:
+        kind, rank = small[0].kind, small[0].rank
+        merged = list(chunks_of(kind, joined(kind, [chunk.read() for chunk in small]), merge=True))
+        mine = (series.c.run_id == run_id, series.c.kind == kind, series.c.rank == rank, series.c.merged.is_(False))
+        with self.writing() as db:
+            gone = db.execute(sa.delete(series).where(*mine, series.c.chunk <= small[-1].first))
+            if gone.rowcount != len(small):
+                raise StoreError(f"the steps of run {run_id} changed while they were being merged")
+            insert_chunks(db, run_id, merged)
 
     def n_steps(self, run_id: int) -> int:
         """Returns the number of the run's steps, without reading them."""
+        total = sa.select(sa.func.sum(series.c.rows)).where(series.c.run_id == run_id, series.c.kind == "steps")
         with self.transaction() as db:
-            return int(db.execute(sa.select(sa.func.count()).where(steps.c.run_id == run_id)).scalar_one())
+            return int(db.execute(total).scalar() or 0)
+
+    def step_names(self, run_id: int) -> tuple[str, ...]:
+        """Returns the names of the columns of the run's steps: `STEP_COLUMNS`, then those of other versions."""
+        with self.transaction() as db:
+            found = (name for row in db.execute(_chunks(run_id, "steps", -1, None)) for name in _chunk(row).names)
+            return tuple(dict.fromkeys((*STEP_COLUMNS, *found)))
 
     def steps(
-        self, run_id: int, *, after: int = -1, until: int | None = None, names: Sequence[str] = STEP_FIELDS
+        self, run_id: int, *, after: int = -1, until: int | None = None, names: Sequence[str] | None = None
     ) -> Series:
         """Returns the run's steps with numbers above `after` and up to `until`, in order: for each of the columns
-        `names` a float64 array, NaN where a value is not available.
+        `names` a float64 array, NaN where a value is not available. By default all columns: those of `STEP_COLUMNS`,
+        then those that only another version knows.
         """
-        query = _rows_of(steps, run_id, steps.c.step, after, names)
-        return self._series(query if until is None else query.where(steps.c.step <= until), names)
+        return joined("steps", list(self._read(run_id, "steps", after, until, names)), names)
 
-    def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] = TELEMETRY_FIELDS) -> Series:
+    def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None) -> Series:
         """Returns the run's telemetry samples with numbers above `after`, in order, as `steps` does; "seq" holds the
         numbers.
         """
-        wanted = ("seq", *names)
-        return self._series(_rows_of(telemetry, run_id, telemetry.c.seq, after, wanted), wanted)
+        wanted = None if names is None else ("seq", *names)
+        return joined("telemetry", list(self._read(run_id, "telemetry", after, None, wanted)), wanted)
 
     def steps_in_parts(
-        self, run_id: int, *, after: int = -1, names: Sequence[str] = STEP_FIELDS, rows: int = PART_ROWS
+        self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None, rows: int = PART_ROWS
     ) -> Iterator[Series]:
         """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part.
 
         A run of any length takes the memory of one part. All parts show the run as it was at the first one.
         """
-        found = False
-        for block in self._blocks(_rows_of(steps, run_id, steps.c.step, after, names), rows):
-            found = True
-            yield _columns(block, names)
-        if not found:
-            yield _columns(np.empty((len(names), 0)), names)
+        waiting: list[Series] = []
+        n, none_yet = 0, True
+        for part in self._read(run_id, "steps", after, None, names):
+            waiting.append(part)
+            n += n_rows(part)
+            if n >= rows:
+                whole, full = joined("steps", waiting), n - n % rows
+                for at in range(0, full, rows):
+                    yield {name: whole[name][at : at + rows] for name in names or whole}
+                waiting, n, none_yet = [{name: values[full:] for name, values in whole.items()}], n - full, False
+        if n or none_yet:
+            yield joined("steps", waiting, names)
 
-    def _series(self, query: sa.Select[Any], names: Sequence[str]) -> Series:
-        blocks = deque(self._blocks(query, PART_ROWS))
-        whole, at = np.empty((len(names), sum(block.shape[1] for block in blocks))), 0
-        while blocks:  # each block is freed before the next one is copied
-            block = blocks.popleft()
-            whole[:, at : at + block.shape[1]] = block
-            at += block.shape[1]
-        return _columns(whole, names)
-
-    def _blocks(self, query: sa.Select[Any], rows: int) -> Iterator[Floats]:
-        """Yields the results of a query as float64 arrays (columns, at most `rows`); null becomes NaN.
-
-        Uses the driver's own cursor: SQLAlchemy would make an object of each row, which takes longer than reading it.
-        """
+    def _read(
+        self, run_id: int, kind: Kind, after: int, until: int | None, names: Sequence[str] | None
+    ) -> Iterator[Series]:
+        """Yields the rows of one chunk after the other."""
+        number = NUMBER[kind]
+        wanted = names if names is None or number in names else (number, *names)
         with self.transaction() as db:
-            result = db.execute(query)
-            width = len(result.keys())
-            block, n = np.empty((width, rows)), 0
-            try:
-                while found := result.cursor.fetchmany(min(ROWS_AT_ONCE, rows - n)) if result.cursor else []:
-                    block[:, n : n + len(found)] = np.array(found, dtype=np.float64).T
-                    n += len(found)
-                    if n == rows:
-                        yield block
-                        block, n = np.empty((width, rows)), 0
-            except _driver(db).Error as error:
-                said = f"the run store {self.url} failed: {error}"
-                if isinstance(error, _driver(db).OperationalError):
-                    raise StoreAwayError(said, str(error)) from error
-                raise StoreError(said) from error
-            finally:
-                result.close()
-        if n:
-            yield block[:, :n]
+            found = db.execution_options(stream_results=True, max_row_buffer=16).execute(
+                _chunks(run_id, kind, after, until)
+            )
+            for row in found:
+                chunk = _chunk(row)
+                try:
+                    part = chunk.read(wanted)
+                except ValueError as error:
+                    raise StoreError(f"the run store {self.url} failed: run {run_id} has {error}") from error
+                first = int(np.searchsorted(part[number], after, side="right"))
+                end = chunk.rows if until is None else int(np.searchsorted(part[number], until, side="right"))
+                yield part if (first, end) == (0, chunk.rows) else {k: v[first:end] for k, v in part.items()}
 
 
-def _rows_of(table: sa.Table, run_id: int, order: sa.Column[Any], after: int, names: Sequence[str]) -> sa.Select[Any]:
-    columns = (table.c[name] for name in names)
-    return sa.select(*columns).where(table.c.run_id == run_id, order > after).order_by(order)
+def insert_chunks(db: sa.Connection, run_id: int, chunks: Iterable[Chunk], *, again: bool = False) -> None:
+    """Adds chunks; with `again`, without the rows that are stored already."""
+    new = [chunk for each in chunks for chunk in (_not_stored(db, run_id, each) if again else [each])]
+    if new:
+        rows = [
+            {"run_id": run_id, "kind": c.kind, "rank": c.rank, "chunk": c.first, "last": c.last}
+            | {"rows": c.rows, "merged": c.merged, "bytes": c.data}
+            for c in new
+        ]
+        db.execute(sa.insert(series), rows)
 
 
-def _driver(db: sa.Connection) -> Any:
-    """Returns the driver's module, which defines the errors that the driver raises (PEP 249)."""
-    return db.dialect.loaded_dbapi
+def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:
+    near = _chunks(run_id, chunk.kind, chunk.first - 1, chunk.last).where(series.c.rank == chunk.rank)
+    stored = [_chunk(row).read([NUMBER[chunk.kind]])[NUMBER[chunk.kind]] for row in db.execute(near)]
+    if not stored:
+        return [chunk]
+    rows = chunk.read()
+    new = ~np.isin(rows[NUMBER[chunk.kind]], np.concatenate(stored))
+    return list(chunks_of(chunk.kind, {name: values[new] for name, values in rows.items()}))
 
 
-def _columns(block: Floats, names: Sequence[str]) -> Series:
-    return dict(zip(names, block, strict=True))
+def _chunks(run_id: int, kind: Kind, after: int, until: int | None) -> sa.Select[Any]:
+    """Returns the query for the chunks that may have rows with numbers above `after` and up to `until`, in order."""
+    query = sa.select(series).where(series.c.run_id == run_id, series.c.kind == kind, series.c.last > after)
+    if until is not None:
+        query = query.where(series.c.chunk <= until)
+    return query.order_by(series.c.chunk, series.c.rank)
 
 
-def insert_rows(
-    db: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[float | None]]
-) -> None:
-    """Adds rows, each in the order of `names`. Raises `ValueError` for a row that has more or fewer values.
-
-    Calls the driver directly where it takes rows as tuples: SQLAlchemy's dictionaries take 14 us a step, as much as
-    watching it from inside, and 1.5 s for 100,000 steps of a file, during which nobody else can write.
-    """
-    if any(len(row) != len(names) for row in rows):
-        raise ValueError(f"{table.name}: a row needs {len(names)} values: {', '.join(names)}")
-    statement, order = _prepared(table, db.dialect)
-    if order is None:
-        db.execute(sa.insert(table), [dict(zip(names, row, strict=True)) for row in rows])
-        return
-    if order != tuple(names):
-        pick = itemgetter(*(names.index(name) for name in order))
-        rows = [pick(row) for row in rows]
-    db.exec_driver_sql(statement, list(map(tuple, rows)))
+def _chunk(row: sa.Row[Any]) -> Chunk:
+    return Chunk(row.kind, row.rank, row.chunk, row.last, row.rows, row.bytes)
 
 
-@functools.lru_cache(maxsize=8)
-def _prepared(table: sa.Table, dialect: sa.Dialect) -> tuple[str, tuple[str, ...] | None]:
-    """Returns the statement that inserts a row, and the order of its values; None where the driver takes names."""
-    compiled = sa.insert(table).compile(dialect=dialect)
-    order = getattr(compiled, "positiontup", None)
-    return str(compiled), order and tuple(order)
+def _is(run_id: int, chunk: Chunk) -> tuple[sa.ColumnElement[bool], ...]:
+    key = {"run_id": run_id, "kind": chunk.kind, "rank": chunk.rank, "chunk": chunk.first}
+    return tuple(series.c[name] == value for name, value in key.items())

@@ -181,7 +181,7 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "new.pt").write_text("c")
     (tmp_path / "new.pt").replace(tmp_path / "replaced.pt")
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "runs.sqlite").touch()
+    (tmp_path / "home" / "recordings.sqlite").touch()
     found, whole = written_since(tmp_path, since)
     assert (sorted(found), whole) == (["again.pt", "replaced.pt", "runs/new.txt"], True)
     monkeypatch.setattr(changed_files, "MOST_FILES", 2)

@@ -1,0 +1,131 @@
+"""Chunks keep what was measured, in a form that names its columns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.jobs.reported import steps
+from vitprof.config import RunConfig
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.store import RunStore
+from vitprof.store.chunks import COLUMNS, MOST_ROWS, as_table, chunks_of, columns_of, joined, loaded
+
+RNG = np.random.default_rng(1)
+SERIES = {
+    "rank": np.zeros(9),
+    "step": np.arange(9.0),
+    "t_start_s": np.round(86_400 * 300 * 1e9 + np.cumsum(RNG.integers(1, 10**9, 9))) / 1e9,
+    "compute_s": RNG.exponential(1e-3, 9),
+    "host_s": np.array([math.nan, *range(8)]),
+    "loss": np.array([math.nan, -math.inf, *RNG.normal(size=7)]),
+    "decode_s": np.full(9, 1e300),
+    "teleport_s": np.linspace(0, 1, 9),
+    "watts_per_s": np.linspace(0, 1e-12, 9),
+}
+
+
+def test_a_large_chunk_keeps_moments_to_the_nanosecond_and_the_rest_bit_for_bit() -> None:
+    (small,), (large,) = (list(chunks_of("steps", SERIES, merge=merge)) for merge in (False, True))
+    assert (small.merged, large.merged) == (False, True)
+    for chunk in (small, large):
+        read = chunk.read()
+        assert list(read) == [*STEP_COLUMNS, "teleport_s", "watts_per_s"]
+        assert np.isnan(read["worker"]).all()
+        for name, values in SERIES.items():
+            exact = not chunk.merged or not name.endswith("_s") or name in ("decode_s", "watts_per_s")
+            np.testing.assert_allclose(read[name], values, rtol=0, atol=0 if exact else 5.1e-10, err_msg=name)
+        assert loaded("steps", chunk.data) == chunk
+        assert (chunk.first, chunk.last, chunk.rows, chunk.rank) == (0, 8, 9, 0)
+    ticks = np.round(SERIES["t_start_s"] * 1e9) / 1e9  # what a clock of nanoseconds can say comes back as it was
+    (exact,) = chunks_of("steps", {**SERIES, "t_start_s": ticks}, merge=True)
+    np.testing.assert_array_equal(exact.read(["t_start_s"])["t_start_s"], ticks)
+    assert list(large.read(["loss", "gone"])) == ["loss", "gone"]
+
+
+def test_chunks_are_in_order_bounded_and_of_one_rank() -> None:
+    n = MOST_ROWS + 5
+    backwards = {"step": np.arange(n)[::-1].astype(float), "rank": np.arange(n)[::-1] % 2.0}
+    chunks = list(chunks_of("steps", backwards, merge=True))
+    assert [(c.rank, c.rows) for c in chunks] == [(0, n // 2 + 1), (1, n // 2)]
+    assert [c.rows for c in chunks_of("steps", {"step": backwards["step"]}, merge=True)] == [MOST_ROWS, 5]
+    assert joined("steps", [c.read() for c in chunks], ["step"])["step"].tolist() == list(range(n))
+    assert list(chunks_of("steps", {"step": np.empty(0)})) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(99), b"nonsense" * 99])
+def test_what_is_no_chunk_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^damaged steps: "):
+        loaded("steps", data)
+
+
+def test_a_row_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="a row needs 2 values: a, b"):
+        columns_of([[1.0, 2.0, 3.0]], ("a", "b"))
+    assert {name: v.tolist() for name, v in columns_of([], ("a", "b")).items()} == {"a": [], "b": []}
+
+
+def test_a_table_for_other_programs_has_null_for_what_is_not_available() -> None:
+    table = as_table({"step": np.arange(3.0), "loss": np.array([math.nan, math.inf, 1.0])}, {"step"})
+    assert table.to_pydict() == {"step": [0, 1, 2], "loss": [None, None, 1.0]}
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compacted: bool) -> None:
+    run_id, other = store.create_run(RunConfig()), store.create_run(RunConfig())
+    for first in range(0, 50, 10):
+        store.append_steps(run_id, steps(first, 10))
+        store.append_telemetry(run_id, first, np.ones((10, len(TELEMETRY_COLUMNS))))
+    store.append_steps(other, steps(0, 10))
+    if compacted:
+        store.compact(run_id, all_of_it=False)
+        store.compact(run_id)
+        store.compact(run_id)
+    store.mark_warmup(run_id, [])
+    store.mark_warmup(run_id, [9, 10, 31, 999])
+    store.append_steps(run_id, steps(45, 10), again=True)
+    store.append_steps(run_id, steps(0, 55), again=True)
+    found = store.steps(run_id)
+    assert found["step"].tolist() == list(range(55))
+    assert np.flatnonzero(found["warmup"]).tolist() == [9, 10, 31]
+    np.testing.assert_allclose(found["t_start_s"], steps(0, 55)[:, STEP_COLUMNS.index("t_start_s")], atol=1e-9)
+    assert (store.n_steps(run_id), store.n_steps(other)) == (55, 10)
+    assert not store.steps(other)["warmup"].any()
+    assert store.telemetry(run_id)["seq"].tolist() == list(range(50))
+    assert store.steps(run_id, after=8, until=11, names=("warmup",))["warmup"].tolist() == [1, 1, 0]
+
+
+def test_many_small_chunks_become_one(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitprof.store.series.MOST_CHUNKS", 3)
+    run_id = store.create_run(RunConfig())
+    for first in range(4):
+        store.append_steps(run_id, steps(first, 1))
+        store.compact(run_id, all_of_it=False)
+    with store.transaction() as db:
+        rows = db.exec_driver_sql("select chunk, rows, merged from series order by chunk").fetchall()
+    assert rows == [(0, 3, 1), (3, 1, 0)]
+
+
+def test_a_column_that_only_another_version_knows_is_kept(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    store.append_steps(run_id, steps(0, 3))
+    unknown = {"step": np.arange(3.0, 6.0), "teleport_s": np.ones(3)}
+    store.record(run_id, chunks_of("steps", unknown), {"note": "mine"})
+    store.compact(run_id)
+    assert store.step_names(run_id) == (*STEP_COLUMNS, "teleport_s")
+    found = store.steps(run_id)
+    assert list(found) == [*STEP_COLUMNS, "teleport_s"]
+    assert found["teleport_s"][3:].tolist() == [1, 1, 1]
+    assert np.isnan(found["teleport_s"][:3]).all()
+    assert store.run(run_id).note == "mine"
+    assert COLUMNS["steps"] == STEP_COLUMNS
+
+
+def test_rows_and_columns_of_a_run_are_written_together_or_not_at_all(store: RunStore) -> None:
+    run_id = store.create_run(RunConfig())
+    chunks = list(chunks_of("steps", columns_of(steps(0, 3), STEP_COLUMNS)))
+    with pytest.raises(Exception, match="nonsense"):
+        store.record(run_id, chunks, {"nonsense": 1})
+    assert store.n_steps(run_id) == 0

@@ -1,0 +1,220 @@
+"""Chunks: rows of a run's steps or telemetry as the store and the spool files hold them, bytes that name their columns.
+
+While a run lives, each write makes a chunk: an Arrow IPC stream of float64 columns, cheap to make (0.15 ms for 300
+steps). Later many of them become one Parquet chunk (zstd), a quarter of the size. There
+
+- times in seconds (`*_s`, moments and durations) are whole nanoseconds, `duration[ns]`, delta packed: the resolution of
+  the clocks that they were read from. That takes less than float32 (47 bytes a step, not 61), and moments stay exact;
+- columns of whole numbers are int64, delta packed: a bit or two for a row where they hardly change;
+- everything else, such as the loss, keeps its 64 bits, with the bytes of the same place together (byte stream split).
+
+A column without any value is omitted; a reader gets NaN for it, as for one that the writer did not know. So a new
+column of steps needs no migration, and one that only another version knows is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from vitprof.analysis.arrays import Floats, Series
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+
+if TYPE_CHECKING:  # 60 ms to import, and lists of runs need none
+    import pyarrow as pa
+
+Kind = Literal["steps", "telemetry"]
+NUMBER: Mapping[Kind, str] = {"steps": "step", "telemetry": "seq"}
+"""The column that numbers the rows, in ascending order."""
+COLUMNS: Mapping[Kind, tuple[str, ...]] = {"steps": STEP_COLUMNS, "telemetry": ("seq", *TELEMETRY_COLUMNS)}
+"""The columns that this version knows."""
+MOST_ROWS = 32_768
+"""Most rows of a Parquet chunk: 8 MB as float64, 1.5 MB as it is stored."""
+PARQUET = b"PAR1"
+"""First bytes of a Parquet file."""
+LARGEST_S = 9e9
+"""The largest time (s) that is stored as nanoseconds: int64 ends at 9.2e9 s."""
+EXACT = 2.0**53
+"""The first whole numbers that float64 cannot tell apart."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows with ascending numbers, of one rank."""
+
+    kind: Kind
+    rank: int
+    first: int
+    """Number of its first row."""
+    last: int
+    rows: int
+    data: bytes
+    """An Arrow IPC stream or a Parquet file."""
+
+    @property
+    def merged(self) -> bool:
+        """Returns whether it is a Parquet file."""
+        return self.data.startswith(PARQUET)
+
+    @property
+    def names(self) -> list[str]:
+        """Returns the names of the columns that it has values of."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        source = pa.BufferReader(self.data)
+        return list((pq.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
+
+    def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
+        """Returns the columns `names`, NaN for those it does not have; by default all known ones, then the others.
+
+        Raises `ValueError` for data that are no chunk.
+        """
+        return read_columns(self.kind, self.data, names)
+
+    def replaced(self, series: Series) -> Chunk:
+        """Returns a chunk of the same form with other values in its rows."""
+        return _chunk(self.kind, self.rank, series, merge=self.merged)
+
+
+def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Chunk]:
+    """Yields chunks of these rows, one for each rank; with `merge`, Parquet ones of at most `MOST_ROWS`."""
+    if not len(series[NUMBER[kind]]):
+        return
+    ranks = np.nan_to_num(series.get("rank", np.zeros(1)))
+    for rank in np.unique(ranks):
+        mine = series if (ranks == rank).all() else {name: values[ranks == rank] for name, values in series.items()}
+        mine, n = in_order(kind, mine), len(mine[NUMBER[kind]])
+        at_once = MOST_ROWS if merge else n
+        for at in range(0, n, at_once):
+            part = {name: values[at : at + at_once] for name, values in mine.items()}
+            yield _chunk(kind, int(rank), part, merge=merge)
+
+
+def loaded(kind: Kind, data: bytes) -> Chunk:
+    """Returns the chunk with these bytes. Raises `ValueError`."""
+    key = read_columns(kind, data, (NUMBER[kind], "rank"))
+    numbers, rank = key[NUMBER[kind]], key["rank"][0]
+    return Chunk(kind, int(np.nan_to_num(rank)), int(numbers[0]), int(numbers[-1]), len(numbers), data)
+
+
+def read_columns(kind: Kind, data: bytes, names: Sequence[str] | None) -> dict[str, Floats]:
+    """Returns columns of a chunk's bytes, see `Chunk.read`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if data.startswith(PARQUET):
+            file = pq.ParquetFile(pa.BufferReader(data))
+            n, table = file.metadata.num_rows, file.read(names and [n for n in file.schema_arrow.names if n in names])
+        else:
+            table = pa.ipc.open_stream(data).read_all()
+            n = table.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"damaged {kind}: {error}") from error
+    there = table.column_names
+    if names is None:
+        names = (*COLUMNS[kind], *(name for name in there if name not in COLUMNS[kind]))
+    return {name: _floats(table[name]) if name in there else np.full(n, np.nan) for name in names}
+
+
+def joined(kind: Kind, parts: Sequence[Series], names: Sequence[str] | None = None) -> dict[str, Floats]:
+    """Returns the rows of all parts, in ascending order of their numbers; NaN where a part has no such column."""
+    if names is None:
+        names = tuple(dict.fromkeys((*COLUMNS[kind], *(name for part in parts for name in part))))
+    if len(parts) == 1 and all(name in parts[0] for name in names):
+        return {name: parts[0][name] for name in names}
+    blank = [np.full(n_rows(part), np.nan) for part in parts]
+    whole = {
+        name: np.concatenate([np.empty(0), *(p.get(name, nan) for p, nan in zip(parts, blank, strict=True))])
+        for name in names
+    }
+    return dict(in_order(kind, whole))
+
+
+def in_order(kind: Kind, series: Series) -> Series:
+    """Returns the rows in ascending order of their numbers."""
+    numbers = series.get(NUMBER[kind])
+    if numbers is None or (np.diff(numbers) >= 0).all():
+        return series
+    order = np.argsort(numbers, kind="stable")
+    return {name: values[order] for name, values in series.items()}
+
+
+def n_rows(series: Series) -> int:
+    """Returns the number of rows."""
+    return len(next(iter(series.values()), ()))
+
+
+def columns_of(rows: Iterable[Sequence[float]] | Floats, names: Sequence[str]) -> dict[str, Floats]:
+    """Returns rows, each with a value for each of `names`, as columns. Raises `ValueError` for other rows."""
+    table = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), dtype=np.float64)
+    if table.size and table.shape[1:] != (len(names),):
+        raise ValueError(f"a row needs {len(names)} values: {', '.join(names)}")
+    return dict(zip(names, table.reshape(-1, len(names)).T, strict=True))
+
+
+def _chunk(kind: Kind, rank: int, series: Series, *, merge: bool) -> Chunk:
+    numbers = series[NUMBER[kind]]
+    kept = {name: values for name, values in series.items() if not np.isnan(values).all()}
+    data = _parquet(kept) if merge else _stream(kept)
+    return Chunk(kind, rank, int(numbers[0]), int(numbers[-1]), len(numbers), data)
+
+
+def _stream(series: Series) -> bytes:
+    import pyarrow as pa
+
+    batch = pa.record_batch([pa.array(np.ascontiguousarray(v)) for v in series.values()], list(series))
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, batch.schema) as writer:
+        writer.write_batch(batch)
+    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _parquet(series: Series) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table([_packed(name, values) for name, values in series.items()], list(series))
+    encodings = {f.name: "BYTE_STREAM_SPLIT" if f.type == pa.float64() else "DELTA_BINARY_PACKED" for f in table.schema}
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=encodings)
+    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _packed(name: str, values: Floats) -> pa.Array:
+    """Returns a column as nanoseconds, whole numbers or float64, see the module's docstring; null for NaN."""
+    import pyarrow as pa
+
+    unknown = np.isnan(values)
+    known = np.where(unknown, 0.0, values)
+    top = np.abs(known).max()
+    if name.endswith("_s") and not name.endswith("_per_s") and top < LARGEST_S:
+        return pa.array(np.rint(known * 1e9).astype(np.int64), pa.duration("ns"), mask=unknown)
+    if top < EXACT and (known == np.rint(known)).all():
+        return pa.array(known.astype(np.int64), mask=unknown)
+    return pa.array(values, mask=unknown)
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    import pyarrow as pa
+
+    if pa.types.is_duration(column.type):
+        return column.cast(pa.int64()).to_numpy() / 1e9  # type: ignore[no-any-return]
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def as_table(series: Series, whole: Iterable[str] = ()) -> Any:
+    """Returns the columns as an Arrow table, int64 where they are named in `whole`, with null for NaN and infinity."""
+    import pyarrow as pa
+
+    integers = set(whole)
+    return pa.table(
+        {
+            name: pa.array(values.astype(np.int64) if name in integers else values, mask=~np.isfinite(values))
+            for name, values in series.items()
+        }
+    )
