@@ -24,7 +24,7 @@ from vitprof.errors import VitprofError, one_line
 from vitprof.measure.devices import open_device
 from vitprof.measure.recorder import StepMarks
 from vitprof.measure.step_columns import derive, gather
-from vitprof.selftest.gpu.copies import pinned_bytes_per_s
+from vitprof.selftest.gpu.marks import pinned_bytes_per_s
 
 STEPS = 60
 WARMUP_STEPS = 10

@@ -13,21 +13,26 @@ from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof.cli import selftest
 from vitprof.errors import DeviceError
-from vitprof.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
+from vitprof.selftest import Outcome, SelftestReport
+from vitprof.selftest.gpu import GPU_CASES
 
 
-def made(*statuses: Any, stopped: bool = False) -> Callable[..., GpuReport]:
-    def run(script: Any, *, progress: Any, told: Callable[[Line], None], stop: Callable[[], bool]) -> GpuReport:
-        lines = tuple(
-            Line(case, Outcome(status, "something", "wrong" * (status == "failed")), 1.0)
+def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[Outcome]]:
+    def run(*, progress: Any, ended: Callable[[Outcome], None], stop: Callable[[], bool]) -> SelftestReport[Outcome]:
+        outcomes = tuple(
+            Outcome(
+                status, "something", "wrong" * (status == "failed"), case=case.name, expected=case.expected, seconds=1.0
+            )
             for case, status in zip(GPU_CASES, statuses, strict=False)
         )
-        for line in lines:
-            told(line)
+        for outcome in outcomes:
+            ended(outcome)
         if stopped:
             signal.raise_signal(signal.SIGTERM)
             assert stop()
-        return GpuReport(lines, {}, 1.0, len(GPU_CASES), stopped)
+        return SelftestReport(
+            outcomes, 1.0, len(GPU_CASES) if stopped else len(outcomes), stopped, {"device_name": "a GPU"}
+        )
 
     return run
 
@@ -39,9 +44,9 @@ def test_a_line_for_each_case_then_the_file_and_what_to_read(
     status, out, err = call("selftest", "--gpu")
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("PASSED: preflight. Expected: ")
-    assert lines[1].startswith("NOT RUN: clock mapping.")
-    assert lines[2].startswith("selftest on the GPU passed: 1 of 14")
+    assert lines[0].startswith("PASSED: clock mapping. Expected: ")
+    assert lines[1].startswith("NOT RUN: known idle.")
+    assert lines[2].startswith("selftest on the GPU passed: 1 of 2")
     assert lines[3] == f"Figures for a bug report: {vitprof_home / 'selftest-gpu.json'}"
     assert lines[4].startswith("Read docs/gpu.md next")
     assert read_json("selftest-gpu", (vitprof_home / "selftest-gpu.json").read_text())["ok"]
@@ -58,13 +63,13 @@ def test_a_stop_shows_what_is_known(call: Call, vitprof_home: Path, monkeypatch:
     monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", stopped=True))
     status, out, _ = call("selftest", "--gpu")
     assert status == 130
-    assert "stopped after 1 of 14 cases: 1 passed" in out
+    assert "stopped after 1 of 6 cases: 1 passed" in out
     monkeypatch.setattr(selftest, "run_gpu_selftest", made(stopped=True))
     assert call("selftest", "--gpu")[:2] == (130, "")
 
 
 def test_no_gpu_is_one_line(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*args: Any, **kwargs: Any) -> GpuReport:
+    def none(*args: Any, **kwargs: Any) -> SelftestReport[Outcome]:
         raise DeviceError("selftest --gpu needs an NVIDIA GPU")
 
     monkeypatch.setattr(selftest, "run_gpu_selftest", none)

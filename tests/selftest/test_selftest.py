@@ -26,22 +26,12 @@ from tests.cli.json_objects import told as read_json
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.config.resolve import resolve
-from vitprof.errors import JobError, JobStopped
-from vitprof.selftest import (
-    CASES,
-    QUICK,
-    Case,
-    Result,
-    SelftestProgress,
-    SelftestReport,
-    driver,
-    run_selftest,
-)
-from vitprof.selftest.arithmetic import drive_ms, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
-from vitprof.selftest.hogs import BusyCores, cores
-from vitprof.selftest.observing import Observed
-from vitprof.selftest.report import case_result, compare
-from vitprof.selftest.sleeper import Sleeper
+from vitprof.errors import JobError
+from vitprof.experiments.trials import Progress
+from vitprof.selftest import CASES, QUICK, Case, Result, SelftestReport, driver, run_selftest
+from vitprof.selftest.cases import drive_ms, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
+from vitprof.selftest.interference import BusyCores, Sleeper, cores
+from vitprof.selftest.results import Observed, case_result, compare
 
 BY_NAME = {case.name: case for case in CASES}
 QUIET = Observed(
@@ -221,67 +211,69 @@ def test_the_report_in_one_line_and_as_plain_values() -> None:
     assert [r["ok"] for r in plain["results"]] == [True, False]
 
 
-class Made(driver._Work):
-    """A selftest whose jobs are made up: what they give, by the names of cases, in turns."""
+class FakeSelftest(driver.Selftest):
+    """A self-test that runs no jobs: what each observes, by the names of cases, in turns."""
 
-    gives: dict[str, list[Observed | JobError]]
+    observations: dict[str, list[Observed | JobError]]
     ran: list[str]
 
-    def prepare(self, cases: Any) -> None:
+    def prepare(self) -> None:
         return
 
-    def _run(self, config: Any, case: Case, role: str, hogs: BusyCores | None = None) -> Observed:
-        self._tell(case.name)
-        if self._stop():
-            raise JobStopped("stopped")
-        self._ended_one()
-        self.ran.append(role if role == "reference" else case.name)
-        given = QUIET if role == "reference" else self.gives[case.name].pop(0)
-        if isinstance(given, JobError):
-            raise given
-        return given
+    def _observe(self, case: Case) -> Observed:
+        observed = QUIET if self.ran[-1] == "reference" else self.observations[case.name].pop(0)
+        if isinstance(observed, JobError):
+            raise observed
+        return observed
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
-    monkeypatch.setattr(driver, "_Work", Made)
-    Made.ran = []
-    return Made
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSelftest]:
+    def run_trials(manager: Any, trials: Any, group_key: str, *, watch: Any, stop: Any) -> Any:
+        for trial in trials:
+            watch(trial, 1)
+            FakeSelftest.ran.append(trial.role if trial.role == "reference" else trial.words.partition(", slowed")[0])
+            yield trial, 1
+
+    monkeypatch.setattr(driver, "run_trials", run_trials)
+    monkeypatch.setattr(driver, "Selftest", FakeSelftest)
+    FakeSelftest.ran = []
+    return FakeSelftest
 
 
 PARTLY, HIDDEN = BY_NAME["partly hidden"], BY_NAME["fully hidden"]
 RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 0.0, kind="not input-bound")}
 
 
-def test_cases_share_their_reference_in_every_round(made: type[Made]) -> None:
-    made.gives = {name: [right] * 2 for name, right in RIGHT.items()}
-    told: list[SelftestProgress] = []
-    report = run_selftest([PARTLY, HIDDEN], rounds=2, progress=told.append)
+def test_cases_share_their_reference_in_every_round(fake: type[FakeSelftest]) -> None:
+    fake.observations = {name: [right] * 2 for name, right in RIGHT.items()}
+    shown: list[Progress] = []
+    report = run_selftest([PARTLY, HIDDEN], rounds=2, progress=shown.append)
     assert report.sentence == "selftest passed: 2 of 2"
-    assert made.ran == ["reference", "partly hidden", "fully hidden"] * 2
-    assert {progress.total for progress in told} == {6}
-    assert math.isnan(told[0].left_s)
-    assert told[-1].left_s >= 0
+    assert fake.ran == ["reference", "partly hidden", "fully hidden"] * 2
+    assert {progress.total for progress in shown} == {6}
+    assert math.isnan(shown[0].seconds_left)
+    assert shown[-1].seconds_left >= 0
 
 
-def test_only_what_is_not_right_is_run_again(made: type[Made]) -> None:
+def test_only_what_is_not_right_is_run_again(fake: type[FakeSelftest]) -> None:
     spoilt = waiting("read", 11.0)
-    made.gives = {"partly hidden": [spoilt, JobError("killed"), RIGHT["partly hidden"], RIGHT["partly hidden"]]}
-    made.gives["fully hidden"] = [RIGHT["fully hidden"]]
+    fake.observations = {"partly hidden": [spoilt, JobError("killed"), RIGHT["partly hidden"], RIGHT["partly hidden"]]}
+    fake.observations["fully hidden"] = [RIGHT["fully hidden"]]
     report = run_selftest([PARTLY, HIDDEN], rounds=1)
     assert report.ok
     assert [(r.case, r.rounds, r.retries) for r in report.results] == [("partly hidden", 3, 3), ("fully hidden", 1, 0)]
 
 
-def test_what_stays_wrong_fails(made: type[Made]) -> None:
-    made.gives = {"partly hidden": [JobError("its job did not finish")] * 4}
+def test_what_stays_wrong_fails(fake: type[FakeSelftest]) -> None:
+    fake.observations = {"partly hidden": [JobError("its job did not finish")] * 4}
     report = run_selftest([PARTLY], rounds=1)
     assert report.sentence == "selftest failed: 1 of 1: partly hidden (its job did not finish)"
 
 
-def test_a_stop_leaves_what_was_found_until_then(made: type[Made]) -> None:
-    made.gives = {name: [right] for name, right in RIGHT.items()}
-    report = run_selftest([PARTLY, HIDDEN], rounds=1, stop=lambda: len(made.ran) == 2)
+def test_a_stop_leaves_what_was_found_until_then(fake: type[FakeSelftest]) -> None:
+    fake.observations = {name: [right] for name, right in RIGHT.items()}
+    report = run_selftest([PARTLY, HIDDEN], rounds=1, stop=lambda: len(fake.ran) == 3)
     assert [r.case for r in report.results] == ["partly hidden"]
     assert "stopped" in report.sentence
 
@@ -306,7 +298,7 @@ def test_hogs_wait_then_keep_all_cores_busy_and_end_with_the_block() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", ["busy.begin()", "pass"])
 def test_hogs_end_when_who_started_them_is_killed(begin: str) -> None:
-    lines = ("import time", "from vitprof.selftest.hogs import BusyCores", "with BusyCores() as busy:")
+    lines = ("import time", "from vitprof.selftest.interference import BusyCores", "with BusyCores() as busy:")
     script = "\n".join((*lines, f"    {begin}", "    print(*busy.ids, flush=True)", "    time.sleep(600)"))
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as parent:
@@ -379,18 +371,18 @@ def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
     assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
 
 
-def test_what_is_left_is_jobs_left_times_their_mean(made: type[Made], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_is_jobs_left_times_their_mean(fake: type[FakeSelftest], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    told: list[SelftestProgress] = []
-    work = driver._Work(None, told.append, lambda: False, "thread")  # type: ignore[arg-type]
-    work.total = 4
+    shown: list[Progress] = []
+    work = driver.Selftest(None, (), shown.append, lambda: False, "thread")  # type: ignore[arg-type]
+    work._total = 4
     for passed in (4.0, 6.0, 2.0, 50.0):
         now[0] += passed
         if passed in (4.0, 6.0):
-            work._ended_one()
-        work._tell("")
-    assert [progress.left_s for progress in told] == [12.0, 10.0, 8.0, 5.0]
+            work._done, work._ended = work._done + 1, now[0]
+        work._report("")
+    assert [progress.seconds_left for progress in shown] == [12.0, 10.0, 8.0, 5.0]
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
 from vitprof.errors import DeviceError, JobError
-from vitprof.selftest import Result, SelftestProgress, SelftestReport
-from vitprof.selftest.gpu import GPU_CASES, GpuReport, Line, Outcome
+from vitprof.experiments.trials import OnProgress, Progress
+from vitprof.selftest import Outcome, Result, SelftestReport
+from vitprof.selftest.gpu import GPU_CASES
 from vitprof.store import RunStore
 from vitprof.ui import selftest
 from vitprof.ui.selftest import work
@@ -45,10 +46,8 @@ def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """A self-test that goes on until the event is set or it is stopped, and then has one right and one wrong case."""
     finish = threading.Event()
 
-    def run(
-        cases: Sequence[Any], rounds: int, *, progress: Callable[[SelftestProgress], None], stop: Callable[[], bool]
-    ) -> SelftestReport:
-        progress(SelftestProgress("read, in the loop, reference run", 3, 12, 40.0))
+    def run(cases: Sequence[Any], rounds: int, *, progress: OnProgress, stop: Callable[[], bool]) -> SelftestReport:
+        progress(Progress("read, in the loop, reference run", 3, 12, 0.25, 40.0))
         while not finish.wait(0.01) and not stop():
             pass
         return SelftestReport((RIGHT, WRONG) if finish.is_set() else (RIGHT,), 12.0, 2)
@@ -119,11 +118,11 @@ def test_what_goes_wrong_is_one_line(error: Exception, monkeypatch: pytest.Monke
     assert "\n" not in shown.value
 
 
-def on_gpu(monkeypatch: pytest.MonkeyPatch, result: GpuReport | Exception) -> AppTest:
+def on_gpu(monkeypatch: pytest.MonkeyPatch, result: SelftestReport[Outcome] | Exception) -> AppTest:
     """The page after a self-test on the GPU that gave `result`."""
 
-    def run(script: object, *, progress: Callable[[SelftestProgress], None], stop: Callable[[], bool]) -> GpuReport:
-        progress(SelftestProgress("copies", 5, 14, 120.0))
+    def run(*, progress: OnProgress, stop: Callable[[], bool]) -> SelftestReport[Outcome]:
+        progress(Progress("copies", 3, 6, 0.5, 120.0))
         if isinstance(result, Exception):
             raise result
         return result
@@ -131,7 +130,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, result: GpuReport | Exception) -> Ap
     monkeypatch.setattr(selftest, "run_gpu_selftest", run)
     at = app("selftest")
     at.selectbox(key="selftest-choice").set_value(selftest.ON_GPU).run()
-    assert "14 cases on the first NVIDIA GPU: at most 5 minutes" in said(at)
+    assert "6 cases on the first NVIDIA GPU: at most 5 minutes" in said(at)
     start(at)
     work().wait()
     return at.run()
@@ -140,17 +139,16 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, result: GpuReport | Exception) -> Ap
 @pytest.mark.usefixtures("store")
 def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = (
-        Outcome("passed", "9 checked"),
-        Outcome("failed", "9 of 1000 inside", "991 marks lie outside"),
-        Outcome("not run", reason="no DALI"),
+        Outcome("passed", "9 checked", case=GPU_CASES[0].name),
+        Outcome("failed", "9 of 1000 inside", "991 marks are outside", case=GPU_CASES[1].name),
+        Outcome("not run", wrong="no DALI", case=GPU_CASES[2].name),
     )
-    lines = tuple(Line(case, outcome, 2.0) for case, outcome in zip(GPU_CASES, outcomes, strict=False))
-    at = on_gpu(monkeypatch, GpuReport(lines, {"device_name": "a GPU"}, 60.0, 3))
+    at = on_gpu(monkeypatch, SelftestReport(outcomes, 60.0, 3, machine={"device_name": "a GPU"}))
     assert not at.exception
     table = at.dataframe[0].value
     assert list(table.iloc[:, 0]) == ["passed", "failed", "not run"]
-    assert list(table["measured"]) == ["9 checked", "9 of 1000 inside: 991 marks lie outside", "no DALI"]
-    assert "Selftest on the GPU failed: clock mapping; 1 of 3 passed; not run: known idle" in said(at)
+    assert list(table["measured"]) == ["9 checked", "9 of 1000 inside: 991 marks are outside", "no DALI"]
+    assert "Selftest on the GPU failed: 1 of 3: known idle (991 marks are outside); not run: launch-bound" in said(at)
     assert "send the file in with a bug report" in said(at)
     (button,) = at.get("download_button")
     assert button.proto.label == "Figures for a bug report"

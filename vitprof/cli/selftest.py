@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from vitprof import formats
 from vitprof.cli.common import terminal
-from vitprof.cli.common.progress import shows_progress
+from vitprof.cli.common.progress import overall_progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
 from vitprof.errors import ConfigError
-from vitprof.export.code import script
-from vitprof.selftest import CASES, QUICK, SelftestReport, driver, n_jobs, run_selftest
+from vitprof.experiments.trials import Progress
+from vitprof.selftest import CASES, QUICK, Outcome, Result, SelftestReport, n_jobs, run_selftest
 from vitprof.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
-from vitprof.selftest.report import Result
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"
@@ -38,66 +35,41 @@ def selftest(
 
     Runs on a simulated GPU, whose times are known by arithmetic; with --gpu on the real one.
     """
-    if gpu:
-        if quick:
-            raise ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
-        _on_gpu(as_json)
-        return
-    with stop_asked() as stop, _progress() as show:
-        report = run_selftest(QUICK if quick else CASES, QUICK_ROUNDS if quick else ROUNDS, progress=show, stop=stop)
+    if gpu and quick:
+        raise ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
+    report: SelftestReport[Result] | SelftestReport[Outcome]
+    with stop_asked() as stop, overall_progress() as bar:
+
+        def show(p: Progress) -> None:
+            if bar is not None:
+                bar(p.words, p.fraction, p.seconds_left)
+
+        if gpu:
+            report = run_gpu_selftest(
+                progress=show,
+                ended=lambda outcome: None if as_json else terminal.out.print(outcome.words, soft_wrap=True),
+                stop=stop,
+            )
+        else:
+            cases, rounds = (QUICK, QUICK_ROUNDS) if quick else (CASES, ROUNDS)
+            report = run_selftest(cases, rounds, progress=show, stop=stop)
         stopped = stop()
     if stopped and not report.results:
         raise typer.Exit(EXIT_STOPPED)
+    path = report.write() if gpu else None
     if as_json:
         print_json(report.to_dict())
     else:
-        _show(report)
+        if not gpu:
+            _show([r for r in report.results if isinstance(r, Result)], report.seconds)
+        terminal.out.print(report.sentence, soft_wrap=True)
+        if gpu:
+            for text in (f"Figures for a bug report: {path}", report.advice):
+                terminal.out.print(text, soft_wrap=True)
     if stopped:
         raise typer.Exit(EXIT_STOPPED)
     if not report.ok:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _on_gpu(as_json: bool) -> None:
-    """Runs the cases on the GPU, prints the result of each as it comes, and writes a file for a bug report."""
-    with stop_asked() as stop, _progress() as show:
-        report = run_gpu_selftest(
-            script,
-            progress=show,
-            told=lambda line: None if as_json else terminal.out.print(line.words, soft_wrap=True),
-            stop=stop,
-        )
-        stopped = stop()
-    if stopped and not report.lines:
-        raise typer.Exit(EXIT_STOPPED)
-    path = report.write()
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        for text in (report.sentence, f"Figures for a bug report: {path}", report.advice):
-            terminal.out.print(text, soft_wrap=True)
-    if stopped:
-        raise typer.Exit(EXIT_STOPPED)
-    if not report.ok:
-        raise typer.Exit(EXIT_FAILED)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[driver.Report]:
-    """Yields a function that shows the progress: as a bar on a terminal, otherwise not at all."""
-    if not shows_progress():
-        yield lambda progress: None
-        return
-    layout = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*layout, console=terminal.err, transient=True) as bar:
-        task = bar.add_task("data sets", total=None, left="")
-
-        def show(progress: driver.SelftestProgress) -> None:
-            left = "" if math.isnan(progress.left_s) else f"about {progress.left_s:.0f} s left"
-            total = progress.total or None
-            bar.update(task, description=progress.words, completed=progress.done, total=total, left=left)
-
-        yield show
 
 
 def _ms(value: float) -> str:
@@ -108,7 +80,7 @@ def _rounds(result: Result) -> str:
     return f"{result.rounds}" + (f" ({result.retries} retried)" if result.retries else "")
 
 
-def _show(report: SelftestReport) -> None:
+def _show(results: Sequence[Result], seconds: float) -> None:
     """Prints a row for each case. Milliseconds are per batch, medians over the rounds."""
     table = Table(
         "case",
@@ -123,7 +95,7 @@ def _show(report: SelftestReport) -> None:
         title="What the device waits for, on a simulated device",
         title_justify="left",
     )
-    for r in report.results:
+    for r in results:
         table.add_row(
             r.case,
             r.blamed,
@@ -138,7 +110,6 @@ def _show(report: SelftestReport) -> None:
     terminal.out.print(table)
     terminal.out.print(
         "Added: how much longer the device has to wait for each batch, by arithmetic. A case passes within 10% or "
-        f"0.3 ms, its idle share within a percentage point. It took {formats.seconds(report.seconds)}.",
+        f"0.3 ms, its idle share within a percentage point. It took {formats.seconds(seconds)}.",
         soft_wrap=True,
     )
-    terminal.out.print(report.sentence, soft_wrap=True)

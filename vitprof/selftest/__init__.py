@@ -1,7 +1,11 @@
-"""The self-test: runs jobs slowed down in a known way, to check that what vitprof reports on this machine is true."""
+"""The self-test: runs jobs slowed down in a known way, to check that what vitprof reports on this machine is true.
+
+On a simulated device (`driver.py`), and on a real GPU (`gpu/`).
+"""
 
 from vitprof.selftest.cases import CASES, QUICK, Case, n_jobs
-from vitprof.selftest.driver import SelftestProgress, run_selftest
-from vitprof.selftest.report import Result, SelftestReport
+from vitprof.selftest.driver import run_selftest
+from vitprof.selftest.report import Outcome, SelftestReport
+from vitprof.selftest.results import Result
 
-__all__ = ["CASES", "QUICK", "Case", "Result", "SelftestProgress", "SelftestReport", "n_jobs", "run_selftest"]
+__all__ = ["CASES", "QUICK", "Case", "Outcome", "Result", "SelftestReport", "n_jobs", "run_selftest"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,50 +15,29 @@ from vitprof.config import Isolation, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.engine import data
 from vitprof.errors import DataError, JobError, JobStopped, one_line
+from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
-from vitprof.selftest.arithmetic import drive_ms
-from vitprof.selftest.cases import CASES, Case
-from vitprof.selftest.hogs import BusyCores
-from vitprof.selftest.observing import Observed, observe
-from vitprof.selftest.report import Result, Round, SelftestReport, case_result, compare
-from vitprof.selftest.sleeper import Sleeper
+from vitprof.selftest.cases import CASES, Case, drive_ms
+from vitprof.selftest.interference import BusyCores, Sleeper
+from vitprof.selftest.report import SelftestReport
+from vitprof.selftest.results import Observed, Result, Round, case_result, compare, observe
 from vitprof.store import RunStore
 
-POLL_S = 0.1
 RETRIES = 3
 """Additional rounds that a case gets before it counts as failed, since other programs can spoil one."""
-
-
-@dataclass(frozen=True)
-class SelftestProgress:
-    """The progress of a self-test."""
-
-    words: str
-    """What is running."""
-    done: int
-    """Jobs that have ended; on a GPU, cases."""
-    total: int
-    """Jobs in total so far, since cases that are not right at once are run again; on a GPU, cases."""
-    left_s: float
-    """Estimated seconds left: by the mean of the jobs so far (NaN before one has ended), on a GPU by the cases'
-    budgets."""
-
-
-Report = Callable[[SelftestProgress], None]
-Stop = Callable[[], bool]
 
 
 def run_selftest(
     cases: Sequence[Case] = CASES,
     rounds: int = 2,
     *,
-    progress: Report = lambda progress: None,
-    stop: Stop = lambda: False,
+    progress: OnProgress = ignore,
+    stop: Stop = never,
     isolation: Isolation = "process",
     retries: int = RETRIES,
-) -> SelftestReport:
+) -> SelftestReport[Result]:
     """Runs each of `cases` `rounds` times and returns the report on what vitprof said about them.
 
     Each round runs the reference first, then the jobs that are compared with it. Cases that are not right get up to
@@ -72,25 +52,17 @@ def run_selftest(
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest")) as directory:
         store = RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")
         manager = JobManager(store, logs=Path(directory), launcher=Launcher().warm())
-        work = _Work(manager, progress, stop, isolation)
+        work = Selftest(manager, cases, progress, stop, isolation)
         stopped = False
         try:
-            work.prepare(cases)
-            work.total = _jobs(cases) * rounds
-            for _ in range(rounds):
-                work.round(cases)
-            for _ in range(retries):
-                again = [case for case in cases if not work.result(case).ok]
-                if not again:
-                    break
-                work.total += _jobs(again)
-                work.round(again, retry=True)
+            work.prepare()
+            work.run(rounds, retries)
         except JobStopped:
             stopped = True
         finally:
             manager.shutdown()
             store.close()
-    results = tuple(work.result(case) for case in cases if case.name in work.found)
+    results = tuple(work.result(case) for case in cases if case.name in work.measured)
     return SelftestReport(results, time.monotonic() - began, len(cases), stopped)
 
 
@@ -102,12 +74,8 @@ def _by_base(cases: Sequence[Case]) -> dict[RunConfig, list[Case]]:
     return groups
 
 
-def _jobs(cases: Sequence[Case]) -> int:
-    return len(cases) + len(_by_base(cases))
-
-
 @dataclass
-class _Found:
+class Measured:
     """The rounds of a case so far."""
 
     rounds: list[Round] = field(default_factory=list)
@@ -116,92 +84,112 @@ class _Found:
     """Why the last round failed; "" where it did not."""
 
 
-class _Work:
+class Selftest:
     """The jobs of a self-test, and their results so far."""
 
-    def __init__(self, manager: JobManager, progress: Report, stop: Stop, isolation: Isolation) -> None:
-        self._manager, self._progress, self._stop, self._isolation = manager, progress, stop, isolation
-        self.found: dict[str, _Found] = {}
-        self.total = 0
-        self._done = 0
+    def __init__(
+        self, manager: JobManager, cases: Sequence[Case], progress: OnProgress, stop: Stop, isolation: Isolation
+    ) -> None:
+        self._manager, self._cases = manager, cases
+        self._progress, self._stop, self._isolation = progress, stop, isolation
+        self.measured: dict[str, Measured] = {}
+        self._hogs: BusyCores | None = None
+        self._run_id = self._done = self._total = 0
         self._began = self._ended = time.monotonic()
 
-    def prepare(self, cases: Sequence[Case]) -> None:
+    def prepare(self) -> None:
         """Makes the data sets, so that no job has to."""
-        for name, n_images in dict.fromkeys((case.base.dataset, case.base.n_images) for case in cases):
-            data.prepare(name, n_images, progress=lambda frac, words: self._tell(words), stop=self._stop)
+        for name, n_images in dict.fromkeys((case.base.dataset, case.base.n_images) for case in self._cases):
+            data.prepare(name, n_images, progress=lambda frac, words: self._report(words), stop=self._stop)
         self._began = time.monotonic()
 
-    def round(self, cases: Sequence[Case], *, retry: bool = False) -> None:
-        """Runs each of `cases` once, after its reference. Raises `JobStopped`."""
-        for base, group in _by_base(cases).items():
-            try:
-                reference: Observed | None = self._run(base, group[0], "reference")
-                why = ""
-            except JobError as error:
-                reference, why = None, f"reference: {one_line(error)}"
-            for case in group:
-                round_, failure = None, why
-                if reference is not None:
-                    try:
-                        slowed, wait_ms = self._slowed(case)
-                        round_ = compare(case, wait_ms, reference, slowed)
-                    except JobError as error:
-                        failure = one_line(error)
-                else:
-                    self.total -= 1
-                found = self.found.setdefault(case.name, _Found())
-                found.failure = failure
-                found.retries += retry
-                if round_ is not None:
-                    found.rounds.append(round_)
+    def run(self, rounds: int, retries: int) -> None:
+        """Runs the cases `rounds` times, then up to `retries` times those that are not right. Raises `JobStopped`."""
+        with contextlib.closing(self._trials(rounds, retries)) as trials:
+            for _, run_id in run_trials(self._manager, trials, "", watch=self._watch, stop=self._stop):
+                self._run_id = run_id
+                if self._stop():  # Ctrl-C, for example, may have ended the job too, which is no failure of the case
+                    break
+                self._done += 1
+                self._ended = time.monotonic()
+        if self._stop():
+            raise JobStopped("the selftest was stopped")
 
     def result(self, case: Case) -> Result:
-        found = self.found[case.name]
-        return case_result(case, found.rounds, retries=found.retries, failure=found.failure)
+        """Returns the result of a case that was measured."""
+        measured = self.measured[case.name]
+        return case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
 
-    def _slowed(self, case: Case) -> tuple[Observed, float]:
-        """Runs the slowed job; returns it and the wait in ms that each of its batches was given, NaN without a wait."""
+    def _trials(self, rounds: int, retries: int) -> Generator[Trial, None, None]:
+        self._total = (len(self._cases) + len(_by_base(self._cases))) * rounds
+        for number in range(rounds + retries):
+            cases = self._cases
+            if number >= rounds:
+                cases = [case for case in cases if not self.result(case).ok]
+                self._total += len(cases) + len(_by_base(cases))
+            for base, group in _by_base(cases).items():
+                yield self._trial(base, group[0], "reference")
+                try:
+                    reference = self._observe(group[0])
+                except JobError as error:
+                    self._total -= len(group)
+                    for case in group:
+                        self._note(case, f"reference: {one_line(error)}", retry=number >= rounds)
+                    continue
+                for case in group:
+                    yield from self._slowed(case, reference, retry=number >= rounds)
+
+    def _slowed(self, case: Case, reference: Observed, *, retry: bool) -> Generator[Trial, None, None]:
+        """Yields the slowed job of a case, with what must go on while it runs, and compares it with its reference."""
+        trial = self._trial(case.slowed, case, "slowed")
+        sleeper, n_waits, wait_ms = None, 1, math.nan  # NaN: no wait of known length, the run itself shows what it took
         if case.hogs:
-            with BusyCores() as hogs:
-                return self._run(case.slowed, case, "slowed", hogs), math.nan
-        if case.launch_ms:  # the run itself shows how long launching really takes
-            return self._run(case.slowed, case, "slowed"), math.nan
-        n_waits, wait_ms = _waits(case)
-        with Sleeper(wait_ms / 1e3) as sleeper:
-            slowed = self._run(case.slowed, case, "slowed")
-        return slowed, n_waits * (wait_ms + sleeper.late_s(slowed.start_s, slowed.end_s) * 1e3)
+            with BusyCores() as self._hogs:
+                yield trial
+            self._hogs = None
+        elif case.launch_ms:
+            yield trial
+        else:
+            n_waits, wait_ms = _waits(case)
+            with Sleeper(wait_ms / 1e3) as sleeper:
+                yield trial
+        try:
+            slowed = self._observe(case)
+        except JobError as error:
+            self._note(case, one_line(error), retry=retry)
+            return
+        late_s = sleeper.late_s(slowed.start_s, slowed.end_s) if sleeper is not None else 0.0
+        self._note(case, "", compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed), retry=retry)
 
-    def _run(self, config: RunConfig, case: Case, role: str, hogs: BusyCores | None = None) -> Observed:
-        """Runs a job to its end and returns its figures. Raises `JobError` where it does not finish, `JobStopped`.
+    def _note(self, case: Case, failure: str, *rounds: Round, retry: bool) -> None:
+        measured = self.measured.setdefault(case.name, Measured())
+        measured.failure = failure
+        measured.retries += retry
+        measured.rounds += rounds
 
-        `hogs` start when its training does: loading PyTorch beside them would take many times as long and show nothing.
-        """
+    def _trial(self, config: RunConfig, case: Case, role: str) -> Trial:
         isolation: Isolation = "process" if case.own_process else self._isolation
-        manager = self._manager
-        run_id = manager.submit(dataclasses.replace(config, isolation=isolation), role=role)
-        while not manager.wait(run_id, POLL_S):
-            self._tell(f"{case.name}, {role} run")
-            if hogs is not None and not hogs.begun and manager.store.run(run_id).stage == "training":
-                hogs.begin()
-            if self._stop():
-                raise JobStopped("the selftest was stopped")
-        if self._stop():  # Ctrl-C, for example, may have ended the job too, which is no failure of the case
-            raise JobStopped("the selftest was stopped")
-        self._ended_one()
-        return observe(manager.store, run_id, case)
+        return Trial(dataclasses.replace(config, isolation=isolation), role, f"{case.name}, {role} run")
 
-    def _ended_one(self) -> None:
-        self._done += 1
-        self._ended = time.monotonic()
+    def _observe(self, case: Case) -> Observed:
+        """Returns the figures of the run that has just ended. Raises `JobError` where it did not finish."""
+        return observe(self._manager.store, self._run_id, case)
 
-    def _tell(self, words: str) -> None:
+    def _watch(self, trial: Trial, run_id: int) -> None:
+        """Shows the progress, and starts hogs when the job trains: while it loads PyTorch they would show nothing."""
+        self._report(trial.words)
+        hogs = self._hogs
+        if hogs is not None and not hogs.begun and self._manager.store.run(run_id).stage == "training":
+            hogs.begin()
+
+    def _report(self, words: str) -> None:
         left_s = math.nan
         if self._done:
             each = (self._ended - self._began) / self._done
             # A job that takes longer than the mean must not shorten the estimate for the jobs after it.
-            left_s = each * (self.total - self._done) - min(each, time.monotonic() - self._ended)
-        self._progress(SelftestProgress(words, self._done, self.total, left_s))
+            left_s = each * (self._total - self._done) - min(each, time.monotonic() - self._ended)
+        fraction = self._done / self._total if self._total else 0.0
+        self._progress(Progress(words, self._done, self._total, fraction, left_s))
 
 
 def _waits(case: Case) -> tuple[int, float]:

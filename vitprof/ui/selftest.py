@@ -5,25 +5,17 @@ and what went wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import cast
 
 import pandas as pd
 import streamlit as st
 
-from vitprof.export.code import script
+from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.selftest import (
-    CASES,
-    QUICK,
-    Case,
-    Result,
-    SelftestProgress,
-    SelftestReport,
-    n_jobs,
-    run_selftest,
-)
-from vitprof.selftest.gpu import FILE_NAME, GPU_CASES, TOTAL_S, GpuReport, Line, run_gpu_selftest
+from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, run_selftest
+from vitprof.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
+from vitprof.selftest.report import FILE_NAME
 from vitprof.ui import resources
 from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
@@ -36,8 +28,8 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
 }
 """What can be run on a simulated device: the cases, and how often each."""
-Report = SelftestReport | GpuReport
-Task = BackgroundTask[SelftestProgress, Report]
+Report = SelftestReport[Result] | SelftestReport[Outcome]
+Task = BackgroundTask[Progress, Report]
 COLUMNS: dict[str, str] = {
     "": "Right if cause, size and idle share were all found correctly.",
     "slowed by": "What slows the job down, on purpose.",
@@ -73,7 +65,7 @@ def page() -> None:
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
         "of waiting in every read, and checks whether the verdict names that cause and its size. The device is "
         "simulated, so the right answer is known by arithmetic; the loading is real. With an NVIDIA GPU, run it on "
-        "the GPU once too: it checks clocks, copies, kernels, decoding and every strategy there."
+        "the GPU once too: it checks clocks, idle gaps, launches, copies, its own cost and every strategy there."
     )
     running = work().running
     st.fragment(_draw, run_every=POLL_S if running else None)(running)
@@ -116,10 +108,10 @@ def _draw(was_running: bool) -> None:
     if tests.error:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
     if tests.result is not None:
-        if isinstance(tests.result, GpuReport):
-            _draw_gpu_report(tests.result)
+        if tests.result.machine:
+            _draw_gpu_report(cast(SelftestReport[Outcome], tests.result))
         else:
-            _draw_report(tests.result)
+            _draw_report(cast(SelftestReport[Result], tests.result))
 
 
 def _words(chosen: str) -> str:
@@ -143,9 +135,9 @@ def _minutes(jobs: int) -> str:
 def _draw_progress(tests: Task) -> None:
     now = tests.progress
     text = "starting" if now is None else now.words
-    if now is not None and math.isfinite(now.left_s):
-        text += f", about {rough_time(now.left_s)} left"
-    done = now.done / now.total if now is not None and now.total else 0.0
+    if now is not None and math.isfinite(now.seconds_left):
+        text += f", about {rough_time(now.seconds_left)} left"
+    done = 0.0 if now is None else now.fraction
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min(done, 1.0), text=escaped(text), width="stretch")
         st.button(
@@ -158,7 +150,7 @@ def _draw_progress(tests: Task) -> None:
         )
 
 
-def _draw_report(report: SelftestReport) -> None:
+def _draw_report(report: SelftestReport[Result]) -> None:
     (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
     st.dataframe(
         pd.DataFrame([_row(result) for result in report.results], columns=list(COLUMNS)),
@@ -202,26 +194,26 @@ GPU_COLUMNS: dict[str, str] = {
 }
 
 
-def run_on_gpu(tell: Callable[[SelftestProgress], None], stopped: Callable[[], bool]) -> GpuReport:
+def run_on_gpu(progress: OnProgress, stop: Stop) -> SelftestReport[Outcome]:
     """Runs the cases. Raises `DeviceError` where there is no GPU that PyTorch can use."""
-    return run_gpu_selftest(script, progress=tell, stop=stopped)
+    return run_gpu_selftest(progress=progress, stop=stop)
 
 
-def _draw_gpu_report(report: GpuReport) -> None:
+def _draw_gpu_report(report: SelftestReport[Outcome]) -> None:
     """Draws the result, a row for each case, the file for a bug report and what to read next."""
     (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
     st.dataframe(
-        pd.DataFrame([_gpu_row(line) for line in report.lines], columns=list(GPU_COLUMNS)),
+        pd.DataFrame([_gpu_row(outcome) for outcome in report.results], columns=list(GPU_COLUMNS)),
         hide_index=True,
         width="stretch",
         height="content",
         key="selftest-gpu-table",
         column_config={name: st.column_config.TextColumn(name, help=text) for name, text in GPU_COLUMNS.items()},
     )
-    for line in report.lines:
-        if line.outcome.status != "passed":
-            icon = ":material/warning:" if line.outcome.status == "failed" else ":material/info:"
-            st.caption(f"{icon} {escaped(line.case.name)}: {escaped(line.outcome.reason)}")
+    for outcome in report.results:
+        if outcome.status != "passed":
+            icon = ":material/warning:" if outcome.status == "failed" else ":material/info:"
+            st.caption(f"{icon} {escaped(outcome.case)}: {escaped(outcome.wrong)}")
     st.download_button(
         "Figures for a bug report",
         data=report.to_json,
@@ -236,5 +228,6 @@ def _draw_gpu_report(report: GpuReport) -> None:
     st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
 
 
-def _gpu_row(line: Line) -> tuple[str, ...]:
-    return line.outcome.status, line.case.name, line.case.expected, line.measured, seconds(line.seconds)
+def _gpu_row(outcome: Outcome) -> tuple[str, ...]:
+    measured = ": ".join(filter(None, (outcome.measured, outcome.wrong)))
+    return outcome.status, outcome.case, outcome.expected, measured, seconds(outcome.seconds)

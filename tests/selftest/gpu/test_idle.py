@@ -100,7 +100,7 @@ def bench(make_steps: MakeSteps) -> MadeUp:
 
 def test_what_is_put_in_is_found(bench: MadeUp) -> None:
     outcome = run_case("known idle", bench)
-    assert outcome.status == "passed", outcome.reason
+    assert outcome.status == "passed", outcome.wrong
     assert outcome.measured.startswith("11 of 11 waits right")
     assert len(bench.ran) == 11
 
@@ -109,24 +109,24 @@ def test_a_wrong_size_is_told_after_three_rounds(bench: MadeUp) -> None:
     bench.error_ms = 2.5
     outcome = run_case("known idle", bench)
     assert outcome.status == "failed"
-    assert "20 ms in read: its size is off by +2.50 ms" in outcome.reason
+    assert "20 ms in read: its size is off by +2.50 ms" in outcome.wrong
     assert bench.ran.count("read") == 2 * idle.ROUNDS
-    assert "no wait" not in outcome.reason
+    assert "no wait" not in outcome.wrong
 
 
 def test_a_wrong_cause_is_told(bench: MadeUp) -> None:
     bench.blames = "decode"
     outcome = run_case("known idle", bench)
-    assert "20 ms in collate: the verdict named decode" in outcome.reason
-    assert "in decode:" not in outcome.reason
+    assert "20 ms in collate: the verdict named decode" in outcome.wrong
+    assert "in decode:" not in outcome.wrong
 
 
 @pytest.mark.slow
 def test_a_wrong_idle_share_is_told_and_a_clock_that_changed(bench: MadeUp) -> None:
     bench.idle_ms = 0.8
     outcome = run_case("known idle", bench)
-    assert "the idle share is off by" in outcome.reason
-    assert "1 ms of work took 1.80 ms" in outcome.reason
+    assert "the idle share is off by" in outcome.wrong
+    assert "1 ms of work took 1.80 ms" in outcome.wrong
 
 
 @pytest.mark.usefixtures("small_home")

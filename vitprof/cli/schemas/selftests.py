@@ -19,8 +19,8 @@ from vitprof.cli.schemas.fields import (
     one_of,
 )
 from vitprof.cli.schemas.runs import VERSION
-from vitprof.selftest.gpu.outcome import Outcome, Status
-from vitprof.selftest.report import Result
+from vitprof.selftest.report import Outcome, Status
+from vitprof.selftest.results import Result
 
 ABOUT = {
     "schema_version": VERSION,
@@ -58,16 +58,12 @@ GPU_RESULT = Shape(
     "gpu-result",
     "Cases of a self-test on a GPU",
     "The result of a case.",
-    {
-        "case": field(TEXT, "name of the case"),
-        "expected": field(TEXT, "what must be found, in words"),
-        "seconds": field(NUMBER, "how long it took", unit="s"),
-        **fields_of(
-            Outcome,
-            status=field(one_of(*get_args(Status)), "whether it passed"),
-            figures=field(by_name(ANYTHING), "every figure behind it, with its unit in its name"),
-        ),
-    },
+    fields_of(
+        Outcome,
+        status=field(one_of(*get_args(Status)), "whether it passed"),
+        figures=field(by_name(ANYTHING), "every figure behind it, with its unit in its name"),
+        seconds=field(NUMBER, "how long it took", unit="s"),
+    ),
 )
 GPU_SELFTEST = Shape(
     "selftest-gpu",

@@ -1,13 +1,9 @@
-"""The self-test on a real GPU: checks that what vitprof reports about it is true, and that everything runs on it.
+"""The self-test on a real GPU: what the figures of a run on it rest on, and that every strategy runs.
 
-`case.py` lists the cases; each family of them has a file of its own. Cases on the device run in a separate process
-(`child.py`) with a `bench`, which works with any device behind the Device protocol. Cases that start jobs and scripts
-get a `host`. `driver.py` runs them all, and `report.py` holds the results.
+`driver.py` lists the cases and runs each in a process of its own (`child.py`), which opens the device as a `bench` that
+works with any device behind the Device protocol; each family of cases has a file. `pytest -m gpu` checks more.
 """
 
-from vitprof.selftest.gpu.case import GPU_CASES, TOTAL_S, GpuCase
-from vitprof.selftest.gpu.driver import run_gpu_selftest
-from vitprof.selftest.gpu.outcome import Outcome
-from vitprof.selftest.gpu.report import FILE_NAME, GpuReport, Line
+from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, GpuCase, run_gpu_selftest
 
-__all__ = ["FILE_NAME", "GPU_CASES", "TOTAL_S", "GpuCase", "GpuReport", "Line", "Outcome", "run_gpu_selftest"]
+__all__ = ["GPU_CASES", "TOTAL_S", "GpuCase", "run_gpu_selftest"]

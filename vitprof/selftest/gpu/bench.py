@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
+from vitprof.experiments.trials import never
 from vitprof.measure.recorder import StepMarks
 from vitprof.measure.step_columns import derive, gather
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
 CALIBRATIONS = 9
 SHORT_JOB: dict[str, Any] = {"threads": 1, "evaluate": False}
 """Settings of every job here: the device must not wait for PyTorch's threads on a busy machine, nor an evaluation."""
-HEAVY: dict[str, Any] = {"model": "s/16", "image_size": 224, "batch_size": 64}
-"""Settings of a job whose kernels take far longer than their launches: about 30 to 150 ms a step in fp32."""
 
 
 @dataclass
@@ -43,15 +43,11 @@ class Bench:
     device: Device
     clock: Clock = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
-    utilisation: Callable[[], float] | None = None
-    """Reads GPU-util from NVML, in percent; None where it cannot be read."""
-    no_utilisation: str = ""
-    """Why GPU-util cannot be read, in one line."""
     kernels_s: Callable[[Callable[[], None]], float] | None = None
     """Runs a piece of work and returns the seconds in which at least one kernel of it ran, by another tool; None
     without such a tool."""
-    heavy: Mapping[str, Any] = field(default_factory=lambda: HEAVY)
-    """Settings of a job whose pace the device sets, not the host."""
+    directory: Path = Path()
+    """Directory for everything that is written; the caller removes it."""
 
     def spin(self, seconds: float) -> float:
         """Returns the seconds to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time.
@@ -91,13 +87,9 @@ class Bench:
 
         recorded = Recorded(resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings)), self.clock())
         trainer = {} if trains is None else {"trains": trains}
-        train(recorded.config, recorded, _never, clock=self.clock, device=device or self.device, **trainer)
+        train(recorded.config, recorded, never, clock=self.clock, device=device or self.device, **trainer)
         recorded.ended_s = self.clock()
         return recorded
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass

@@ -12,8 +12,9 @@ import numpy as np
 
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
+from vitprof.experiments.trials import never
 from vitprof.selftest.gpu.bench import SHORT_JOB, Bench, Recorded
-from vitprof.selftest.gpu.outcome import Outcome, judged
+from vitprof.selftest.report import Outcome, judged
 
 if TYPE_CHECKING:
     from vitprof.measure.devices import Device
@@ -63,7 +64,7 @@ def own_cost(bench: Bench) -> Outcome:
             break
     cost = median(costs)
     step_ms = median(off for _, off in pairs) * 1e3
-    spread = f"half of the rounds lie between {low:+.1%} and {high:+.1%}"
+    spread = f"half of the rounds are between {low:+.1%} and {high:+.1%}"
     wrong = [] if cost <= MOST_COST_FRAC else [f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}"]
     return judged(
         f"{cost:+.1%} of a step of {step_ms:.2f} ms, {len(pairs)} rounds; {spread}",
@@ -91,10 +92,10 @@ def _plain_s(bench: Bench) -> float:
         RunConfig(device=bench.device.name, steps=STEPS + WARMUP_STEPS, loader_times=False, **SHORT_JOB | JOB)
     )
     device = cast("Device", Unmarked(bench.device))
-    told = Recorded(config, bench.clock())
+    recorded = Recorded(config, bench.clock())
     trainer = open_trainer(config, bench.device)
     took: list[float] = []
-    with open_pipeline(config, device, told, _never, bench.clock, evaluate=False) as pipeline:
+    with open_pipeline(config, device, recorded, never, bench.clock, evaluate=False) as pipeline:
         split = pipeline.train
         to_input: Callable[..., Any] | None = None if split.transfer.normalises else split.to_input
         epoch = 0
@@ -109,7 +110,3 @@ def _plain_s(bench: Bench) -> float:
             epoch += 1
         bench.device.synchronize()
     return float(np.median(took[WARMUP_STEPS : WARMUP_STEPS + STEPS]))
-
-
-def _never() -> bool:
-    return False

@@ -8,14 +8,9 @@ from typing import Any
 
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.selftest.arithmetic import (
-    expected_ms,
-    idle_frac,
-    tolerance_idle_frac,
-    tolerance_ms,
-)
+from vitprof.selftest.cases import expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
 from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
-from vitprof.selftest.gpu.outcome import Outcome, judged
+from vitprof.selftest.report import Outcome, judged
 
 COMPUTE_MS = 1.0
 WAITS_MS = (2.0, 20.0)
@@ -54,20 +49,20 @@ class Seen:
     @property
     def wrong(self) -> str:
         """Returns what is wrong, in words; "" where nothing is."""
-        said = []
+        problems: list[str] = []
         others = [cause for cause in self.causes if cause != self.stage]
         if self.stage and 2 * len(others) >= len(self.causes):
-            said.append(f"the verdict named {others[-1] or 'no cause'}")
+            problems.append(f"the verdict named {others[-1] or 'no cause'}")
         error, allowed = median(self.error_ms), tolerance_ms(median(self.expected_ms))
         if not abs(error) <= allowed:
-            said.append(f"its size is off by {error:+.2f} ms, and {allowed:.2f} ms is allowed")
+            problems.append(f"its size is off by {error:+.2f} ms, and {allowed:.2f} ms is allowed")
         idle = median(self.idle_error_frac)
         if not abs(idle) <= tolerance_idle_frac(median(self.step_ms)):
-            said.append(f"the idle share is off by {idle * 100:+.1f} points")
+            problems.append(f"the idle share is off by {idle * 100:+.1f} points")
         compute = median(self.compute_ms)
-        if said and not 0.9 * COMPUTE_MS <= compute <= 1.1 * COMPUTE_MS:  # a laptop that saves power, or no cooling
-            said.append(f"the device's clock changed: {COMPUTE_MS:g} ms of work took {compute:.2f} ms")
-        return f"{self.name}: {', '.join(said)}" if said else ""
+        if problems and not 0.9 * COMPUTE_MS <= compute <= 1.1 * COMPUTE_MS:  # a laptop that saves power, or no cooling
+            problems.append(f"the device's clock changed: {COMPUTE_MS:g} ms of work took {compute:.2f} ms")
+        return f"{self.name}: {', '.join(problems)}" if problems else ""
 
 
 def known_idle(bench: Bench) -> Outcome:

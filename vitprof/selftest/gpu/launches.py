@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof.analysis.arrays import median
 from vitprof.selftest.gpu.bench import Bench, Recorded
-from vitprof.selftest.gpu.outcome import Outcome, judged
+from vitprof.selftest.report import Outcome, judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import Tensor
 
@@ -76,18 +76,18 @@ def launch_bound(bench: Bench) -> Outcome:
         wrong.append(f"{KERNELS} kernels of {TINY_S * 1e6:g} µs were called {verdict.kind}")
     longer, launch = _trained(bench, LONGER_S, LONGER_EVERY_S)
     kernel_s, union_s = median(longer.steps["kernel_s"]), math.nan
-    told = f"{KERNELS} kernels: {verdict.kind}"
+    measured = f"{KERNELS} kernels: {verdict.kind}"
     if math.isnan(kernel_s):
         wrong.append("no step was measured behind a gate")
     elif bench.kernels_s is None or math.isnan(union_s := _union_s(bench, launch)):
-        told += f"; kernel time {kernel_s * 1e3:.2f} ms, not compared: torch.profiler sees no kernels here (CUPTI)"
+        measured += f"; kernel time {kernel_s * 1e3:.2f} ms, not compared: torch.profiler sees no kernels here (CUPTI)"
     else:
         off = kernel_s / union_s - 1
-        told += f"; kernel time {kernel_s * 1e3:.2f} ms, torch.profiler {union_s * 1e3:.2f} ms ({off:+.1%})"
+        measured += f"; kernel time {kernel_s * 1e3:.2f} ms, torch.profiler {union_s * 1e3:.2f} ms ({off:+.1%})"
         if abs(off) > MOST_OFF_FRAC:
             wrong.append(f"kernel time is off by {off:+.1%}, and {MOST_OFF_FRAC:.0%} is allowed")
     return judged(
-        told,
+        measured,
         wrong,
         kernels=KERNELS,
         kind=verdict.kind,
@@ -114,3 +114,27 @@ def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
         bench.device.synchronize()
 
     return bench.kernels_s(work) / PROFILED_STEPS or math.nan
+
+
+def kernels_s(work: Callable[[], None]) -> float:
+    """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none is seen.
+
+    torch.profiler uses CUPTI, which some containers and drivers deny to users. `work` must wait for its device.
+    """
+    from torch._C._autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        work()
+    events = profiled.events() or ()
+    spans = ((e.time_range.start, e.time_range.end) for e in events if e.device_type == DeviceType.CUDA)
+    return union(spans) / 1e6  # microseconds
+
+
+def union(spans: Iterable[tuple[float, float]]) -> float:
+    """Returns the total length that the spans (start, end) cover."""
+    covered, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered

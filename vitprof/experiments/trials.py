@@ -1,0 +1,107 @@
+"""Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule says.
+
+Headroom, predictions, tuning, tournaments and the self-test each give `run_trials` an iterable of trials. The next one
+is asked for when the one before has ended and is in the store, so a generator can decide by all results so far what to
+run next, and when to stop: that is the rule of the experiment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitprof.config import RunConfig
+from vitprof.errors import StoreAwayError
+from vitprof.jobs.manager import JobManager
+from vitprof.jobs.runners import Runner
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job of an experiment."""
+
+    config: RunConfig
+    role: str
+    """What the run is in its group, such as an anchor's letter or a setting and its round."""
+    words: str = ""
+    """What it is, for the line with the progress."""
+    start: Callable[[Path], Runner] | None = None
+    """Starts something other than a job of `config`, such as a user's own script (`JobManager.submit`)."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of an experiment."""
+
+    words: str
+    """What is running; for a tournament, the key of the setting. "" if nothing is."""
+    done: int
+    """Runs that have ended (tuning: settings that were tried; self-test on a GPU: cases)."""
+    total: int
+    """Those that are certain so far: a rule may add some, or leave some out."""
+    fraction: float
+    """Share that is done, 0..1."""
+    seconds_left: float = math.nan
+    """Estimated; NaN while it is not known."""
+    run_id: int | None = None
+    """The run that is going on."""
+    round: int = 0
+    """The round of a tournament that this run is of, from 1."""
+    best_per_s: float = math.nan
+    """The best samples/s so far of a tuning; NaN while there is none."""
+
+
+OnProgress = Callable[[Progress], None]
+Stop = Callable[[], bool]
+
+
+def ignore(progress: Progress) -> None:
+    """Ignores progress."""
+
+
+def never() -> bool:
+    """Returns False: an experiment that is not stopped from outside."""
+    return False
+
+
+def submit_trials(manager: JobManager, trials: Iterable[Trial], group_key: str) -> list[int]:
+    """Queues all `trials` at once, without waiting for them, and returns their run ids."""
+    return [manager.submit(trial.config, group_key=group_key, role=trial.role, start=trial.start) for trial in trials]
+
+
+def run_trials(
+    manager: JobManager,
+    trials: Iterable[Trial],
+    group_key: str,
+    *,
+    watch: Callable[[Trial, int], bool | None] = lambda trial, run_id: None,
+    stop: Stop = never,
+) -> Iterator[tuple[Trial, int]]:
+    """Runs `trials` one after another, and yields each with the id of its run once that has ended.
+
+    `watch` is called ten times a second with the trial that is running and its run id, and stops that trial by
+    returning True; while the store is away it is not heard, and the run goes on. Once `stop()` returns true the running
+    trial is stopped and no other one begins. Any exception, such as Ctrl-C, ends the running trial before it
+    propagates.
+    """
+    for trial in trials:
+        if stop():
+            return
+        [run_id] = submit_trials(manager, [trial], group_key)
+        try:
+            ending = False
+            while not manager.wait(run_id, POLL_S):
+                with contextlib.suppress(StoreAwayError):
+                    if not ending and (watch(trial, run_id) or stop()):
+                        ending = True
+                        manager.stop(run_id)
+        except BaseException:
+            manager.stop(run_id)
+            manager.wait(run_id)
+            raise
+        yield trial, run_id

@@ -1,0 +1,257 @@
+"""What a run of a case says, compared with what is known about it: a round, and the result of all rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vitprof.analysis.arrays import mean, median
+from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.step_times import launched_s
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.analysis.verdict.wording import CAUSE_NAMES
+from vitprof.config.accelerators import accelerator
+from vitprof.errors import JobError
+from vitprof.recording.columns import TIMED_STAGES
+from vitprof.selftest.cases import Case, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
+from vitprof.selftest.report import Status
+from vitprof.store import RunStore
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Figures of a run of a case, over its steady steps."""
+
+    kind: str
+    """The verdict's kind."""
+    cause: str
+    """The cause that the verdict names."""
+    cause_ms: float
+    """Milliseconds for each batch that the verdict attributes to that cause."""
+    launch_ms: float
+    """Milliseconds that, by the verdict, the device waited for launches inside each step; 0 where it is not known."""
+    launching_ms: float
+    """Mean milliseconds from the arrival of a batch to the last launch of its step, by the host's clock."""
+    signatures: tuple[str, ...]
+    """Names of the patterns that were found."""
+    exposed_ms: Mapping[str, float]
+    """Part of loading -> milliseconds for each batch that the verdict attributes to it."""
+    idle_frac: float
+    """The device's idle share, as the run's summary states it."""
+    true_idle_frac: float
+    """The idle share by arithmetic: from the device's known time, and steps and launches by the host's clock."""
+    step_ms: float
+    """Mean milliseconds of a step by the host's clock: from one launch to the next."""
+    cpu_ms: float
+    """CPU milliseconds of the job for each step, as the system counts them; NaN without a reading in the steady
+    steps."""
+    fetch_ms: float
+    """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads together."""
+    start_s: float
+    """When the steady steps began, in seconds on the monotonic clock."""
+    end_s: float
+    """When they ended."""
+
+
+def observe(store: RunStore, run_id: int, case: Case) -> Observed:
+    """Returns the figures of a run of `case`. Raises `JobError` where it did not finish or has too few steady steps.
+
+    The verdict does not see the setting that names the injected wait: it must find the cause by itself.
+    """
+    run = store.run(run_id)
+    if run.status != "done" or run.summary is None:
+        raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
+    steps, telemetry = store.steps(run_id), store.telemetry(run_id)
+    config = dataclasses.replace(run.config, inject=None)
+    verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
+    steady = steady_state(steps)
+    launched = launched_s(steps)[steady]
+    # With several workers or threads batches arrive in bunches: only whole bunches have the mean time.
+    n = (len(launched) - 1) // case.makers * case.makers
+    if n < 1:
+        raise JobError("its job has too few steady steps")
+    step_ms = float(launched[-1] - launched[-1 - n]) / n * 1e3
+    if synchronous(run.config):
+        fetch = steps["data_wait_s"]
+    elif run.config.loader == "threads":  # several threads work on a batch at once
+        fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
+    else:
+        fetch = steps["made_end_s"] - steps["made_start_s"]
+    read = telemetry["job_cpu_pct"][(telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])]
+    launching_ms = float(steps["host_s"][steady].mean()) * 1e3
+    launches = accelerator(run.config.device).launch_s > 0
+    return Observed(
+        kind=verdict.kind,
+        cause=verdict.cause,
+        cause_ms=verdict.cause_ms_per_batch,
+        launch_ms=float(np.nan_to_num(verdict.launch_frac)) * step_ms,
+        launching_ms=launching_ms,
+        signatures=tuple(signature.name for signature in verdict.signatures),
+        exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
+        idle_frac=run.summary.device_idle_frac,
+        true_idle_frac=idle_frac(max(case.compute_ms, launching_ms if launches else 0.0), step_ms),
+        step_ms=step_ms,
+        cpu_ms=mean(read) / 100 * step_ms,
+        fetch_ms=float(fetch[steady].mean()) * 1e3,
+        start_s=float(launched[0]),
+        end_s=float(launched[-1]),
+    )
+
+
+@dataclass(frozen=True)
+class Round:
+    """Figures of a slowed run of a case, compared with the reference run just before it."""
+
+    expected_ms: float
+    """Milliseconds for each batch that the device must wait because of the slowdown."""
+    reported_ms: float
+    """Milliseconds for each batch that the verdict attributes to the slowdown, minus those in the reference run."""
+    cause: str
+    """A right cause where verdict or signatures name one; "" where the run is not input-bound; otherwise the verdict's
+    cause, or its kind where it has none."""
+    cause_ok: bool
+    idle_frac: float
+    true_idle_frac: float
+    step_ms: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a case: medians over its rounds, and whether each figure is right."""
+
+    case: str
+    what: str
+    expected_ms: float
+    """Milliseconds for each batch that the device must have waited because of the slowdown."""
+    reported_ms: float
+    """Milliseconds for each batch that the verdict attributes to the slowdown."""
+    error_ms: float
+    """Median over the rounds of what was reported minus what was expected."""
+    tolerance_ms: float
+    cause: str
+    """The cause that most rounds named."""
+    right: tuple[str, ...]
+    """Causes that count as right; empty: none may be named as costing anything."""
+    idle_frac: float
+    """The device's idle share as the summary states it."""
+    true_idle_frac: float
+    """The device's idle share by arithmetic."""
+    idle_error_frac: float
+    """Median over the rounds of the idle share stated minus the true one."""
+    rounds: int
+    retries: int
+    """Rounds among them that were added because the case was not right until then."""
+    cause_ok: bool
+    size_ok: bool
+    idle_ok: bool
+    failure: str = ""
+    """Why the last round could not be compared, in one line; empty where it could."""
+
+    @property
+    def ok(self) -> bool:
+        """Returns whether the case ran, and cause, size and idle share are right."""
+        return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
+
+    @property
+    def status(self) -> Status:
+        """Returns whether the case passed."""
+        return "passed" if self.ok else "failed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return dataclasses.asdict(self) | {"ok": self.ok, "wrong": self.wrong}
+
+    @property
+    def blamed(self) -> str:
+        """Returns the cause in words: "nothing" where none was named, the verdict's kind where it has no cause."""
+        return CAUSE_NAMES.get(self.cause, self.cause) or "nothing"
+
+    @property
+    def wrong(self) -> str:
+        """Returns what is wrong, in words; "" where nothing is."""
+        if self.failure:
+            return self.failure
+        right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
+        verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
+        named = f"the verdict {verdict}, expected {right}"
+        size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
+        idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
+        checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
+        return "; ".join(words for right, words in checks if not right)
+
+
+def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
+    """Returns how a slowed run of `case` compares with its reference; `wait_ms` is the wait that each batch was given.
+
+    The reported size is what the verdict attributes to the case's part in the slowed run, minus what it attributes to
+    that part in the reference. Two kinds of cases have no wait of known length, so the expected size is measured:
+
+    - Other programs, whose share of the CPU the system decides: how much longer the device idled in a step, by the
+      host's clock and the device's known compute time, minus the additional CPU time of the job's own work.
+    - Launches: how much longer they took than the kernels, by the host's clock, since a busy machine delays them.
+    """
+    if case.hogs:
+        expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
+        expected -= slowed.cpu_ms - reference.cpu_ms
+        named = [name for name in case.right if name == slowed.cause or name in slowed.signatures]
+        reported = _contention_ms(slowed) - _contention_ms(reference)
+    elif case.launch_ms:
+        expected = max(0.0, slowed.launching_ms - case.compute_ms)
+        named = [slowed.cause] if slowed.cause in case.right else []
+        reported = slowed.launch_ms - reference.launch_ms
+    else:
+        expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
+        named = [slowed.cause] if slowed.cause in case.right else []
+        reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
+    # A run that is not input-bound names no cause: the largest part of almost nothing does not count as one.
+    free = slowed.kind == "not input-bound"
+    return Round(
+        expected_ms=expected,
+        reported_ms=reported,
+        cause=named[0] if named else "" if free else slowed.cause or slowed.kind,
+        cause_ok=free if case.hidden else bool(named),
+        idle_frac=slowed.idle_frac,
+        true_idle_frac=slowed.true_idle_frac,
+        step_ms=slowed.step_ms,
+    )
+
+
+def _contention_ms(observed: Observed) -> float:
+    return observed.cause_ms if observed.cause == "cpu_contention" else 0.0
+
+
+def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
+    """Returns the result of `case`: medians over `rounds`, and the cause that most of them named.
+
+    `failure` says why the last round could not be compared; "" where it could.
+    """
+    names = Counter(r.cause for r in rounds)
+    expected = median(np.array([r.expected_ms for r in rounds]))
+    error = median(np.array([r.reported_ms - r.expected_ms for r in rounds]))
+    step = median(np.array([r.step_ms for r in rounds]))
+    idle_error = median(np.array([r.idle_frac - r.true_idle_frac for r in rounds]))
+    return Result(
+        case=case.name,
+        what=case.what,
+        expected_ms=expected,
+        reported_ms=median(np.array([r.reported_ms for r in rounds])),
+        error_ms=error,
+        tolerance_ms=tolerance_ms(expected),
+        cause=names.most_common(1)[0][0] if names else "",
+        right=case.right,
+        idle_frac=median(np.array([r.idle_frac for r in rounds])),
+        true_idle_frac=median(np.array([r.true_idle_frac for r in rounds])),
+        idle_error_frac=idle_error,
+        rounds=len(rounds),
+        retries=retries,
+        cause_ok=2 * sum(r.cause_ok for r in rounds) > len(rounds),
+        size_ok=abs(error) <= tolerance_ms(expected),
+        idle_ok=abs(idle_error) <= tolerance_idle_frac(step),
+        failure=failure,
+    )
