@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from vitprof import charts
-from vitprof.analysis.timing.one_step import one_step
-from vitprof.analysis.timing.timeline import timeline
+from vitprof.analysis.timing.timeline import one_step, timeline
 
 
 def lengths(figure: go.Figure, lane: str) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitprof.analysis.compare.distribution import distribution
+from vitprof.analysis.compare.comparison import distribution
 from vitprof.charts.distribution import FLOOR_MS, ecdf
 
 

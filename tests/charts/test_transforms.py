@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vitprof import charts
-from vitprof.analysis.timing.transforms import transform_times
+from vitprof.analysis.timing.loading import transform_times
 
 
 def test_a_bar_for_each_in_the_order_of_the_compose() -> None:

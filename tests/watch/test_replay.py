@@ -12,7 +12,7 @@ import torch
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
-from vitprof.analysis.verdict.own_headroom import own_headroom
+from vitprof.analysis.verdict.headroom import own_headroom
 from vitprof.watch import replay
 from vitprof.watch.replay import BLOCK_S, BLOCK_STEPS, MOST_BLOCKS, MOST_KEPT, SETTLE_STEPS, Replay
 

@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.analysis.timing.one_step import OneStep
-from vitprof.analysis.timing.timeline import KINDS, LANES, Timeline
+from vitprof.analysis.timing.timeline import KINDS, LANES, OneStep, Timeline
 from vitprof.charts.gaps import LANE_NAMES
 from vitprof.charts.style import DEVICE_TIME, LEGEND, LOADING_COLOURS, MARGIN, axis
 

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.compare.distribution import Distribution
+from vitprof.analysis.compare.comparison import Distribution
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import LEGEND, MARGIN, NEUTRAL, axis, plain
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.timing.transforms import TransformTime
+from vitprof.analysis.timing.loading import TransformTime
 from vitprof.charts.style import LOADING_COLOURS, axis, plain
 
 NAME_SHOWN = 22

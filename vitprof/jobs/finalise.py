@@ -14,7 +14,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import Gaps, every_gap
-from vitprof.analysis.timing.step_times import end_s
+from vitprof.analysis.timing.steady import end_s
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.suspensions import in_stops, stops_of
 from vitprof.analysis.timing.utilisation import idle_bins

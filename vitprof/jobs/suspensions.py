@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.step_times import end_s
+from vitprof.analysis.timing.steady import end_s
 from vitprof.analysis.timing.suspensions import STOP_COLUMNS, in_stops, stop_sentence
 from vitprof.measure.wire import Steps
 from vitprof.recording.columns import STEP_COLUMNS, Stop

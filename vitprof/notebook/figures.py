@@ -13,11 +13,9 @@ from vitprof import charts
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import find_gaps, idle_interval
-from vitprof.analysis.timing.loading import loading_of
-from vitprof.analysis.timing.one_step import after_largest_gap, one_step, typical_step
+from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.timeline import timeline
-from vitprof.analysis.timing.transforms import transform_times
+from vitprof.analysis.timing.timeline import after_largest_gap, one_step, timeline, typical_step
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.config.accelerators import is_simulated

@@ -12,8 +12,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import mean, median
 from vitprof.analysis.timing.exposure import synchronous
-from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.step_times import launched_s
+from vitprof.analysis.timing.steady import launched_s, steady_state
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.analysis.verdict.wording import CAUSE_NAMES
 from vitprof.config.accelerators import accelerator

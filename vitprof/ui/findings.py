@@ -12,9 +12,9 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import Gaps, every_gap, idle_interval
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.loading import loading_of as loading_from
-from vitprof.analysis.timing.one_step import after_largest_gap
-from vitprof.analysis.timing.recording_cost import RecordingCost, recording_cost
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.summary import RecordingCost, recording_cost
+from vitprof.analysis.timing.timeline import after_largest_gap
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import judge

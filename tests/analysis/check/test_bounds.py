@@ -12,9 +12,8 @@ import pytest
 
 from tests.analysis.check.simulated_runs import IDLE, RATE, run
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.check import figures
-from vitprof.analysis.check.bounds import Bound, Judged, judge_bound
-from vitprof.analysis.check.figures import one_sample_half, two_sample_half
+from vitprof.analysis.check import bounds
+from vitprof.analysis.check.bounds import Bound, Judged, judge_bound, one_sample_half, two_sample_half
 
 N = 200
 Rng = np.random.Generator
@@ -158,11 +157,11 @@ def test_the_runs_that_are_asked_for_would_decide(mine: list[float], base: list[
     mean = float(np.log(mine).mean() - np.log(base).mean()) if base else float(np.log(mine).mean())
     distance = abs(mean - math.log(0.95 if base else 0.8))
     if base:
-        deviation = figures.log_spread(runs, baseline)
+        deviation = bounds.log_spread(runs, baseline)
         half = two_sample_half(deviation, n, m)
         fewer = two_sample_half(deviation, *((n - 1, m) if n > m or m == len(base) else (n, m - 1)))
     else:
-        deviation = figures.run_spread(runs, None)
+        deviation = bounds.run_spread(runs, None)
         half, fewer = one_sample_half(deviation, n), one_sample_half(deviation, n - 1)
     assert half <= distance < fewer
 

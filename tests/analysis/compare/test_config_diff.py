@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from vitprof.analysis.compare.config_diff import ORDER, config_differences
+from vitprof.analysis.compare.differences import ORDER, config_differences
 from vitprof.config import CONFIG_COLUMNS, RunConfig
 from vitprof.config.resolve import resolve
 

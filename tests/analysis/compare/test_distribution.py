@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.compare.distribution import MAX_POINTS, distribution
+from vitprof.analysis.compare.comparison import MAX_POINTS, distribution
 
 numbers = st.lists(st.floats(0, 1e3, allow_nan=False), min_size=1, max_size=60)
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vitprof.analysis.timing.chain import complement, from_seconds, total, union
 from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, Gaps, every_gap, find_gaps, idle_interval
-from vitprof.analysis.timing.spans import complement, from_seconds, total, union
-from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.step_times import got_s
+from vitprof.analysis.timing.steady import got_s, steady_state
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.recording.columns import STEP_COLUMNS, Phase

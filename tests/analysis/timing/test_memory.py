@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitprof.analysis.timing.memory import device_memory
+from vitprof.analysis.timing.utilisation import device_memory
 from vitprof.recording.columns import RunSummary
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.timing.gaps import find_gaps
-from vitprof.analysis.timing.makers import by_worker
-from vitprof.analysis.timing.one_step import after_largest_gap, one_step, step_at, typical_step
+from vitprof.analysis.timing.loading import by_worker
+from vitprof.analysis.timing.timeline import after_largest_gap, one_step, step_at, typical_step
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.others_cpu import MIN_CPU_SAMPLES, others_cpu
+from vitprof.analysis.signatures.resources import MIN_CPU_SAMPLES, others_cpu
 
 STEPS = {
     "t_start_s": np.linspace(90, 110, 21),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
+from vitprof.analysis.timing.summary import loader_times_s, recording_cost
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.measure.stopwatch import stopwatch_cost_s

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vitprof.analysis.timing.sm_activity import sm_activity, sm_activity_so_far
+from vitprof.analysis.timing.utilisation import sm_activity, sm_activity_so_far
 from vitprof.recording.columns import RunSummary
 
 WHY = {"sm_activity_not_available": "this GPU has no GPM counters"}

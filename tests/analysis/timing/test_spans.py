@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.timing.spans import (
+from vitprof.analysis.timing.chain import (
     complement,
     covered_before,
     from_seconds,

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.timing.summary import summarise
-from vitprof.analysis.timing.totals import RunningTotals, Totals
+from vitprof.analysis.timing.summary import RunningTotals, Totals, summarise
 from vitprof.config import RunConfig
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vitprof.analysis.timing.transforms import heaviest, shares_in_words, transform_times
+from vitprof.analysis.timing.loading import heaviest, shares_in_words, transform_times
 
 
 def told(**seconds: float) -> dict[str, Any]:

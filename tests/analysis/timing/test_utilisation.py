@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitprof.analysis.timing.spans import from_seconds, union
+from vitprof.analysis.timing.chain import from_seconds, union
 from vitprof.analysis.timing.utilisation import idle_share
 
 S = 1_000_000_000

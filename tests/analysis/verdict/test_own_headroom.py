@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.verdict.own_headroom import measured_headroom, own_headroom, own_headroom_sentence
+from vitprof.analysis.verdict.headroom import measured_headroom, own_headroom, own_headroom_sentence
 
 
 def blocks(pairs: list[tuple[float, float, float]]) -> dict[str, Any]:

@@ -7,12 +7,184 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vitprof.analysis.arrays import Series
-from vitprof.analysis.check import figures
-from vitprof.analysis.check.figures import Figure, one_sample_half, two_sample_half
-from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC
+import numpy as np
+
+from vitprof.analysis.arrays import Floats, Series
+from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, MIN_BLOCKS, UNKNOWN, Interval, ratio_interval, ratio_of
+from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC, MIN_STEPS
+from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
+from vitprof.analysis.tournament.early import variance_of_one
+from vitprof.analysis.tournament.scores import NORMAL_975, student_t
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import number
+
+FIGURE_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "t_start_s", "step_s", "gap_s", "data_wait_s", "samples")
+"""Step columns that figures are computed from."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its 95% interval."""
+
+    value: float
+    """Over the steady steps; of several runs their mean (the geometric mean for throughputs)."""
+    low: float
+    """Lower end of the interval; NaN where it is not known."""
+    high: float
+    """Upper end of the interval; NaN where it is not known."""
+    n_runs: int
+    """Runs behind it; for a slowdown those of both sides."""
+    n_steps: int
+    """Their steady steps."""
+    between_runs: bool
+    """Whether the interval includes the noise from run to run, as it does with more than one run on a side."""
+    steps_missing: int = 0
+    """Steady steps that the shortest run is short of for an interval."""
+
+    @property
+    def known(self) -> bool:
+        """Returns whether there is an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def share(runs: Sequence[Series], column: str) -> Figure:
+    """Returns `column` (seconds of each step) as a share, 0..1, of the steady time. Needs a run."""
+    parts = [_steady(steps, column, "step_s") for steps in runs]
+    if len(parts) == 1:
+        found = ratio_interval(*parts[0])
+        wider = _widening(*parts[0])
+        low, high = found.value - wider * (found.value - found.low), found.value + wider * (found.high - found.value)
+    else:
+        found = _over_runs(np.array([_ratio(part, whole) for part, whole in parts]))
+        low, high = found.low, found.high
+    return _of(runs, Interval(found.value, *(float(end) for end in np.clip((low, high), 0, 1))))
+
+
+def throughput(runs: Sequence[Series]) -> Figure:
+    """Returns the samples/s of the steady steps. Needs a run."""
+    return _of(runs, _rate(runs))
+
+
+def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
+    """Returns the share by which the samples/s of `runs` are below those of `baseline`; negative if they are faster.
+
+    With one run on each side, the interval is made from those within the two runs. With more it is that of Student's
+    two-sample t on logarithms: both sides do the same job on the same machine, so their runs are taken to scatter
+    alike, and even a single run can be compared with several.
+    """
+    if len(runs) == len(baseline) == 1:
+        ratio = ratio_of(_rate(runs), _rate(baseline))
+    else:
+        mine, base = _logs(runs), _logs(baseline)
+        difference, half = float(mine.mean() - base.mean()), two_sample_half(spread(mine, base), len(mine), len(base))
+        ratio = Interval(*(math.exp(difference + way) for way in (0.0, -half, half)))
+    return _of([*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2)
+
+
+def run_spread(runs: Sequence[Series], column: str | None) -> float:
+    """Returns the standard deviation from run to run of a share, or of log samples/s (None). Needs two runs."""
+    values = _logs(runs) if column is None else np.array([_ratio(*_steady(s, column, "step_s")) for s in runs])
+    return float(values.std(ddof=1))
+
+
+def log_spread(runs: Sequence[Series], baseline: Sequence[Series]) -> float:
+    """Returns the standard deviation from run to run of log samples/s, pooled over both sides. Needs three runs."""
+    return spread(_logs(runs), _logs(baseline))
+
+
+def spread(mine: Floats, base: Floats) -> float:
+    """Returns the pooled standard deviation of two samples with at least three values together."""
+    squares = ((mine - mine.mean()) ** 2).sum() + ((base - base.mean()) ** 2).sum()
+    return math.sqrt(float(squares) / (len(mine) + len(base) - 2))
+
+
+def one_sample_half(deviation: float, n: int) -> float:
+    """Returns half of the 95% interval of the mean of n values with this standard deviation."""
+    return student_t(n - 1) * deviation / math.sqrt(n)
+
+
+def two_sample_half(deviation: float, n: int, m: int) -> float:
+    """Returns half of the 95% interval of the difference of the means of n and m values that scatter alike."""
+    return student_t(n + m - 2) * deviation * math.sqrt(1 / n + 1 / m)
+
+
+def wall_clock_value(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
+    """Returns a share, samples/s (`column` None) or, with a baseline, a slowdown over the wall clock of training: epoch
+    starts counted, as the steady figures do not.
+    """
+    ratios = [_ratio(*_weighted(s, column or "samples", "step_s")) for s in runs]
+    value = float(np.mean(ratios)) if column else math.exp(float(np.mean(np.log(ratios))))
+    return 1 - value / wall_clock_value(baseline, None) if baseline else value
+
+
+def n_steady(steps: Series) -> int:
+    """Returns the number of steps that figures are computed from."""
+    return int((steady_state(steps) & np.isfinite(steps["step_s"])).sum())
+
+
+def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
+    """Returns the figure, without an interval if a run is too short for one."""
+    counts = [n_steady(steps) for steps in runs]
+    missing = max(0, MIN_STEPS - min(counts))
+    low, high = (math.nan, math.nan) if missing else (interval.low, interval.high)
+    return Figure(interval.value, low, high, len(runs), sum(counts), len(runs) > sides, missing)
+
+
+def _rate(runs: Sequence[Series]) -> Interval:
+    if len(runs) == 1:
+        parts = _steady(runs[0], "samples", "step_s")
+        value, low, high = ratio_interval(*parts)
+        if not low > 0:
+            return Interval(value, math.nan, math.nan)
+        wider = _widening(*parts)
+        return Interval(value, value * (low / value) ** wider, value * (high / value) ** wider)
+    return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
+
+
+def _logs(runs: Sequence[Series]) -> Floats:
+    rates = np.array([_ratio(*_steady(steps, "samples", "step_s")) for steps in runs])
+    return np.asarray(np.log(np.where(rates > 0, rates, np.nan)))
+
+
+def _widening(part: Floats, whole: Floats) -> float:
+    """Returns the factor by which to widen the block bootstrap's interval of sum(part) / sum(whole).
+
+    By itself that is too narrow with few blocks, and where blocks resemble their neighbours, as single steps do. It is
+    widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
+    """
+    blocks = min(BOOTSTRAP_BLOCKS, len(whole))
+    if blocks < MIN_BLOCKS:
+        return math.nan
+    edges = np.linspace(0, len(whole), blocks + 1).astype(int)[:-1]
+    off = np.add.reduceat(part - _ratio(part, whole) * whole, edges)  # the terms of the ratio's error
+    one = variance_of_one(off, 1)
+    alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
+    return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)
+
+
+def _over_runs(values: Floats) -> Interval:
+    """Returns the mean of at least two values with the 95% interval of Student's t."""
+    if not np.isfinite(values).all():
+        return UNKNOWN
+    mean, half = float(values.mean()), one_sample_half(float(values.std(ddof=1)), len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def _steady(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
+    keep = steady_state(steps) & np.isfinite(steps[whole])
+    return steps[part][keep], steps[whole][keep]
+
+
+def _weighted(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
+    weights = np.where(np.isfinite(steps[whole]), wall_clock_weights(steps), 0.0)
+    counted = weights > 0
+    return (steps[part] * weights)[counted], (steps[whole] * weights)[counted]
+
+
+def _ratio(part: Floats, whole: Floats) -> float:
+    total = float(whole.sum())
+    return float(part.sum()) / total if total > 0 else math.nan
+
 
 Kind = Literal["max_idle", "max_data_wait", "min_samples_per_s", "max_slowdown"]
 Outcome = Literal["met", "missed", "undecided", "refused"]
@@ -83,11 +255,11 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
     """
     baseline = baseline if bound.kind == "max_slowdown" else ()
     if baseline:
-        figure = figures.slowdown(runs, baseline)
+        figure = slowdown(runs, baseline)
     elif bound.kind == "min_samples_per_s":
-        figure = figures.throughput(runs)
+        figure = throughput(runs)
     else:
-        figure = figures.share(runs, COLUMNS[bound.kind])
+        figure = share(runs, COLUMNS[bound.kind])
     if not figure.known:
         missing = figure.steps_missing
         wants = f"{missing} more steady steps are needed" if missing else "the times of its steps are not known"
@@ -95,7 +267,7 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
     outcome = _outcome(bound, figure.low, figure.high)
     if outcome == "undecided":
         return Judged(bound, outcome, figure, _what_would_decide(bound, figure, runs, baseline))
-    whole = figures.wall_clock_value(runs, COLUMNS.get(bound.kind), baseline)
+    whole = wall_clock_value(runs, COLUMNS.get(bound.kind), baseline)
     if _outcome(bound, whole, whole) != outcome and abs(whole - figure.value) >= EPOCH_STARTS_FRAC * (
         figure.value if bound.kind == "min_samples_per_s" else 1
     ):
@@ -130,12 +302,12 @@ def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], bas
         each = " in each run" if baseline else ""
         return f"about {max(1, math.ceil(more)):,} more steps{each} would decide it"
     if bound.kind == "max_slowdown":
-        deviation = figures.log_spread(runs, baseline)
+        deviation = log_spread(runs, baseline)
         distance = abs(math.log((1 - figure.value) / (1 - bound.limit)))
     elif bound.kind == "min_samples_per_s":
-        deviation, distance = figures.run_spread(runs, None), abs(math.log(figure.value / bound.limit))
+        deviation, distance = run_spread(runs, None), abs(math.log(figure.value / bound.limit))
     else:
-        deviation = figures.run_spread(runs, COLUMNS[bound.kind])
+        deviation = run_spread(runs, COLUMNS[bound.kind])
     return _more_runs(deviation, distance, len(runs), len(baseline)) or too_close
 
 

@@ -10,11 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.check.figures import FIGURE_STEPS, n_steady
-from vitprof.analysis.compare.config_diff import config_differences
-from vitprof.analysis.compare.differences import Caveat, RunFacts, which
+from vitprof.analysis.check.bounds import FIGURE_STEPS, n_steady
+from vitprof.analysis.compare.differences import Caveat, RunFacts, config_differences, which
 from vitprof.analysis.compare.guard import GUARDED_STEPS, comparability
-from vitprof.analysis.verdict.unmeasured import not_measurable
+from vitprof.analysis.verdict.certainty import not_measurable
 from vitprof.config import BUDGETS
 
 CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats
+from vitprof.analysis.arrays import Floats, known
 from vitprof.analysis.thresholds import EQUAL_FRAC
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.recording.columns import RunSummary
@@ -129,3 +129,54 @@ def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[
         # the sliver of a bin that rounding leaves is noise
         row[:] = np.where(told > 1e-9 * (new[1] - new[0]), idle / np.maximum(told, 1e-300), np.nan)
     return new, rows
+
+
+MAX_POINTS = 400
+"""Points of a curve at most: more than a chart is pixels high, and 3 kB a run."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An empirical distribution function, thinned for a chart; its figures are those of all values, in the values'
+    unit.
+    """
+
+    n: int
+    """Number of values."""
+    values: Floats
+    """(m,) ascending, each one that occurred, with the smallest and the largest."""
+    share: Floats
+    """(m,) exact share of all values that are at most this one, 0 to 1; the last is 1."""
+    median: float
+    p95: float
+    """95% of the values are at most this."""
+    largest: float
+
+
+def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distribution:
+    """Returns the distribution of `values` ((n,), NaN is ignored).
+
+    If there are more than `max_points`, half of the points are spread evenly over the ranks, so the curve between two
+    is off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
+    """
+    ordered = np.sort(known(values))
+    n = len(ordered)
+    if not n:
+        none = np.empty(0)
+        return Distribution(0, none, none, math.nan, math.nan, math.nan)
+    ranks = np.arange(n)
+    if n > max_points:
+        even = np.linspace(0, n - 1, max_points // 2)
+        tail = n - np.geomspace(1, n, max_points // 2)
+        ranks = np.unique(np.concatenate([even, tail]).round().astype(int))
+    kept = np.unique(ordered[ranks])
+    share = np.searchsorted(ordered, kept, side="right") / n
+    return Distribution(n, kept, share, _at(ordered, 0.5), _at(ordered, 0.95), float(ordered[-1]))
+
+
+def _at(ordered: Floats, share: float) -> float:
+    """Returns the smallest value that at least `share` of all values do not exceed.
+
+    It is on the curve, which the mean of two values may not be.
+    """
+    return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])

@@ -11,8 +11,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, device_name, which
+from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
-from vitprof.analysis.timing.others_cpu import others_cpu
 from vitprof.analysis.timing.steady import while_steady
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.signatures.drift import cold_to_warm, memory_growth
-from vitprof.analysis.signatures.machine import other_programs
+from vitprof.analysis.signatures.resources import cold_to_warm, memory_growth, other_programs
 from vitprof.analysis.signatures.signature import Trace
-from vitprof.analysis.signatures.spikes import epoch_start, first_batch, garbage_collection
-from vitprof.analysis.signatures.workers import slow_worker, worker_period
+from vitprof.analysis.signatures.stalls import epoch_start, first_batch, garbage_collection, slow_worker, worker_period
 from vitprof.config import RunConfig
 from vitprof.recording.verdict import Signature
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Series, column
-from vitprof.analysis.timing.step_times import begin_s, end_s
+from vitprof.analysis.timing.steady import begin_s, end_s
 
 
 def group_size(n: int, max_groups: int) -> int:

@@ -16,8 +16,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
-from vitprof.analysis.timing.chain import evaluated, find_chain
-from vitprof.analysis.timing.spans import covered_before, union
+from vitprof.analysis.timing.chain import covered_before, evaluated, find_chain, union
 from vitprof.recording.columns import Phase
 
 CAUSE_DOCS: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""Where the time of making a batch goes.
+"""Where the time of making a batch goes: its stages, the workers that make it, and each transform.
 
 How much of it is fetching and how much is preparing takes other runs to measure: `vitprof.analysis.verdict.headroom`.
 """
@@ -6,10 +6,13 @@ How much of it is fetching and how much is preparing takes other runs to measure
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from vitprof import formats
 from vitprof.analysis.arrays import Floats, Mask, Series, known, mean
 from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.steady import steady_state
@@ -116,3 +119,84 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
 def _mean_ms(values_s: Floats) -> Interval:
     told = known(values_s)
     return ratio_intervals(told[None] * 1e3, np.ones(len(told)))[0] if len(told) else UNKNOWN
+
+
+@dataclass(frozen=True)
+class WorkerTime:
+    """The batches of one worker process, over the chosen steps."""
+
+    worker: int
+    """Its number, from 0."""
+    n_batches: int
+    """Batches that it made."""
+    made_s: float
+    """Median seconds to make a batch."""
+    made_p95_s: float
+    """Seconds that 95% of its batches take at most."""
+    busy_frac: float
+    """Share of the time that it was making batches, 0 to 1. Near 1 for all workers: use more of them, or give them less
+    work."""
+
+
+def by_worker(steps: Series, keep: Mask) -> tuple[WorkerTime, ...]:
+    """Returns one entry for each worker process that made a batch of the steps in `keep`, (n,) bool; or none."""
+    made = steps["made_end_s"] - steps["made_start_s"]
+    told = keep & np.isfinite(steps["worker"]) & np.isfinite(made)
+    span_s = float(np.nansum(steps["step_s"][told]))
+    found = []
+    for worker in np.unique(steps["worker"][told]):
+        took = made[told & (steps["worker"] == worker)]
+        busy = min(float(took.sum()) / span_s, 1.0) if span_s > 0 else math.nan
+        found.append(WorkerTime(int(worker), len(took), float(np.median(took)), float(np.percentile(took, 95)), busy))
+    return tuple(found)
+
+
+TRANSFORMS = "transforms"
+"""Fact of a run: name -> {"s_per_sample", "calls"}, in the order of the Compose (`vitprof.watch.transforms`)."""
+TOLD = 6
+"""Transforms that a sentence names at most."""
+
+
+@dataclass(frozen=True)
+class TransformTime:
+    """One transform of the Composes that the training data go through."""
+
+    name: str
+    """Its class, or the name of its function; a second one of the same name is "Normalize (2)"."""
+    s_per_sample: float
+    """Mean seconds a sample in the batches after the warm-up, on the clock of the process that makes them."""
+    calls: int
+    """How often the Compose was called for these batches."""
+    frac: float
+    """Share of the time of all transforms, 0 to 1; NaN if they take no time."""
+
+
+def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
+    """Returns the transforms in the order of the Compose; empty if the facts have none."""
+    told = facts.get(TRANSFORMS)
+    if not isinstance(told, Mapping):
+        return ()
+    known = {
+        name: (float(one["s_per_sample"]), int(one["calls"]))
+        for name, one in told.items()
+        if isinstance(one, Mapping) and one.get("s_per_sample") is not None and one.get("calls") is not None
+    }
+    whole_s = math.fsum(seconds for seconds, _ in known.values())
+    return tuple(
+        TransformTime(name, seconds, calls, seconds / whole_s if whole_s > 0 else math.nan)
+        for name, (seconds, calls) in known.items()
+    )
+
+
+def heaviest(found: Sequence[TransformTime]) -> TransformTime | None:
+    """Returns the transform that takes longest; None if none takes any time."""
+    return max((t for t in found if t.frac > 0), key=lambda t: t.frac, default=None)
+
+
+def shares_in_words(found: Sequence[TransformTime]) -> str:
+    """Returns the largest shares of the transforms' time, the largest first: "RandomResizedCrop 61%, ToTensor 25%"."""
+    largest = sorted((t for t in found if t.frac > 0), key=lambda t: -t.frac)
+    said = [f"{t.name} {formats.percent(t.frac)}" for t in largest[:TOLD]]
+    if (left := len(largest) - TOLD) > 0:
+        said.append(f"{left} more {formats.percent(math.fsum(t.frac for t in largest[TOLD:]))}")
+    return ", ".join(said)

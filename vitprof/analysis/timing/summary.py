@@ -1,23 +1,192 @@
-"""The figures of a run, from its steps, telemetry and phases."""
+"""The figures of a run, from its steps, telemetry and phases; of a running job, from sums over its steady steps."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, highest, known, mean
+from vitprof.analysis.arrays import Floats, Mask, Series, column, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
 from vitprof.analysis.timing.gaps import Gaps, every_gap
-from vitprof.analysis.timing.recording_cost import loader_times_s, recording_cost
-from vitprof.analysis.timing.steady import first_of_epoch, steady_state
-from vitprof.analysis.timing.step_times import end_s
+from vitprof.analysis.timing.steady import end_s, first_of_epoch, launched_s, past_warmup, steady_state
 from vitprof.analysis.timing.suspensions import stopped_s, stops_of
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import COUNTER_WINDOW_S
+from vitprof.config.parts import STORAGES
 from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the steady steps so far, and figures that follow from them."""
+
+    steps: int = 0
+    samples: float = 0.0
+    step_s: float = 0.0
+    data_wait_s: float = 0.0
+    exposed_wait_s: float = 0.0
+    gap_s: float = 0.0
+    compute_s: float = 0.0
+
+    @classmethod
+    def of(cls, summary: RunSummary) -> Totals:
+        """Returns sums for a run that has ended, scaled to one second of its steady time.
+
+        Its shares and throughput are those of the summary, and none of its steps has to be read.
+        """
+        return cls(
+            steps=summary.n_steady_steps,
+            samples=summary.samples_per_s,
+            step_s=1.0,
+            data_wait_s=summary.data_wait_frac,
+            exposed_wait_s=summary.exposed_wait_frac,
+            gap_s=summary.device_idle_frac,
+            compute_s=summary.compute_frac,
+        )
+
+    def share(self, seconds: float) -> float:
+        """Returns `seconds` as a share of the steady time; NaN before there is any."""
+        return seconds / self.step_s if self.step_s > 0 else math.nan
+
+    def plus(self, new: Series, counted: Mask) -> Totals:
+        """Returns these sums with the rows of `new` in `counted` added."""
+        sums = {f.name: getattr(self, f.name) + float(new[f.name][counted].sum()) for f in SUMMED}
+        return Totals(steps=self.steps + int(counted.sum()), **sums)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Returns the throughput; NaN before there is any steady time."""
+        return self.samples / self.step_s if self.step_s > 0 else math.nan
+
+
+SUMMED = [f for f in dataclasses.fields(Totals) if f.name != "steps"]
+"""Fields of `Totals` that are sums of the column of the same name."""
+
+
+class RunningTotals:
+    """Totals of a run whose steps arrive in batches."""
+
+    def __init__(self) -> None:
+        self._last_epoch = -math.inf
+        self._inside = Totals()
+        self._begins = Totals()
+        """Sums over the steps past the warm-up: those inside an epoch (`_inside`), and those that begin one."""
+
+    @property
+    def totals(self) -> Totals:
+        """Returns the sums over the steady steps so far, those that `steady_state` chooses."""
+        return self._inside if self._inside.steps else self._begins
+
+    def add(self, new: Series) -> None:
+        """Adds the steps that come next; needs at least one."""
+        inside, begins = past_warmup(new, epoch_before=self._last_epoch)
+        self._last_epoch = float(new["epoch"][-1])
+        self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)
+
+
+@dataclass(frozen=True)
+class RecordingCost:
+    """The time between the launch of a step and the request for the next batch, over steady steps.
+
+    It is an upper bound on vitprof's recording and reports, since it includes the loop's own check whether to stop. Not
+    included: clock readings inside the loader (they are part of the data wait; `loader_times` switches them off), and
+    the moments in which the thread that sends reports holds Python's lock elsewhere in a step. NaN where not known.
+    """
+
+    frac: float
+    """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
+    s_per_step: float
+    """Mean of the spans, in seconds."""
+    exposed_frac: float
+    """The part of it in which the device idled, as a share of the same time. On an asynchronous device with steps
+    queued the rest is hidden and costs nothing; on the CPU all of it is exposed."""
+    exposed_s_per_step: float
+    """That part, in seconds a step."""
+    n: int
+    """Number of steps."""
+
+
+NOT_KNOWN = RecordingCost(math.nan, math.nan, math.nan, math.nan, 0)
+
+
+def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
+    """Returns the cost of recording `steps`, the (n,) columns of `StepRecord`.
+
+    A step counts if it is steady and the next one follows in the same epoch without a phase (an evaluation) in between.
+    Its time goes from its own request for a batch to the next one's, so the share is exact for the loop. `gaps` are
+    those of all steps, if already known.
+    """
+    followed = _followed(steps, phases)
+    if not followed.any():
+        return NOT_KNOWN
+    launched = launched_s(steps)
+    asked_s = steps["t_start_s"]
+    index = np.flatnonzero(followed)
+    spent = np.maximum(asked_s[index + 1] - launched[index], 0.0)
+    total = float((asked_s[index + 1] - asked_s[index]).sum())
+    next_ones = np.zeros(len(followed), dtype=bool)
+    next_ones[index + 1] = True
+    gaps = (every_gap(steps, phases) if gaps is None else gaps).only(next_ones)
+    known = len(gaps.step) == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
+    exposed = gaps.seconds("logging") if known else math.nan
+    return RecordingCost(
+        frac=float(spent.sum()) / total if total > 0 else math.nan,
+        s_per_step=float(spent.mean()),
+        exposed_frac=exposed / total if total > 0 else math.nan,
+        exposed_s_per_step=exposed / len(index),
+        n=len(index),
+    )
+
+
+LAPS_A_SAMPLE: dict[str, int] = {"idx": 1, "imagefolder": 4, "memory-float": 0}
+"""Storage -> laps (clock readings) that its Dataset notes for each sample: of its transforms, or of a file's pieces of
+64 KB, decoding and transforms."""
+LAPS_OF_FORM: dict[str, int] = {"encoded": 2, "pixels": 0}
+"""The same by the form of a storage, for all others."""
+LAPS_A_BATCH = 2
+"""Laps that are noted for each batch."""
+
+
+def loader_times_s(config: RunConfig, lap_s: float) -> float:
+    """Returns about how many seconds measuring inside the loader takes for each batch of the resolved `config`.
+
+    The laps of each sample and batch are counted; `lap_s`, the seconds that one takes, was measured when the run began.
+    In worker processes that time is theirs, and costs the loop nothing while they keep up. NaN if the storage is not
+    known.
+    """
+    if not config.loader_times:
+        return 0.0
+    if config.storage is None:
+        return math.nan
+    a_sample = LAPS_A_SAMPLE.get(config.storage, LAPS_OF_FORM.get(STORAGES[config.storage].form, 0))
+    return lap_s * (LAPS_A_BATCH + a_sample * config.batch_size)
+
+
+def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
+    """Returns which steps count (see `recording_cost`). (n,) bool."""
+    n = len(steps["step"])
+    followed = np.zeros(n, dtype=bool)
+    if n < 2:
+        return followed
+    launched = launched_s(steps)[:-1]
+    asked_s = steps["t_start_s"][1:]
+    followed[:-1] = (
+        steady_state(steps)[:-1]
+        & (np.diff(steps["epoch"]) == 0)
+        & (np.diff(steps["step"]) == 1)
+        & np.isfinite(launched)
+        & np.isfinite(asked_s)
+        & ~(column(steps, "outside_s")[1:] > 0)  # the script's own work there cannot be told from recording
+    )
+    for phase in phases:
+        followed[:-1] &= (asked_s <= phase.t_start_s) | (launched >= phase.t_end_s)
+    return followed
+
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""

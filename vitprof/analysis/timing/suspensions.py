@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series
-from vitprof.analysis.timing.step_times import begin_s, end_s, got_s
+from vitprof.analysis.timing.steady import begin_s, end_s, got_s
 from vitprof.formats import seconds
 from vitprof.recording.columns import Stop
 

@@ -1,16 +1,19 @@
-"""The device's idle share over time."""
+"""How full a device was: its idle share over time, SM activity, and its memory by what counted it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Ints, Series
-from vitprof.analysis.timing.chain import evaluated, find_chain
+from vitprof import formats
+from vitprof.analysis.arrays import Floats, Ints, Series, mean
+from vitprof.analysis.timing.chain import Spans, complement, covered_before, evaluated, find_chain, intersect, union
 from vitprof.analysis.timing.gaps import Gaps
-from vitprof.analysis.timing.spans import Spans, complement, covered_before, intersect, union
-from vitprof.recording.columns import Phase
+from vitprof.recording.columns import Phase, RunSummary
 
 
 def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:
@@ -55,3 +58,80 @@ def _outside(busy: Spans, apart: Spans) -> Spans:
         return busy
     start, end = int(busy[0, 0]), int(busy[-1, 1])
     return intersect(busy, complement(apart, start, end))
+
+
+NOT_AVAILABLE_OF_RUN = "sm_activity_not_available"
+"""Fact of a run that says why it has no SM activity (`vitprof.telemetry.Telemetry.facts`)."""
+MEANING = "share of the multiprocessors that were busy, and of the warps they can hold, by NVML's GPM counters"
+
+
+@dataclass(frozen=True)
+class SmActivity:
+    """SM activity of a run, or why it has none. A run without a GPU has neither."""
+
+    active_pct: float
+    """Mean share of the multiprocessors that were busy, 0..100; NaN where it is not available."""
+    occupancy_pct: float
+    """Mean share of the warps the multiprocessors can hold that were in flight, 0..100."""
+    why_not: str
+    """Why it is not available; "" if it is, if there is no GPU, or if that is not known yet."""
+
+    def __bool__(self) -> bool:
+        """Returns whether there is anything to say."""
+        return math.isfinite(self.active_pct) or bool(self.why_not)
+
+    @property
+    def words(self) -> str:
+        """Returns both figures, or the reason; "" where there is neither."""
+        if not self:
+            return ""
+        if not math.isfinite(self.active_pct):
+            return f"not available: {self.why_not}"
+        return f"{formats.percent(self.active_pct / 100)}, occupancy {formats.percent(self.occupancy_pct / 100)}"
+
+
+def sm_activity(summary: RunSummary, environment: Mapping[str, Any]) -> SmActivity:
+    """Returns the SM activity of a run that has ended; `environment` is the run's."""
+    return _known(summary.gpu_sm_active_pct_mean, summary.gpu_sm_occupancy_pct_mean, environment)
+
+
+def sm_activity_so_far(telemetry: Series, since_s: float, environment: Mapping[str, Any]) -> SmActivity:
+    """Returns the SM activity of a running job from its samples since `since_s`, when training began."""
+    since = telemetry["t_s"] >= since_s
+    active, occupancy = (mean(telemetry[f"gpu_sm_{name}_pct"][since]) for name in ("active", "occupancy"))
+    return _known(active, occupancy, environment)
+
+
+def _known(active_pct: float, occupancy_pct: float, environment: Mapping[str, Any]) -> SmActivity:
+    known = math.isfinite(active_pct)
+    return SmActivity(active_pct, occupancy_pct, "" if known else str(environment.get(NOT_AVAILABLE_OF_RUN) or ""))
+
+
+@dataclass(frozen=True)
+class MemoryFigure:
+    """A peak of a run's device memory."""
+
+    name: str
+    """Name in a table."""
+    n_bytes: float
+    meaning: str
+    """What is counted, in a few words."""
+
+
+def device_memory(summary: RunSummary) -> list[MemoryFigure]:
+    """Returns the known peaks, the widest first. Runs made before they were told apart have a single one."""
+    figures = [
+        MemoryFigure(
+            "GPU memory, NVML",
+            summary.gpu_mem_nvml_peak_bytes,
+            "all that the job's processes held, CUDA itself included",
+        ),
+        MemoryFigure(
+            "GPU memory, reserved", summary.gpu_mem_reserved_peak_bytes, "held by PyTorch's allocator, used or not"
+        ),
+        MemoryFigure("GPU memory, allocated", summary.gpu_mem_allocated_peak_bytes, "in PyTorch's tensors"),
+    ]
+    known = [figure for figure in figures if math.isfinite(figure.n_bytes)]
+    if not known and math.isfinite(summary.gpu_mem_peak_bytes):
+        return [MemoryFigure("GPU memory", summary.gpu_mem_peak_bytes, "NVML's, or PyTorch's where it has none")]
+    return known

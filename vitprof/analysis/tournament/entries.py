@@ -30,7 +30,7 @@ class Outcome:
     summary: RunSummary | None
     """None until the run has ended."""
     others_cores: float = math.nan
-    """Cores that other programs took in its steady state, on average (`analysis.timing.others_cpu`); NaN: not known."""
+    """Cores that other programs took in its steady state, on average (`others_cpu`); NaN: not known."""
 
 
 @dataclass(frozen=True)

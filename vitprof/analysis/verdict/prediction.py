@@ -29,8 +29,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Series, known, median
 from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
 from vitprof.analysis.timing.exposure import synchronous
-from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.step_times import got_s
+from vitprof.analysis.timing.steady import got_s, steady_state
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 

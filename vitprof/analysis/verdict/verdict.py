@@ -11,7 +11,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.machine import free_cores
+from vitprof.analysis.signatures.resources import free_cores
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import (
     EPOCH_STARTS_FRAC,
@@ -24,11 +24,9 @@ from vitprof.analysis.thresholds import (
 from vitprof.analysis.timing.exposure import Exposure, find_exposure
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.verdict.advice import Alternative, advise
-from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, find_cause, find_contention
-from vitprof.analysis.verdict.own_headroom import measured_headroom
-from vitprof.analysis.verdict.single_event import event_words, find_single_event
-from vitprof.analysis.verdict.situation import Situation
-from vitprof.analysis.verdict.unmeasured import epoch_starts_count, not_measurable
+from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, Situation, find_cause, find_contention
+from vitprof.analysis.verdict.certainty import epoch_starts_count, event_words, find_single_event, not_measurable
+from vitprof.analysis.verdict.headroom import measured_headroom
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent

@@ -11,7 +11,7 @@ from vitprof.analysis.thresholds import BUBBLES_TOLD_FRAC, COPIES_TOLD_FRAC, EQU
 from vitprof.analysis.timing.exposure import Exposure, synchronous
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
-from vitprof.analysis.verdict.single_event import event_words
+from vitprof.analysis.verdict.certainty import event_words
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.own_script import is_own_script

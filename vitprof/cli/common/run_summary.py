@@ -8,10 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.timing.memory import device_memory
-from vitprof.analysis.timing.sm_activity import sm_activity
-from vitprof.analysis.timing.transforms import shares_in_words, transform_times
-from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
+from vitprof.analysis.timing.loading import shares_in_words, transform_times
+from vitprof.analysis.timing.utilisation import device_memory, sm_activity
+from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.config.accelerators import is_simulated
 from vitprof.program import program
 from vitprof.recording.columns import RunSummary

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof import formats
-from vitprof.analysis.timing.totals import RunningTotals
+from vitprof.analysis.timing.summary import RunningTotals
 from vitprof.recording.columns import STEP_COLUMNS
 
 ADD_EVERY_S = 0.5

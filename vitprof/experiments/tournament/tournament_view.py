@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.timing.others_cpu import others_cpu
+from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
 from vitprof.analysis.tournament.losses import Losses, loss_effect
 from vitprof.config import PARTS, RunConfig

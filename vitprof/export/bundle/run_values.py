@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from vitprof.analysis.timing.transforms import TRANSFORMS
-from vitprof.analysis.verdict.own_headroom import REPLAY
+from vitprof.analysis.timing.loading import TRANSFORMS
+from vitprof.analysis.verdict.headroom import REPLAY
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.own_script import OWN_SCRIPT, is_own_script

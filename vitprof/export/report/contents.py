@@ -16,12 +16,16 @@ from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import loading_of
+from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.transforms import transform_times
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Headroom, headroom_sentence
-from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
+from vitprof.analysis.verdict.headroom import (
+    ANCHOR_WORDS,
+    Headroom,
+    headroom_sentence,
+    own_headroom,
+    own_headroom_sentence,
+)
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME

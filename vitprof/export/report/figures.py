@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from vitprof import formats
 from vitprof.analysis.compare.comparison import against, slowest
-from vitprof.analysis.timing.memory import device_memory
-from vitprof.analysis.timing.sm_activity import MEANING, sm_activity
+from vitprof.analysis.timing.utilisation import MEANING, device_memory, sm_activity
 from vitprof.export.report.contents import Contents, Table
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun

@@ -14,7 +14,7 @@ import streamlit as st
 
 from vitprof import charts
 from vitprof.analysis.compare.comparison import on_one_axis
-from vitprof.analysis.compare.config_diff import Cell, Difference, config_differences
+from vitprof.analysis.compare.differences import Cell, Difference, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.charts.comparison import idle_strips
 from vitprof.charts.distribution import ecdf

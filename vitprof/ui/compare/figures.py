@@ -14,9 +14,8 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.compare.comparison import StepTime, step_time
+from vitprof.analysis.compare.comparison import Distribution, StepTime, distribution, step_time
 from vitprof.analysis.compare.differences import RunFacts
-from vitprof.analysis.compare.distribution import Distribution, distribution
 from vitprof.analysis.compare.guard import GUARDED_STEPS, GUARDED_TELEMETRY, run_facts
 from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.analysis.timing.gaps import find_gaps

@@ -11,7 +11,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.compare.comparison import Compared, against
-from vitprof.analysis.timing.sm_activity import sm_activity
+from vitprof.analysis.timing.utilisation import sm_activity
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.formats import NOT_AVAILABLE
 from vitprof.recording.columns import RunSummary

@@ -10,7 +10,7 @@ import streamlit as st
 
 from vitprof import charts, formats
 from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.own_headroom import own_headroom, own_headroom_sentence
+from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.charts import COMPUTE, DATA_WAIT, HOST, IDLE, NEUTRAL
 from vitprof.recording.verdict import Advice

@@ -17,10 +17,9 @@ import streamlit as st
 from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.timing.memory import device_memory
-from vitprof.analysis.timing.sm_activity import MEANING, SmActivity, sm_activity, sm_activity_so_far
 from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
-from vitprof.analysis.timing.totals import Totals
+from vitprof.analysis.timing.summary import Totals
+from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts import NEUTRAL, LiveChart
 from vitprof.config.accelerators import device_in_words, is_simulated

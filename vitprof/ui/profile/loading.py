@@ -8,11 +8,17 @@ from collections.abc import Sequence
 import streamlit as st
 
 from vitprof import charts, formats
-from vitprof.analysis.timing.loading import Loading
-from vitprof.analysis.timing.makers import WorkerTime, by_worker
-from vitprof.analysis.timing.one_step import typical_step
+from vitprof.analysis.timing.loading import (
+    Loading,
+    TransformTime,
+    WorkerTime,
+    by_worker,
+    heaviest,
+    shares_in_words,
+    transform_times,
+)
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.transforms import TransformTime, heaviest, shares_in_words, transform_times
+from vitprof.analysis.timing.timeline import typical_step
 from vitprof.store import StoredRun
 from vitprof.ui.findings import all_columns, loading_of
 from vitprof.ui.live_chart import plot

@@ -13,9 +13,8 @@ from vitprof import charts, formats
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.analysis.timing.one_step import OneStep, one_step, step_at
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.timeline import timeline
+from vitprof.analysis.timing.timeline import OneStep, one_step, step_at, timeline
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui import resources

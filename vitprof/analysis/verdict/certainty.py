@@ -1,14 +1,49 @@
-"""Finds the one step that a verdict depends on: the idle share is computed with and without it."""
+"""What a verdict may not be sure of: waits that are not the training's, epoch starts, one step that decides it."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.bootstrap import Interval, ratio_interval
-from vitprof.analysis.thresholds import INPUT_BOUND_FRAC, MODERATE_FRAC
+from vitprof.analysis.thresholds import INPUT_BOUND_FRAC, MODERATE_FRAC, SEVERAL_LOADERS_FRAC
+from vitprof.analysis.timing.exposure import Exposure
 from vitprof.analysis.timing.gaps import Gaps
 from vitprof.formats import percent, seconds
 from vitprof.recording.verdict import SingleEvent
+
+FETCHED_IN_A_THREAD, SEVERAL_LOADERS_STEPS = "fetched_in_a_thread", "several_loaders_steps"
+"""Facts of a watched run: whether batches were requested in another thread than the one that trains, and the number of
+steps that asked more than one loader for a batch (`vitprof.watch`)."""
+
+
+def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
+    """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
+    if facts.get(FETCHED_IN_A_THREAD):
+        return (
+            "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
+            "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
+        )
+    several = int(facts.get(SEVERAL_LOADERS_STEPS) or 0)
+    if several > SEVERAL_LOADERS_FRAC * n_steps:
+        return (
+            f"{several:,} of {n_steps:,} steps asked more than one loader for a batch, and only the waits for one of "
+            "them are measured; watch what gives all batches of a step: "
+            "for batches in vitprof.watch(zip(loader, other))"
+        )
+    return ""
+
+
+def epoch_starts_count(exposure: Exposure, idle_words: str) -> str:
+    """Returns that the waits with which epochs begin change the answer; `idle_words` as in `wording.Device`."""
+    return (
+        f"each epoch begins with a wait of {seconds(exposure.starts.wait_s)}, {percent(exposure.starts.frac)} of the "
+        f"wall clock of training: {idle_words} {percent(exposure.with_epoch_starts.idle.value)} of the time with "
+        f"these waits, and {percent(exposure.idle.value)} in the steps between them"
+    )
+
 
 MIN_FRAC = 1 / 3
 """Share of the idle time that one step must have to be reported. Close to a threshold, leaving out any step can move a

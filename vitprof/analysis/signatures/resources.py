@@ -1,17 +1,109 @@
-"""Finds what changes over a run: reads that get faster as the page cache fills, and memory that grows."""
+"""Finds what the machine gives over a run: a page cache that fills, memory that grows, cores that others take."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, mean, median
+from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
 from vitprof.analysis.signatures.signature import Trace
-from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
-from vitprof.formats import seconds, size
+from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC
+from vitprof.analysis.timing.steady import while_steady
+from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature
+
+MIN_CPU_SAMPLES = 10
+"""Two seconds of telemetry at the usual 5 a second; a quartile of fewer samples says little."""
+LASTING_PERCENTILE = 25
+
+
+@dataclass(frozen=True)
+class OthersCpu:
+    """The CPU that other programs used over the steady state; NaN where not known."""
+
+    cores: float
+    """Mean, in cores: the figure that is shown, and by which runs are compared. A program that takes two cores half of
+    the time takes as much from a job as one that takes one core all the time. May be slightly below 0: the machine and
+    the job are read a moment apart."""
+    lasting_cores: float
+    """Lower quartile, in cores: in three quarters of the samples they took at least this. It says whether there is a
+    lasting neighbour: a short burst raises the mean, but not this."""
+    machine_pct: float
+    """Median use of all cores together, the job's included, in percent: whether cores were left over."""
+
+
+def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any]) -> OthersCpu:
+    """Returns what other programs used: the use of the whole machine minus that of the job's processes.
+
+    `steps` needs t_start_s, epoch and warmup; `telemetry` t_s, cpu_pct and job_cpu_pct; `environment` cpu_count. The
+    quartile and the machine's use are NaN with fewer than `MIN_CPU_SAMPLES`.
+    """
+    cores = float(environment.get("cpu_count") or math.nan)
+    inside = while_steady(steps, telemetry["t_s"])
+    machine_pct, job_pct = telemetry["cpu_pct"][inside], telemetry["job_cpu_pct"][inside]
+    others = (machine_pct * cores - job_pct) / 100
+    known = np.isfinite(others)
+    if known.sum() < MIN_CPU_SAMPLES:
+        return OthersCpu(mean(others), math.nan, math.nan)
+    lasting = float(np.percentile(others[known], LASTING_PERCENTILE))
+    return OthersCpu(mean(others), lasting, float(np.median(machine_pct[known])))
+
+
+def _others(trace: Trace) -> OthersCpu:
+    return others_cpu(trace.steps, trace.telemetry, trace.facts)
+
+
+def _cores(trace: Trace) -> float:
+    return float(trace.facts.get("cpu_count") or math.nan)
+
+
+def _lasts(found: OthersCpu, cores: float) -> bool:
+    """Returns whether other programs take a good part of the CPU throughout; False if that is not known."""
+    return found.lasting_cores >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores)
+
+
+def free_cores(trace: Trace) -> float:
+    """Returns how many cores are idle while the job trains; NaN if not known."""
+    return _cores(trace) * (1 - _others(trace).machine_pct / 100)
+
+
+def saturated(trace: Trace) -> bool:
+    """Returns whether other programs take CPU that the job would use: a good part of it, while all cores are busy."""
+    found = _others(trace)
+    return _lasts(found, _cores(trace)) and found.machine_pct >= BUSY_PCT
+
+
+def other_programs(trace: Trace) -> Signature | None:
+    """Finds CPU taken by other programs: the whole machine's use minus the job's."""
+    found, cores = _others(trace), _cores(trace)
+    if not _lasts(found, cores):
+        return None
+    full = found.machine_pct >= BUSY_PCT
+    effect = (
+        "All cores are busy, so the job waits for cores: end those programs and measure again."
+        if full
+        else "Cores are still free, so this slows the job only a little."
+    )
+    share = percent(found.cores / cores)
+    return Signature(
+        name="other-programs",
+        sentence=f"Other programs take {number(found.cores)} of the {cores:.0f} cores ({share}). {effect}",
+        cost_s_per_step=math.nan,
+        cost_frac=math.nan,
+        evidence={
+            "others_cores": found.cores,
+            "others_cores_lasting": found.lasting_cores,
+            "cores": cores,
+            "machine_cpu_pct": found.machine_pct,
+        },
+        based_on="psutil: use of all cores minus that of the job's processes",
+    )
+
 
 FASTER_EPOCH = 2.0
 """Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times. The
