@@ -135,8 +135,8 @@ class Card:
         return self.streams[-1]
 
     @contextmanager
-    def within(self, stream: Stream) -> Iterator[None]:
-        before, self.current = self.current, stream
+    def within(self, stream: Stream | None) -> Iterator[None]:
+        before, self.current = self.current, stream or self.current
         yield
         self.current = before
 

@@ -95,8 +95,10 @@ def test_the_table_names_every_folder_once_and_nothing_below_itself() -> None:
 
 
 def modules() -> dict[str, Path]:
-    """Every module of vitprof, by its dotted name."""
-    dotted = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
+    """Every module of vitprof, by its dotted name; without what `vitprof code` writes, which nobody imports."""
+    scripts = PACKAGE / "export" / "code" / "scripts"
+    paths = (path for path in PACKAGE.rglob("*.py") if path.parent != scripts)
+    dotted = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
     return {name.removesuffix(".__init__"): path for name, path in dotted.items()}
 
 
