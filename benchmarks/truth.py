@@ -13,12 +13,15 @@ from __future__ import annotations
 import argparse
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 
-from vitprof import charts
+from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.charts.style import GPU_UTIL, IDLE, LEGEND, MARGIN, REFERENCE, axis
 from vitprof.config import RunConfig
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import RunSummary
@@ -51,13 +54,54 @@ def line(name: str, values: list[float]) -> str:
     return f"| {name} | {statistics.median(values):.1%} ({min(values):.1%}-{max(values):.1%}) |"
 
 
+def idle_over_time(
+    reported: tuple[Floats, Floats],
+    *,
+    true: tuple[Floats, Floats] | None = None,
+    sampled: tuple[Floats, Floats] | None = None,
+    sampled_name: str = "100% - GPU-util (NVML-style, trailing)",
+) -> go.Figure:
+    """Returns the device's idle share over time; each line is (seconds since the run began, share 0 to 1).
+
+    `reported` is what vitprof found, each value at the end of the span that it describes. `true` is what it must be by
+    arithmetic. `sampled` is what a counter like NVML's shows at its sampling times, a mean of the time before.
+    """
+    lines: list[tuple[str, tuple[Floats, Floats] | None, dict[str, Any]]] = [
+        ("true, by arithmetic", true, {"color": REFERENCE, "width": 7}),
+        (sampled_name, sampled, {"color": GPU_UTIL, "width": 1.5, "shape": "vh"}),
+        ("reported by vitprof", reported, {"color": IDLE, "width": 2, "shape": "vh"}),
+    ]
+    figure = go.Figure(
+        [
+            go.Scatter(
+                x=xy[0],
+                y=xy[1] * 100,
+                name=name,
+                mode="lines",
+                line=line,
+                hovertemplate="%{y:.1f}%",
+            )
+            for name, xy, line in lines
+            if xy is not None
+        ]
+    )
+    return figure.update_layout(
+        margin=MARGIN,
+        legend=LEGEND,
+        showlegend=True,
+        hovermode="x unified",
+        xaxis=axis("time since the run began (s)"),
+        yaxis=axis("device idle (%)", range=[0, 105]),
+    )
+
+
 def chart(store: RunStore, run: StoredRun, true_frac: float) -> str:
     """Returns a chart of one run's three lines as a self-contained HTML page."""
     steps, telemetry = store.steps(run.id), store.telemetry(run.id)
     origin = float(steps["t_start_s"][0])
     edges, reported = idle_bins(steps, run.phases, bins=round(SECONDS / BIN_S))
     inside = (telemetry["t_s"] > edges[0] + BIN_S) & (telemetry["t_s"] < edges[-1])
-    figure = charts.idle_over_time(
+    figure = idle_over_time(
         (edges[1:] - origin, reported),
         true=(np.array([0.0, edges[-1] - origin]), np.array([true_frac, true_frac])),
         sampled=(telemetry["t_s"][inside] - origin, 1 - telemetry["gpu_util_pct"][inside] / 100),

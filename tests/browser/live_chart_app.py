@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from vitprof.charts import plain
+from vitprof.charts.style import plain
 from vitprof.ui.assets import ensure_assets
 from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
 

@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from vitprof import charts
 from vitprof.analysis.timing.timeline import one_step, timeline
+from vitprof.charts.timeline import batch_chain
 
 
 def lengths(figure: go.Figure, lane: str) -> dict[str, float]:
@@ -29,7 +29,7 @@ def steps(make_steps: Any) -> dict[str, np.ndarray]:
 
 
 def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:
-    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    figure = batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
     made = lengths(figure, "loader")
     assert made == pytest.approx({"decoding": 20, "Python and waiting for a turn": 20, "hand-over": 5})
     assert lengths(figure, "loop")["data wait"] == pytest.approx(30)
@@ -44,14 +44,14 @@ def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:
 
 def test_launch_bubbles_are_beneath_the_compute_that_they_are_a_part_of(steps: Any) -> None:
     steps["launch_idle_s"][2] = 0.03
-    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    figure = batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
     assert lengths(figure, "device")["compute"] == pytest.approx(40)
     assert lengths(figure, "bubbles") == pytest.approx({"launch bubbles": 30})
 
 
 def test_stages_of_several_threads_are_drawn_in_proportion(steps: Any) -> None:
     steps["decode_s"][:], steps["read_s"][:] = 0.06, 0.02  # thread-seconds
-    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    figure = batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
     made = lengths(figure, "loader")
     assert made == pytest.approx({"reading": 10, "decoding": 30, "hand-over": 5})
     hover = next(bar.hovertext[0] for bar in figure.data if bar.name == "decoding")
@@ -60,8 +60,8 @@ def test_stages_of_several_threads_are_drawn_in_proportion(steps: Any) -> None:
 
 def test_what_cannot_be_seen_is_in_no_legend_and_nothing_known_is_nothing_drawn(steps: Any) -> None:
     steps["hand_over_s"][:] = 1e-6
-    figure = charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
+    figure = batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
     assert "hand-over" not in lengths(figure, "loader")
     for name in ("made_start_s", "hand_over_s", "compute_start_s"):
         steps[name][:] = np.nan
-    assert not charts.batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3)).data
+    assert not batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3)).data

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitprof import charts
-from vitprof.charts import overlay, shares
-from vitprof.charts.comparison import idle_strips
+from vitprof.charts.comparison import idle_strips, overlay, shares
+from vitprof.charts.style import COMPUTE, DATA_WAIT
 
 
 def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
@@ -22,13 +21,11 @@ def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
 
 
 def test_shares_are_stacked_bars_of_one_run_each() -> None:
-    figure = shares(
-        ["a", "<i>"], [("data wait", charts.DATA_WAIT, [1.0, 2.0]), ("compute", charts.COMPUTE, [3.0, 0.5])]
-    )
+    figure = shares(["a", "<i>"], [("data wait", DATA_WAIT, [1.0, 2.0]), ("compute", COMPUTE, [3.0, 0.5])])
     assert figure.layout.barmode == "stack"
     assert [(t.name, t.marker.color, list(t.x)) for t in figure.data] == [
-        ("data wait", charts.DATA_WAIT, [1.0, 2.0]),
-        ("compute", charts.COMPUTE, [3.0, 0.5]),
+        ("data wait", DATA_WAIT, [1.0, 2.0]),
+        ("compute", COMPUTE, [3.0, 0.5]),
     ]
     assert list(figure.data[0].y) == ["a", "&lt;i&gt;"]
     assert "ms" in figure.layout.xaxis.title.text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.compare.comparison import distribution
-from vitprof.charts.distribution import FLOOR_MS, ecdf
+from vitprof.charts.comparison import FLOOR_MS, ecdf
 
 
 def test_a_stair_and_two_marks_for_each_run() -> None:

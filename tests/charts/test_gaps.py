@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,14 @@ import plotly.graph_objects as go
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from vitprof import charts
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_time
 from vitprof.analysis.timing.timeline import timeline
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.charts.gaps import MAX_SHAPES
-from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS
+from vitprof.charts.breakdown import device_time, loading_bar
+from vitprof.charts.comparison import idle_strips
+from vitprof.charts.style import COMPUTE, DATA_WAIT, DEVICE_TIME, LOADING_COLOURS
+from vitprof.charts.timeline import MAX_SHAPES, timeline_chart
 from vitprof.recording.columns import Phase
 
 ORIGIN = 90.0
@@ -53,7 +53,7 @@ def valid(figure: go.Figure) -> go.Figure:
 
 
 def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> None:
-    figure = valid(charts.timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
+    figure = valid(timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
     by_name = {trace.name: trace for trace in figure.data}
     assert all(trace.marker.color == COLOURS[name] for name, trace in by_name.items())
     busy = by_name["compute"]
@@ -73,35 +73,35 @@ def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> 
 
 def test_the_step_that_is_marked_has_a_frame_and_each_bar_its_number(steps: Any) -> None:
     line = timeline(steps, PHASES, 98, 103)
-    figure = charts.timeline_chart(line, origin_s=ORIGIN, mark=101)
+    figure = timeline_chart(line, origin_s=ORIGIN, mark=101)
     (frame,) = figure.layout.shapes
     busy = next(trace for trace in figure.data if trace.name == "compute")
     at = list(busy.customdata).index(101)
     assert frame.x1 == pytest.approx(busy.base[at] + busy.x[at])
     assert frame.x0 == pytest.approx(busy.base[at - 1] + busy.x[at - 1]), "its gap too"
-    assert not charts.timeline_chart(line, origin_s=ORIGIN, mark=7).layout.shapes
+    assert not timeline_chart(line, origin_s=ORIGIN, mark=7).layout.shapes
 
 
 def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> None:
-    figure = charts.timeline_chart(timeline(steps, PHASES, 0, 200), origin_s=ORIGIN)
+    figure = timeline_chart(timeline(steps, PHASES, 0, 200), origin_s=ORIGIN)
     n = sum(len(trace.x) for trace in figure.data)
     assert MAX_SHAPES - 10 < n <= MAX_SHAPES
     shown = {trace.name: len(trace.x) for trace in figure.data}
     assert figure.layout.xaxis.title.text.endswith(f"steps 0 to {shown['compute'] - 1}")
     assert len(figure.layout.shapes) == 0
     assert len(figure.data) <= len(DEVICE_TIME)
-    assert charts.timeline_chart(timeline(steps, (), 0, 0), origin_s=ORIGIN).data == ()
+    assert timeline_chart(timeline(steps, (), 0, 0), origin_s=ORIGIN).data == ()
 
 
 def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
-    figure = valid(charts.device_time(gaps, idle_interval(gaps)))
+    figure = valid(device_time(gaps, idle_interval(gaps)))
     assert figure.layout.barmode == "stack"
     assert sum(trace.x[0] for trace in figure.data) == pytest.approx(100)
     shares = gaps.shares()
     compute, wait = figure.data[0], figure.data[1]
     assert (compute.name, wait.name) == ("compute 50%", "data wait 37%")
     assert compute.x[0] == pytest.approx(100 * shares["busy"])
-    assert wait.marker.color == charts.DATA_WAIT
+    assert wait.marker.color == DATA_WAIT
     assert wait.text[0] == "data wait<br>37%"
     assert wait.hovertext[0].startswith("idle, cause: data wait<br>37% (")
     boundary = next(trace for trace in figure.data if trace.name.startswith("epoch boundary"))
@@ -113,18 +113,18 @@ def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
 
 def test_launch_bubbles_have_a_lane_of_their_own_and_are_no_kernels_in_the_bar(steps: Any) -> None:
     steps["launch_idle_s"][100:] = 0.03
-    figure = valid(charts.timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
+    figure = valid(timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
     bubbles = next(trace for trace in figure.data if trace.name == "launch bubbles")
     assert set(bubbles.y) == {"bubbles"}
     assert bubbles.base + bubbles.x == pytest.approx((steps["compute_start_s"] + steps["compute_s"])[100:103] - ORIGIN)
     assert bubbles.x == pytest.approx(np.full(3, 0.03))
     assert bubbles.hovertext[0] == "step 100<br>launch bubbles 30.0 ms"
     assert figure.layout.yaxis.categoryarray == ("bubbles", "device", "copy", "loop")
-    without = charts.timeline_chart(timeline(steps, PHASES, 50, 60), origin_s=ORIGIN)
+    without = timeline_chart(timeline(steps, PHASES, 50, 60), origin_s=ORIGIN)
     assert without.layout.yaxis.categoryarray == ("device", "copy", "loop")
 
     gaps = find_gaps(steps, PHASES, keep=np.arange(200) >= 100)
-    bar = charts.device_time(gaps, idle_interval(gaps))
+    bar = device_time(gaps, idle_interval(gaps))
     kernels, waits = bar.data[:2]
     assert sum(trace.x[0] for trace in bar.data) == pytest.approx(100)
     assert waits.x[0] == pytest.approx(3 * kernels.x[0]), "30 ms of each 40 of compute"
@@ -133,13 +133,13 @@ def test_launch_bubbles_have_a_lane_of_their_own_and_are_no_kernels_in_the_bar(s
 
 
 def test_a_run_without_a_span_gives_an_empty_bar(make_steps: Any) -> None:
-    assert charts.device_time(find_gaps(make_steps([], []), ())).data == ()
+    assert device_time(find_gaps(make_steps([], []), ())).data == ()
 
 
 def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: Any) -> None:
-    assert charts.loading_bar(loading_time(steps)).data == ()
+    assert loading_bar(loading_time(steps)).data == ()
     steps |= {"read_s": np.full(200, 0.002), "decode_s": np.full(200, 0.006)}
-    figure = valid(charts.loading_bar(loading_time(steps)))
+    figure = valid(loading_bar(loading_time(steps)))
     assert [(t.name, t.x[0], t.marker.color) for t in figure.data] == [
         ("reading 25%", pytest.approx(2), LOADING_COLOURS["read"]),
         ("decoding 75%", pytest.approx(6), LOADING_COLOURS["decode"]),
@@ -150,30 +150,17 @@ def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: A
 
 def test_the_heat_map_has_as_many_cells_for_a_long_run_as_for_a_short_one(steps: Any) -> None:
     edges, share = idle_bins(steps, PHASES)
-    figure = valid(charts.idle_heat(edges, share, origin_s=ORIGIN))
+    figure = valid(idle_strips(["device"], edges, share[None], origin_s=ORIGIN))
     (heat,) = figure.data
     assert heat.z.shape == (1, 500)
     assert (heat.zmin, heat.zmax) == (0, 100)
-    assert heat.colorscale[0] == (0.0, charts.COMPUTE)
+    assert heat.colorscale[0] == (0.0, COMPUTE)
     length = (edges[-1] - edges[0]) / 500
     assert heat.x[0] == pytest.approx(edges[0] - ORIGIN + length / 2)
     blank = heat.x[np.isnan(heat.z[0])] + ORIGIN
     assert 108.1 < blank.min() < blank.max() < 108.9  # evaluation
     busy = np.nanmean(1 - share[edges[1:] < 108.0])
     assert busy == pytest.approx(0.5, abs=0.01)
-    none = charts.idle_heat(*idle_bins({k: v[:0] for k, v in steps.items()}, ()), origin_s=ORIGIN)
+    edges, share = idle_bins({k: v[:0] for k, v in steps.items()}, ())
+    none = idle_strips(["device"], edges, share[None], origin_s=ORIGIN)
     assert not np.size(none.data[0].z)
-
-
-def test_idle_over_time_lays_what_is_reported_over_what_is_true_and_what_is_sampled() -> None:
-    x = np.arange(3.0)
-    y = np.array([0.2, 0.5, math.nan])
-    figure = valid(charts.idle_over_time((x, y), true=(x, y * 0 + 0.4), sampled=(x, y / 2)))
-    true, sampled, reported = figure.data
-    np.testing.assert_allclose(reported.y, [20, 50, math.nan])
-    np.testing.assert_allclose(true.y[:2], 40)
-    np.testing.assert_allclose(sampled.y[:2], [10, 25])
-    assert (reported.line.shape, sampled.line.shape) == ("vh", "vh")  # each value tells of the time before it
-    assert sampled.line.color == charts.GPU_UTIL
-    assert len({t.line.color for t in figure.data}) == 3
-    assert [t.name for t in charts.idle_over_time((x, y)).data] == ["reported by vitprof"]

@@ -11,12 +11,12 @@ import plotly.graph_objects as go
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from vitprof import charts
 from vitprof.analysis.timing.downsample import group_size
-from vitprof.charts import LiveChart, Points, live_figure
+from vitprof.charts import live
+from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, Points, live_figure
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
-LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
+LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)
 MAX_POINTS = 2000
 PER_GROUP = {"gaps": ((3, 3), (4, 4), (2, 2), (0, 0))}
@@ -111,7 +111,7 @@ def area(points: Points) -> float:
 
 @pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
 def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any, n: int) -> None:
-    busy, wait, *_ = drawn(charts.GAPS, sources, n)
+    busy, wait, *_ = drawn(GAPS, sources, n)
     steps = sources["steps"]
     assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
     assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
@@ -122,7 +122,7 @@ def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(
 
 def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> None:
     steps = make_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
-    busy, wait, *_ = charts.GAPS.build(steps, ORIGIN, 1, 3, 1)
+    busy, wait, *_ = GAPS.build(steps, ORIGIN, 1, 3, 1)
     assert busy.x == pytest.approx([0.6, 1.1, 1.2, 1.2, 1.4, 1.8])  # idle from, busy from, end
     assert busy.y.tolist() == [0, 1, 0] * 2
     assert wait.x == pytest.approx([0.6, 1.0, 1.0, 1.0, 1.2, 1.3, 1.3, 1.3])
@@ -131,7 +131,7 @@ def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> N
     assert wait.text is not None
     assert list(busy.text)[:3] == ["step 1<br>device idle 500 ms, busy 100 ms"] * 3
     assert list(wait.text)[4:] == ["step 2<br>data wait 100 ms, of which exposed 100 ms"] * 4
-    busy, *_ = charts.GAPS.build(steps, ORIGIN, 0, 3, 2)
+    busy, *_ = GAPS.build(steps, ORIGIN, 0, 3, 2)
     assert busy.text is not None
     assert [*busy.text][::3] == [
         "steps 0 to 1, drawn as one<br>device idle 800 ms, busy 400 ms",
@@ -142,13 +142,13 @@ def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> N
 @pytest.mark.parametrize("n", [1000, 100_000])
 def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any, n: int) -> None:
     steps = sources["steps"]
-    wait, h2d, compute = drawn(charts.BATCHES, sources, n)
+    wait, h2d, compute = drawn(BATCHES, sources, n)
     slowest = int(steps["step_s"][:n].argmax())
     at = wait.x.tolist().index(slowest)
     total = wait.y[at] + h2d.y[at] + compute.y[at]
     assert total == pytest.approx(1e3 * steps["step_s"][slowest])
     assert (wait.y[at], compute.y[at]) == (1e3 * steps["data_wait_s"][slowest], 1e3 * steps["compute_s"][slowest])
-    (loss,) = drawn(charts.LOSSES, sources, n)
+    (loss,) = drawn(LOSSES, sources, n)
     assert (np.nanmin(loss.y), np.nanmax(loss.y)) == (np.nanmin(steps["loss"][:n]), np.nanmax(steps["loss"][:n]))
 
 
@@ -156,12 +156,12 @@ def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_i
     known = {"gpu_util_pct": [50.0, np.nan], "gpu_sm_active_pct": [np.nan, 20.0], "gpu_sm_occupancy_pct": [np.nan, 5.0]}
     known |= {"job_rss_bytes": [2.0**30, 3 * 2.0**30], "job_cpu_pct": [150, 0]}
     telemetry = make_telemetry(t_s=[90.0, 90.2], **known)
-    util, active, occupancy, job, _ = charts.GPU.build(telemetry, ORIGIN, 0, 2, 1)
+    util, active, occupancy, job, _ = GPU.build(telemetry, ORIGIN, 0, 2, 1)
     assert util.x == pytest.approx([0, 0.2])
     np.testing.assert_array_equal(util.y, [50, np.nan])
     assert (active.y[1], occupancy.y[1]) == (20, 5)
     assert np.isnan(job.y).all()
-    cpu, rss = charts.CPU.build(telemetry, ORIGIN, 0, 2, 1)
+    cpu, rss = CPU.build(telemetry, ORIGIN, 0, 2, 1)
     assert (cpu.y.tolist(), rss.y.tolist()) == ([150, 0], [1, 3])
 
 
@@ -171,11 +171,11 @@ def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_t
         steps[name][2:] += 10.0
     steps["exposed_wait_s"] = np.full(4, 0.2)
     for k in (1, 2, 4):
-        busy, wait, evaluation, _ = charts.GAPS.build(steps, ORIGIN, 0, 4, k)
+        busy, wait, evaluation, _ = GAPS.build(steps, ORIGIN, 0, 4, k)
         assert area(busy) == pytest.approx(2.0)
         assert area(evaluation) == pytest.approx(10.0)
         assert area(wait) == pytest.approx(2.0)
-    busy, wait, evaluation, _ = charts.GAPS.build(steps, ORIGIN, 0, 4, 2)
+    busy, wait, evaluation, _ = GAPS.build(steps, ORIGIN, 0, 4, 2)
     assert evaluation.x.tolist() == [0.0, 0.0, 2.0, 12.0]
     assert wait.x[4:] == pytest.approx([12.0, 12.4, 13.0, 13.6])  # exposed in the gap, hidden from where it is busy
     assert busy.x[3:] == pytest.approx([2.0, 13.0, 14.0])
@@ -186,25 +186,25 @@ def test_no_axis_for_memory_that_nobody_knows(make_telemetry: Any, known: bool) 
     """As of a simulated device; while nothing has come yet there may be some."""
     used = np.full(3, 2.0**30 if known else np.nan)
     telemetry = make_telemetry(t_s=[1.0, 2.0, 3.0], gpu_util_pct=np.full(3, 50.0), gpu_mem_used_bytes=used)
-    drawn = live_figure(charts.GPU, charts.GPU.build(telemetry, 0.0, 0, 3, 1))
+    drawn = live_figure(GPU, GPU.build(telemetry, 0.0, 0, 3, 1))
     assert drawn["layout"]["yaxis2"]["visible"] is known
-    assert live_figure(charts.GPU, charts.GPU.build(telemetry, 0.0, 0, 0, 1))["layout"]["yaxis2"]["visible"]
+    assert live_figure(GPU, GPU.build(telemetry, 0.0, 0, 0, 1))["layout"]["yaxis2"]["visible"]
 
 
 def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any(make_steps: Any) -> None:
     steps = make_steps([0.1] * 4, [0.4] * 4, began=ORIGIN)
-    *_, bubbles = points = charts.GAPS.build(steps, ORIGIN, 0, 4, 1)
+    *_, bubbles = points = GAPS.build(steps, ORIGIN, 0, 4, 1)
     assert not len(bubbles.x)
-    hidden = live_figure(charts.GAPS, points)
+    hidden = live_figure(GAPS, points)
     assert hidden["layout"]["yaxis3"]["visible"] is hidden["data"][3]["showlegend"] is False
     steps["launch_idle_s"][1:] = 0.0, 0.3, 0.3
-    *_, bubbles = points = charts.GAPS.build(steps, ORIGIN, 0, 4, 1)
+    *_, bubbles = points = GAPS.build(steps, ORIGIN, 0, 4, 1)
     assert bubbles.x == pytest.approx([1.2, 1.5, 1.7, 2.0]), "none of the step where there were none"
     assert bubbles.y.tolist() == [1, 0] * 2
     assert list(bubbles.text or ())[:2] == ["step 2<br>launch bubbles 300 ms of 400 ms busy"] * 2
-    drawn = live_figure(charts.GAPS, points)
+    drawn = live_figure(GAPS, points)
     assert drawn["layout"]["yaxis3"]["visible"] is True
     assert drawn["data"][3].items() >= {"name": "launch bubbles", "yaxis": "y3"}.items()
-    assert "visible" not in charts.GAPS.layout["yaxis3"], "the chart itself stays as it is"
-    *_, bubbles = charts.GAPS.build(steps, ORIGIN, 0, 4, 4)
+    assert "visible" not in GAPS.layout["yaxis3"], "the chart itself stays as it is"
+    *_, bubbles = GAPS.build(steps, ORIGIN, 0, 4, 4)
     assert area(bubbles) == pytest.approx(0.6), "of neighbours as much as there was"

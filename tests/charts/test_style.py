@@ -11,13 +11,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof import charts
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.charts import LiveChart, plain
-from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE, ink_on, luminance
+from vitprof.charts import live
+from vitprof.charts.live import LiveChart
+from vitprof.charts.style import (
+    COMPUTE,
+    DATA_WAIT,
+    DEVICE_TIME,
+    GPU_UTIL,
+    H2D,
+    IDLE,
+    LOADING_COLOURS,
+    LOSS,
+    MEMORY,
+    NEUTRAL,
+    REFERENCE,
+    RUN_COLOURS,
+    ink_on,
+    luminance,
+    plain,
+)
 
-LIVE = [value for value in vars(charts).values() if isinstance(value, LiveChart)]
+LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
 VISION = {
     "normal": np.eye(3),
@@ -46,8 +62,8 @@ def lab(colour: str, vision: str) -> np.ndarray:
     [
         [colour for _, colour in DEVICE_TIME.values()],
         list(LOADING_COLOURS.values()),
-        [charts.IDLE, charts.GPU_UTIL],
-        [REFERENCE, charts.GPU_UTIL],
+        [IDLE, GPU_UTIL],
+        [REFERENCE, GPU_UTIL],
     ],
     ids=["device", "loading", "idle", "true"],
 )
@@ -70,7 +86,7 @@ def test_everything_that_takes_time_has_a_colour() -> None:
 
 
 def test_a_colour_means_the_same_in_every_chart() -> None:
-    parts = {"data wait": charts.DATA_WAIT, "H2D": charts.H2D, "compute": charts.COMPUTE, "device busy": charts.COMPUTE}
+    parts = {"data wait": DATA_WAIT, "H2D": H2D, "compute": COMPUTE, "device busy": COMPUTE}
     seen = set()
     for trace in itertools.chain.from_iterable(c.traces for c in LIVE):
         colours = {trace["line"]["color"], trace.get("fillcolor", trace["line"]["color"])}
@@ -80,9 +96,9 @@ def test_a_colour_means_the_same_in_every_chart() -> None:
         else:
             assert not colours & set(parts.values())
     assert seen == set(parts)
-    named = (charts.DATA_WAIT, charts.H2D, charts.COMPUTE, charts.NEUTRAL, charts.GPU_UTIL, charts.MEMORY, charts.LOSS)
+    named = (DATA_WAIT, H2D, COMPUTE, NEUTRAL, GPU_UTIL, MEMORY, LOSS)
     assert len(set(named)) == len(named)
-    assert len(set(charts.RUN_COLOURS)) == len(charts.RUN_COLOURS)
+    assert len(set(RUN_COLOURS)) == len(RUN_COLOURS)
 
 
 @given(st.text())

@@ -10,7 +10,8 @@ import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Leaderboard, article_table, leaderboard, pareto
-from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
+from vitprof.charts.tournament.costs import COSTS, break_even_chart, pareto_chart
+from vitprof.charts.tournament.leaderboard import article_heat, throughput_bars
 
 GIB = 2.0**30
 BASE = entry("per-sample", 1000, prepare_s=0.0, rss_peak_bytes=0.5 * GIB)

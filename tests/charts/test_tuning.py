@@ -8,7 +8,7 @@ import pytest
 
 from tests.analysis.tournament.test_importance import Trial, grid
 from vitprof.analysis.tournament import Candidate, importances
-from vitprof.charts.tournament import importance_bars, optimization_history
+from vitprof.charts.tournament.tuning import importance_bars, optimization_history
 
 
 def test_the_history_holds_every_trial_with_a_figure_and_the_best_of_the_search() -> None:

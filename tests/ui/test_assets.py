@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vitprof.charts.bundle import PLOTLY_JS
+from vitprof.charts.style import PLOTLY_JS
 from vitprof.errors import VitprofError
 from vitprof.ui import assets
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitprof import charts
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
-from vitprof.charts import LiveChart, Points
+from vitprof.charts.live import BATCHES, GAPS, LOSSES, LiveChart, Points
 from vitprof.ui.series import PointCache, window
 
 ORIGIN_S = 50.0
@@ -39,7 +38,7 @@ def same(a: list[Points], b: list[Points]) -> bool:
     )
 
 
-@pytest.mark.parametrize("chart", [charts.GAPS, charts.BATCHES, charts.LOSSES], ids=lambda c: c.key)
+@pytest.mark.parametrize("chart", [GAPS, BATCHES, LOSSES], ids=lambda c: c.key)
 def test_growing_run(chart: LiveChart) -> None:
     series, cache = made_up(5000), PointCache()
     for n in (1, 2, 7, 150, 161, 640, 660, 661, 2599, 2601, 5000, 5000):
@@ -48,7 +47,7 @@ def test_growing_run(chart: LiveChart) -> None:
 
 
 def test_another_run_another_view_and_back() -> None:
-    chart, cache, long, short = charts.GAPS, PointCache(), made_up(4000), made_up(300)
+    chart, cache, long, short = GAPS, PointCache(), made_up(4000), made_up(300)
     for run_id, series, view in (
         (1, long, None),
         (1, long, (100.0, 140.0)),
@@ -65,9 +64,9 @@ def test_full_groups_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counting(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
         built.append((start, stop))
-        return charts.GAPS.build(series, origin, start, stop, k)
+        return GAPS.build(series, origin, start, stop, k)
 
-    chart = LiveChart(**{**vars(charts.GAPS), "build": counting})
+    chart = LiveChart(**{**vars(GAPS), "build": counting})
     series, cache = made_up(100_000), PointCache()
     cache.points(chart, 1, first(series, 90_000), ORIGIN_S, None)
     built.clear()
@@ -78,10 +77,10 @@ def test_full_groups_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("chart", "view", "expected"),
     [
-        (charts.GAPS, (11.0, 13.0), (3, 8)),
-        (charts.BATCHES, (10.0, 12.0), (8, 15)),
-        (charts.BATCHES, (-50.0, -40.0), (0, 100)),
-        (charts.GAPS, (900.0, 901.0), (99, 100)),
+        (GAPS, (11.0, 13.0), (3, 8)),
+        (BATCHES, (10.0, 12.0), (8, 15)),
+        (BATCHES, (-50.0, -40.0), (0, 100)),
+        (GAPS, (900.0, 901.0), (99, 100)),
     ],
 )
 def test_window(chart: LiveChart, view: tuple[float, float], expected: tuple[int, int]) -> None:

@@ -1,7 +1,10 @@
-"""Charts of finished runs side by side. A run has the same colour in each, by its place among the runs."""
+"""Charts of ended runs side by side: lines, bars, distributions, and idle time as colours. A run has the same colour in
+each, by its place among the runs.
+"""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +13,22 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from vitprof import formats
 from vitprof.analysis.arrays import Floats
-from vitprof.charts.style import COMPUTE, LEGEND, MARGIN, PALE_IDLE, RUN_COLOURS, axis, plain
+from vitprof.analysis.compare.comparison import Distribution
+from vitprof.charts.style import (
+    COMPUTE,
+    LEGEND,
+    MARGIN,
+    NEUTRAL,
+    PALE_IDLE,
+    RUN_COLOURS,
+    WITH_LEGEND,
+    axis,
+    categories,
+    hover_texts,
+    plain,
+)
 
 Numbers = Floats | NDArray[np.float32]
 
@@ -75,19 +92,22 @@ def shares(
         margin=MARGIN | {"l": 16},
         legend=LEGEND | {"traceorder": "normal"},
         xaxis=axis(x_title),
-        yaxis={"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True},
+        yaxis=categories(autorange="reversed", automargin=True),
         showlegend=True,
     )
 
 
-def idle_strips(names: Sequence[str], edges: Floats, idle: Floats) -> go.Figure:
-    """Returns one row of colours for each run: green is busy, pale is idle, as in `charts.gaps.idle_heat`.
+def idle_strips(
+    names: Sequence[str], edges_s: Floats, idle: Floats, *, since: str = "training began", origin_s: float = 0.0
+) -> go.Figure:
+    """Returns the idle share over time as one row of colours for each run: green is busy, pale is idle.
 
-    `edges` are (m + 1,) seconds since training began, `idle` the idle share (runs, m). Blank (NaN) is evaluation, or
-    after the run's end.
+    `edges_s` is (m + 1,) and `origin_s`, where the x axis begins, is on the same clock; `idle` is (runs, m)
+    (`analysis.timing.utilisation.idle_bins`). Blank (NaN) is evaluation, or after the run's end. The cost does not
+    depend on the length of the run.
     """
     heat = go.Heatmap(
-        x=((edges[:-1] + edges[1:]) / 2).astype(np.float32),
+        x=((edges_s[:-1] + edges_s[1:]) / 2 - origin_s).astype(np.float32),
         y=[on_axis(name) for name in names],
         z=(idle * 100).astype(np.float32),
         zmin=0,
@@ -100,6 +120,81 @@ def idle_strips(names: Sequence[str], edges: Floats, idle: Floats) -> go.Figure:
     )
     return go.Figure(heat).update_layout(
         margin=MARGIN | {"l": 16, "t": 10},
-        xaxis=axis("time since training began (s)"),
-        yaxis={"autorange": "reversed", "automargin": True, "type": "category", "fixedrange": True, "showgrid": False},
+        xaxis=axis(f"time since {since} (s)"),
+        yaxis=categories(autorange="reversed", automargin=True, showgrid=False),
     )
+
+
+FLOOR_MS = 1e-3
+"""A logarithmic axis has no place for 0, so waits below a microsecond are drawn at one. Python's clock takes 50 to 100
+ns to read, so shorter waits would mean little."""
+MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamond"))
+"""What is marked on each curve: (in words, share, symbol)."""
+
+
+def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait (ms), logarithmic") -> go.Figure:
+    """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
+    figure = go.Figure()
+    lowest, highest = math.inf, 0.0
+    for place, (name, found) in enumerate(runs):
+        if not found.n:
+            continue
+        ms = np.maximum(found.values * 1e3, FLOOR_MS)
+        lowest, highest = min(lowest, float(ms[0])), max(highest, float(ms[-1]))
+        figure.add_scatter(
+            x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the curve begins at the bottom
+            y=np.concatenate([[0.0], found.share * 100]).astype(np.float32),
+            name=plain(name),
+            legendgroup=str(place),
+            mode="lines",
+            line=run_line(place, shape="hv"),
+            hovertemplate=f"{plain(name)}<br>%{{y:.3~g}}% of its steps waited at most %{{x:.3~g}} ms<extra></extra>",
+        )
+        values = {0.5: found.median, 0.95: found.p95}
+        figure.add_scatter(
+            x=[max(values[share] * 1e3, FLOOR_MS) for _, share, _ in MARKS],
+            y=[share * 100 for _, share, _ in MARKS],
+            legendgroup=str(place),
+            showlegend=False,
+            mode="markers",
+            marker={
+                "color": run_line(place)["color"],
+                "size": 10,
+                "symbol": [symbol for _, _, symbol in MARKS],
+                "line": {"color": "white", "width": 1},
+            },
+            **hover_texts(
+                [
+                    f"{plain(name)}<br>{words} waited at most {formats.seconds(values[share])}"
+                    for words, share, _ in MARKS
+                ]
+            ),
+        )
+    if figure.data:
+        for words, _, symbol in MARKS:  # what the symbols mean, without a run's colour
+            figure.add_scatter(
+                x=[None],
+                y=[None],
+                name=words,
+                mode="markers",
+                marker={"color": NEUTRAL, "size": 10, "symbol": symbol},
+                hoverinfo="skip",
+            )
+    decades = _decades(lowest, highest)
+    wide = decades is not None and decades[1] - decades[0] > 2  # else the numbers in between are needed
+    return figure.update_layout(
+        **WITH_LEGEND,
+        hovermode="closest",
+        xaxis=axis(
+            x_title, type="log", range=decades, dtick=1 if wide else None, minor={"ticks": "outside", "dtick": "D1"}
+        ),
+        yaxis=axis("steps that waited at most this long (%)", range=[-2, 102]),
+    )
+
+
+def _decades(lowest: float, highest: float) -> list[float] | None:
+    """Returns the axis from the decade of the shortest wait to that of the longest, at least one; None for no wait."""
+    if not highest > 0:
+        return None
+    first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
+    return [first, max(last, first + 1)]

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Anchor, Headroom, StageCost
-from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, NEUTRAL, RUN_COLOURS, axis
+from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, NEUTRAL, RUN_COLOURS, axis, hover_texts
 
 STORAGE_COLOUR = RUN_COLOURS[1]
 STAGE_COLOURS = {"transfer": H2D, "preparation": DATA_WAIT, "storage": STORAGE_COLOUR}
@@ -22,58 +22,37 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
     Error bars are 95% intervals. A stage that cannot be told from nothing is grey and says so.
     """
     known = [a for a in found.anchors if a.n_runs]
-    scale = batch_size * 1e3
-    labels: list[str] = []
-    base: list[float] = []
-    height: list[float] = []
-    errors: list[tuple[float, float]] = []
-    colours: list[str] = []
-    text: list[str] = []
-    hover: list[str] = []
-
-    def add(label: str, start: float, anchor: Anchor | StageCost, colour: str, words: str, told: str) -> None:
-        labels.append(label)
-        base.append(start * scale)
-        height.append(anchor.s_per_sample * scale)
-        errors.append(((anchor.high - anchor.s_per_sample) * scale, (anchor.s_per_sample - anchor.low) * scale))
-        colours.append(colour)
-        text.append(words)
-        hover.append(told)
-
+    # label, start, cost, colour, text, hover text
+    bars: list[tuple[str, float, Anchor | StageCost, str, str, str]] = []
     if known:
-        add(
-            FREE_LABEL if known[0].role == "A" else f"anchor {known[0].role}",
-            0.0,
-            known[0],
-            COMPUTE,
-            *_of(known[0], batch_size),
-        )
+        label = FREE_LABEL if known[0].role == "A" else f"anchor {known[0].role}"
+        bars.append((label, 0.0, known[0], COMPUTE, *_of(known[0], batch_size)))
         for stage, before in zip(found.stages, known, strict=False):
             colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2], NEUTRAL) if stage.distinguishable else NEUTRAL
-            add(stage.name, before.s_per_sample, stage, colour, *_of_stage(stage, batch_size))
+            bars.append((stage.name, before.s_per_sample, stage, colour, *_of_stage(stage, batch_size)))
         if len(known) > 1:
             slowest = known[-1]
             jobs = {"C": f"{JOB_LABEL} (C)", "D": f"{JOB_LABEL}, cold (D)"}
             label = jobs.get(slowest.role, f"{ANCHOR_WORDS[slowest.role]} ({slowest.role})")
-            add(label, 0.0, slowest, RUN_COLOURS[0], *_of(slowest, batch_size))
+            bars.append((label, 0.0, slowest, RUN_COLOURS[0], *_of(slowest, batch_size)))
+    labels, starts, costs, colours, texts, hovers = zip(*bars, strict=True) if bars else ((),) * 6
+    scale = batch_size * 1e3
+    up = [(cost.high - cost.s_per_sample) * scale for cost in costs]
+    down = [(cost.s_per_sample - cost.low) * scale for cost in costs]
     bar = go.Bar(
         x=labels,
-        y=height,
-        base=base,
+        y=[cost.s_per_sample * scale for cost in costs],
+        base=[start * scale for start in starts],
         marker_color=colours,
-        hovertext=hover,
-        hovertemplate="%{hovertext}<extra></extra>",
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [up for up, _ in errors],
-            "arrayminus": [down for _, down in errors],
-            "color": NEUTRAL,
-        },
+        error_y={"type": "data", "symmetric": False, "array": up, "arrayminus": down, "color": NEUTRAL},
+        **hover_texts(hovers),
     )
     # Above the error bars, which would cross a bar's own text.
-    tops = [b + h + (up if math.isfinite(up) else 0.0) for b, h, (up, _) in zip(base, height, errors, strict=True)]
-    words = go.Scatter(x=labels, y=tops, text=text, mode="text", textposition="top center", hoverinfo="skip")
+    tops = [
+        (start + cost.s_per_sample) * scale + (more if math.isfinite(more) else 0.0)
+        for start, cost, more in zip(starts, costs, up, strict=True)
+    ]
+    words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
     figure = go.Figure([bar, words] if known else [])
     title = "time of a step (ms)" + (", simulated device" if found.simulated else "")
     return figure.update_layout(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from vitprof import charts
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import find_gaps, idle_interval
@@ -18,6 +17,12 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import after_largest_gap, one_step, timeline, typical_step
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import Headroom
+from vitprof.charts.breakdown import device_time, loading_bar, transform_bars
+from vitprof.charts.comparison import idle_strips
+from vitprof.charts.headroom import waterfall
+from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
+from vitprof.charts.style import plain
+from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.program import program
@@ -91,7 +96,7 @@ def draw(name: str, material: Material) -> go.Figure:
         raise material.refuse("it trained nothing, so no device could wait")
     figure = go.Figure(found.draw(material))
     simulated = " (simulated)" if is_simulated(str(run.environment.get("device") or run.config.device)) else ""
-    title = f"{found.title}{simulated}<br><sup>{charts.plain(f'run {run.id}: {run.name}')}</sup>"
+    title = f"{found.title}{simulated}<br><sup>{plain(f'run {run.id}: {run.name}')}</sup>"
     return figure.update_layout(
         title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 22}},
         margin_t=(figure.layout.margin.t or 0) + TITLE_PX,
@@ -99,7 +104,7 @@ def draw(name: str, material: Material) -> go.Figure:
     )
 
 
-def _live(chart: charts.LiveChart) -> Named:
+def _live(chart: LiveChart) -> Named:
     """Returns one of the charts that the pages extend live, drawn for the whole run."""
 
     def build(m: Material) -> dict[str, Any]:
@@ -109,21 +114,21 @@ def _live(chart: charts.LiveChart) -> Named:
         points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, k)
         if not any(np.isfinite(p.y).any() for p in points):
             raise m.refuse("none of its figures is known")
-        return charts.live_figure(chart, points)
+        return live_figure(chart, points)
 
-    return Named(chart.title, 300, build, of_device=chart is charts.GAPS)
+    return Named(chart.title, 300, build, of_device=chart is GAPS)
 
 
 def _device_time(m: Material) -> go.Figure:
     gaps = find_gaps(m.steps, m.run.phases, keep=steady_state(m.steps))
     if not gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
-    return charts.device_time(gaps, idle_interval(gaps))
+    return device_time(gaps, idle_interval(gaps))
 
 
 def _idle(m: Material) -> go.Figure:
     edges, share = idle_bins(m.steps, m.run.phases)
-    return charts.idle_heat(edges, share, origin_s=m.run.t_origin_s or 0.0)
+    return idle_strips(["device"], edges, share[None], since="the run began", origin_s=m.run.t_origin_s or 0.0)
 
 
 def _timeline(m: Material) -> go.Figure:
@@ -133,39 +138,39 @@ def _timeline(m: Material) -> go.Figure:
     at = m.at(after_largest_gap(m.steps, gaps))
     first = min(max(at - BEFORE, 0), max(len(m.steps["step"]) - WINDOW, 0))
     line = timeline(m.steps, m.run.phases, first, first + WINDOW)
-    return charts.timeline_chart(line, origin_s=m.run.t_origin_s or 0.0, mark=int(m.steps["step"][at]))
+    return timeline_chart(line, origin_s=m.run.t_origin_s or 0.0, mark=int(m.steps["step"][at]))
 
 
 def _batch(m: Material) -> go.Figure:
     usual = typical_step(m.steps, steady_state(m.steps))
     at = m.at(len(m.steps["step"]) - 1 if usual is None else usual)
     line = timeline(m.steps, m.run.phases, at, at + 1)
-    return charts.batch_chain(one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line)
+    return batch_chain(one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line)
 
 
 def _loading(m: Material) -> go.Figure:
     found = loading_of(m.steps, m.run.config)
     if not found.n or not found.largest:
         raise m.refuse("how its loader makes batches is not known")
-    return charts.loading_bar(found)
+    return loading_bar(found)
 
 
 def _transforms(m: Material) -> go.Figure:
     found = transform_times(m.run.facts)
     if not found:
         raise m.refuse("it has no times of transforms; they are measured in scripts with a torchvision Compose")
-    return charts.transform_bars(found)
+    return transform_bars(found)
 
 
 def _headroom(m: Material) -> go.Figure:
     found = m.headroom()
     if found is None:
         raise m.refuse(f"its headroom is not measured; run: {program()} headroom {m.run.id}")
-    return charts.waterfall(found, m.run.config.batch_size)
+    return waterfall(found, m.run.config.batch_size)
 
 
 FIGURES: Mapping[str, Named] = {
-    **{chart.key: _live(chart) for chart in (charts.GAPS, charts.BATCHES, charts.LOSSES, charts.GPU, charts.CPU)},
+    **{chart.key: _live(chart) for chart in (GAPS, BATCHES, LOSSES, GPU, CPU)},
     "device-time": Named("Where the device's time went", 200, _device_time, of_device=True),
     "idle": Named("Idle share over the run", 150, _idle, of_device=True),
     "timeline": Named("Step by step", 260, _timeline, of_device=True, takes_step=True),

@@ -22,7 +22,7 @@ from pathlib import Path
 import streamlit as st
 from PIL import Image, ImageDraw
 
-from vitprof.charts.bundle import PLOTLY_JS
+from vitprof.charts.style import PLOTLY_JS
 from vitprof.errors import VitprofError
 
 CHART_JS = Path(__file__).with_name("live_chart.js")

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 import streamlit as st
 
-from vitprof.charts.bundle import PLOTLY_JS
+from vitprof.charts.style import PLOTLY_JS
 from vitprof.ui.assets import CHART_JS, url_of
 
 _Array = npt.NDArray[Any]

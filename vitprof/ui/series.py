@@ -15,7 +15,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.summary import RunningTotals, Totals
 from vitprof.analysis.timing.suspensions import stops_of
-from vitprof.charts import LiveChart, Points
+from vitprof.charts.live import LiveChart, Points
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.tournament import Importances, TriedSetting
-from vitprof.charts.style import MARGIN, axis, plain
+from vitprof.charts.style import MARGIN, axis, categories, hover_texts, plain
 from vitprof.charts.tournament.shared import FRONT_COLOUR, LEGEND_BELOW, REST_COLOUR, finish
 
 
@@ -31,11 +31,12 @@ def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -
                 name=name,
                 mode="markers",
                 marker={"color": colour, "size": 9, "symbol": symbol},
-                hovertext=[
-                    f"trial {i + 1}: {plain(names[i])}<br>{formats.number(trials[i].samples_per_s, 'samples/s')}"
-                    for i in at
-                ],
-                hovertemplate="%{hovertext}<extra></extra>",
+                **hover_texts(
+                    [
+                        f"trial {i + 1}: {plain(names[i])}<br>{formats.number(trials[i].samples_per_s, 'samples/s')}"
+                        for i in at
+                    ]
+                ),
             )
     best, so_far = math.nan, []
     for trial in trials:
@@ -85,5 +86,5 @@ def importance_bars(found: Importances) -> go.Figure:
         margin=MARGIN | {"l": 16},
         showlegend=False,
         xaxis=axis("share of the explained differences", range=[0, 1.12], tickformat=".0%"),
-        yaxis={"type": "category", "autorange": "reversed", "automargin": True, "fixedrange": True},
+        yaxis=categories(autorange="reversed", automargin=True),
     )

@@ -12,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
-from vitprof import charts, formats
+from vitprof import formats
 from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
@@ -27,7 +27,10 @@ from vitprof.analysis.verdict.headroom import (
     own_headroom_sentence,
 )
 from vitprof.analysis.verdict.verdict import judge
+from vitprof.charts.breakdown import device_time, loading_bar
+from vitprof.charts.comparison import idle_strips
 from vitprof.charts.headroom import waterfall
+from vitprof.charts.live import BATCHES, live_figure
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
 from vitprof.jobs.finalise import judge_limit_s
@@ -156,14 +159,14 @@ def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | T
             "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, "
             "where they are known, are the part of compute in which the device waited for the next launch.",
             190,
-            charts.device_time(gaps, intervals),
+            device_time(gaps, intervals),
         ),
         table,
         _chart(
             "Idle share over the run",
             "The whole run in 500 pieces of the same length. Blank: evaluation.",
             130,
-            charts.idle_heat(edges, share, origin_s=run.t_origin_s or 0.0),
+            idle_strips(["device"], edges, share[None], since="the run began", origin_s=run.t_origin_s or 0.0),
         ),
     ]
 
@@ -183,10 +186,10 @@ def _each_step(steps: Series, charted: bool) -> list[Chart | Table]:
     if not charted:
         return [table]
     n = len(steps["step"])
-    points = charts.BATCHES.build(steps, 0.0, 0, n, group_size(n, GROUPS))
+    points = BATCHES.build(steps, 0.0, 0, n, group_size(n, GROUPS))
     thinned = f" Of {n:,} steps the quickest and the slowest of each group of neighbours." if n > GROUPS else ""
     says = f"Data wait of the loop, copy to the device (H2D) and compute, in milliseconds.{thinned}"
-    return [_chart("Time of each step", says, 320, charts.live_figure(charts.BATCHES, points)), table]
+    return [_chart("Time of each step", says, 320, live_figure(BATCHES, points)), table]
 
 
 def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
@@ -207,7 +210,7 @@ def _loading(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table
         note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
     title = "Where a batch's loading time goes"
     table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
-    figure = [_chart(title, "Mean over the steady state.", 270, charts.loading_bar(found))] if charted else []
+    figure = [_chart(title, "Mean over the steady state.", 270, loading_bar(found))] if charted else []
     return [*figure, table, *_transforms(run)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from vitprof import __version__
-from vitprof.charts.bundle import PLOTLY_JS
+from vitprof.charts.style import PLOTLY_JS
 from vitprof.config import GROUPS
 from vitprof.export.report.contents import Chart, Contents, Table
 from vitprof.export.report.figures import comparison, headline

@@ -12,12 +12,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from vitprof import charts
 from vitprof.analysis.compare.comparison import on_one_axis
 from vitprof.analysis.compare.differences import Cell, Difference, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
-from vitprof.charts.comparison import idle_strips
-from vitprof.charts.distribution import ecdf
+from vitprof.charts.comparison import ecdf, idle_strips, overlay, shares
 from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
@@ -137,7 +135,7 @@ def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
             words, colour = DEVICE_TIME[cause]
             parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
     plot(
-        charts.shares([name for name, _ in told], parts, x_title=title, unit=suffix),
+        shares([name for name, _ in told], parts, x_title=title, unit=suffix),
         height=bars_height(len(told)),
         key="compare-shares",
     )
@@ -186,7 +184,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         st.info(f"None of these runs recorded {metric.words.lower()}. Choose another figure.")
         return
     plot(
-        charts.overlay(
+        overlay(
             lines,
             x_title="step" if by == "step" else "time since training began (s)",
             y_title=metric.y_title,

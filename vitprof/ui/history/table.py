@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from vitprof.charts import IDLE, NEUTRAL
-from vitprof.charts.style import GPU_UTIL
+from vitprof.charts.style import GPU_UTIL, IDLE, NEUTRAL
 from vitprof.store import RunRow
 
 CHIPS: dict[str, str] = {

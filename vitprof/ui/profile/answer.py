@@ -8,11 +8,12 @@ import math
 
 import streamlit as st
 
-from vitprof import charts, formats
+from vitprof import formats
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.analysis.verdict.wording import CLASSES
-from vitprof.charts import COMPUTE, DATA_WAIT, HOST, IDLE, NEUTRAL
+from vitprof.charts.breakdown import device_time
+from vitprof.charts.style import COMPUTE, DATA_WAIT, HOST, IDLE, NEUTRAL
 from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
 from vitprof.ui.downloads import draw_exports
@@ -166,7 +167,7 @@ def draw_device_time(run: StoredRun) -> None:
         return
     said = _idle_sentence(found)
     plot(
-        charts.device_time(found.gaps, found.intervals),
+        device_time(found.gaps, found.intervals),
         height=DEVICE_TIME_HEIGHT,
         key="device-time",
         alt=f"The device's time by what it was spent on, as one bar. {said}",

@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 import numpy as np
 import streamlit as st
 
-from vitprof import charts, formats
+from vitprof import formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
 from vitprof.analysis.timing.summary import Totals
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament import key_in_words
-from vitprof.charts import NEUTRAL, LiveChart
+from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
+from vitprof.charts.style import NEUTRAL
 from vitprof.config.accelerators import device_in_words, is_simulated
 from vitprof.config.own_script import is_own_script
 from vitprof.jobs.scheduling import Ahead, ahead_of, why_waiting
@@ -78,7 +79,7 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
 def draw_charts(run: StoredRun, series: RunSeries) -> None:
     """Draws the run's steps and telemetry over time."""
     if not run.config.loader_only:
-        draw_chart(charts.GAPS, run, series.steps())
+        draw_chart(GAPS, run, series.steps())
     draw_others(run, series)
 
 
@@ -88,15 +89,15 @@ def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) ->
     If their number is odd, the first has a row of its own, so that no row is half empty.
     """
     steps, telemetry = series.steps(), series.telemetry()
-    over_steps = [charts.BATCHES]
+    over_steps = [BATCHES]
     if not run.config.loader_only and np.isfinite(steps["loss"]).any():
-        over_steps.append(charts.LOSSES)
+        over_steps.append(LOSSES)
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
     drawn = [
         *(partial(draw_chart, chart, run, steps, on_pick=on_pick) for chart in over_steps),
-        *(partial(draw_chart, chart, run, telemetry) for chart in ((charts.GPU,) if gpu_known else ())),
-        partial(draw_chart, charts.CPU, run, telemetry),
+        *(partial(draw_chart, chart, run, telemetry) for chart in ((GPU,) if gpu_known else ())),
+        partial(draw_chart, CPU, run, telemetry),
     ]
     odd = len(drawn) % 2
     for draw in drawn[:odd]:
@@ -275,7 +276,7 @@ def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnP
     origin = run.t_origin_s or 0.0
     points = for_session("point-cache", PointCache).points(chart, run.id, series, origin, state.view)
     feed = for_session(f"feed-{key}", ChartFeed)
-    update = feed.update(charts.live_figure(chart, points), run=str(run.id), alt=chart.alt, resync=state.resync)
+    update = feed.update(live_figure(chart, points), run=str(run.id), alt=chart.alt, resync=state.resync)
     live_chart(update, key=key, height=CHART_HEIGHT, on_pick=on_pick)
 
 

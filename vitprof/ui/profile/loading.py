@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof import charts, formats
+from vitprof import formats
 from vitprof.analysis.timing.loading import (
     Loading,
     TransformTime,
@@ -19,6 +19,7 @@ from vitprof.analysis.timing.loading import (
 )
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import typical_step
+from vitprof.charts.breakdown import loading_bar, transform_bars
 from vitprof.store import StoredRun
 from vitprof.ui.findings import all_columns, loading_of
 from vitprof.ui.live_chart import plot
@@ -56,7 +57,7 @@ def draw_loading(run: StoredRun) -> None:
         "Hand-over is the time that a finished batch took to reach the loop. With several threads on one batch the "
         "parts are thread-seconds.",
     )
-    figure = charts.loading_bar(found)
+    figure = loading_bar(found)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
     said = _loading_sentence(found)
     plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {said}")
@@ -91,7 +92,7 @@ def _draw_transforms(found: Sequence[TransformTime]) -> None:
         f"{most.name} takes {formats.percent(most.frac)} of the time in transforms, "
         f"{formats.seconds(most.s_per_sample)} a sample."
     )
-    figure = charts.transform_bars(found)
+    figure = transform_bars(found)
     alt = f"Mean time of each transform for a sample: {shares_in_words(found)}."
     plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
     st.caption(escaped(said))

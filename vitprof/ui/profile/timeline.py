@@ -9,12 +9,14 @@ import math
 import numpy as np
 import streamlit as st
 
-from vitprof import charts, formats
+from vitprof import formats
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import OneStep, one_step, step_at, timeline
+from vitprof.charts.live import GAPS
+from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui import resources
@@ -47,7 +49,7 @@ def _draw(run: StoredRun) -> None:
     series.refresh(run.facts)
     chosen = Chosen(run)
     if not run.config.loader_only:
-        draw_chart(charts.GAPS, run, series.steps(), on_pick=chosen.pick_moment)
+        draw_chart(GAPS, run, series.steps(), on_pick=chosen.pick_moment)
     _draw_window(run, chosen)
     draw_figures(run, chosen.at, largest=chosen.at == chosen.worst)
     draw_chain(run, chosen.at, key="step-chain")
@@ -134,7 +136,7 @@ def _draw_window(run: StoredRun, chosen: Chosen) -> None:
     if run.config.loader_only or idle_of(run.id) is None:
         return
     first = chosen.first
-    figure = charts.timeline_chart(
+    figure = timeline_chart(
         timeline(chosen.steps, run.phases, first, first + WINDOW),
         origin_s=run.t_origin_s or 0.0,
         mark=int(chosen.steps["step"][at]),
@@ -198,7 +200,7 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     step = one_step(steps, at)
     said = chain_sentence(run, step)
     line = timeline(steps, run.phases, at, at + 1)
-    figure = charts.batch_chain(step, line.only("host") if run.config.loader_only else line)
+    figure = batch_chain(step, line.only("host") if run.config.loader_only else line)
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {said}"
         plot(figure, height=CHAIN_HEIGHT, key=key, alt=alt)

@@ -21,7 +21,8 @@ from vitprof.analysis.tournament import (
     cost,
     setting_in_words,
 )
-from vitprof.charts.tournament import COSTS, article_heat, break_even_chart, pareto_chart, throughput_bars
+from vitprof.charts.tournament.costs import COSTS, break_even_chart, pareto_chart
+from vitprof.charts.tournament.leaderboard import article_heat, throughput_bars
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources, tables

@@ -17,7 +17,8 @@ from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runners import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
-from vitprof.experiments.tuning.search import TuneProgress, Tuning, tune
+from vitprof.experiments.tuning.candidates import Tuning
+from vitprof.experiments.tuning.search import TuneProgress, tune
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.background import BackgroundTask, at_end

@@ -8,7 +8,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.tournament import importances
-from vitprof.charts.tournament import importance_bars, optimization_history
+from vitprof.charts.tournament.tuning import importance_bars, optimization_history
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.bounds import TUNING_S

@@ -1,17 +1,87 @@
-"""The chain of one batch: how it was made, waited for, copied and computed."""
+"""Lanes of the loop, the copy and the device: what each did step by step, and the chain of one batch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.timing.timeline import KINDS, LANES, OneStep, Timeline
-from vitprof.charts.gaps import LANE_NAMES
-from vitprof.charts.style import DEVICE_TIME, LEGEND, LOADING_COLOURS, MARGIN, axis
+from vitprof.charts.style import (
+    DEVICE_TIME,
+    LOADING_COLOURS,
+    REFERENCE,
+    WITH_LEGEND,
+    axis,
+    hover_texts,
+)
+
+MAX_SHAPES = 500
+"""Spans in a time line at most: more are slow to draw, and too narrow to be seen."""
+LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device", "launches": "bubbles"}
+"""Lane of a `Timeline` -> its name in charts."""
+
+
+def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
+    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause.
+
+    Launch bubbles have a lane of their own, if there are any. There is one trace for each kind of span, so the cost
+    does not depend on their number. It shows whole steps from the first one on, at most `MAX_SHAPES` spans;
+    `customdata` is the step's number. `origin_s` is where the x axis begins, on the monotonic clock. The step with the
+    number `mark` has a frame around its part of the device's time.
+    """
+    steps, counts = np.unique(line.step, return_counts=True)
+    fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
+    drawn = np.isin(line.step, steps[:fit])
+    device = LANES.index("device")
+    figure = go.Figure()
+    for number, name in enumerate(KINDS):
+        words, colour = DEVICE_TIME[name]
+        at = np.flatnonzero(drawn & (line.kind == number))
+        if not len(at):
+            continue
+        length = line.end_s[at] - line.start_s[at]
+        texts = [
+            f"step {k:,}<br>{'device idle' if lane == device and name != 'compute' else words} {formats.seconds(s)}"
+            + (f", cause: {words}" if lane == device and name != "compute" else "")
+            for k, lane, s in zip(line.step[at].tolist(), line.lane[at].tolist(), length.tolist(), strict=True)
+        ]
+        figure.add_bar(
+            x=length,
+            base=line.start_s[at] - origin_s,
+            y=[LANE_NAMES[LANES[lane]] for lane in line.lane[at].tolist()],
+            orientation="h",
+            name=words,
+            marker={"color": colour, "line": {"width": 0}},
+            **hover_texts(texts),
+            customdata=line.step[at],
+        )
+    span = f", steps {int(steps[0]):,} to {int(steps[fit - 1]):,}" if len(steps) else ""
+    lanes = [LANE_NAMES[lane] for number, lane in enumerate(LANES) if lane != "launches" or number in line.lane]
+    marked = np.flatnonzero(drawn & (line.lane == device) & (line.step == mark))
+    if len(marked):
+        figure.add_shape(
+            type="rect",
+            x0=line.start_s[marked].min() - origin_s,
+            x1=line.end_s[marked].max() - origin_s,
+            y0=0,
+            y1=1,
+            yref="paper",
+            line={"color": REFERENCE, "width": 2},
+        )
+    return figure.update_layout(
+        barmode="overlay",
+        bargap=0.15,
+        **WITH_LEGEND,
+        hovermode="closest",
+        xaxis=axis(f"time since the run began (s){span}"),
+        yaxis={"type": "category", "categoryorder": "array", "categoryarray": lanes[::-1], "fixedrange": True},
+    )
+
 
 LOADER_LANE = "loader"
 INVISIBLE_FRAC = 0.003
@@ -46,17 +116,14 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
             legendgroup=words,
             showlegend=words not in named,
             marker={"color": colour, "line": {"width": 0}},
-            hovertext=[told],
-            hovertemplate="%{hovertext}<extra></extra>",
+            **hover_texts([told]),
         )
         named.add(words)
     drawn = {bar.y[0] for bar in figure.data}
     return figure.update_layout(
         barmode="overlay",
         bargap=0.2,
-        margin=MARGIN,
-        legend=LEGEND,
-        showlegend=True,
+        **WITH_LEGEND,
         hovermode="closest",
         xaxis=axis("time since the loop asked for the batch (ms)"),
         yaxis={

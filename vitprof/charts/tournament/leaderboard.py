@@ -1,0 +1,259 @@
+"""The leaderboard as bars, and the article's table in colours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+
+from vitprof import formats
+from vitprof.analysis.tournament import (
+    OUT_OF_THE_RACE,
+    ArticleCell,
+    ArticleTable,
+    Leaderboard,
+    LeaderboardRow,
+    setting_in_words,
+)
+from vitprof.charts.style import MARGIN, axis, categories, hover_texts, plain
+from vitprof.charts.tournament.shared import (
+    BASELINE,
+    FRONT_COLOUR,
+    LEGEND_BELOW,
+    REST_COLOUR,
+    comparison_words,
+    finish,
+    row_words,
+    spread_words,
+)
+
+EQUAL, UNDECIDED, OTHER_CACHE = "as fast, within 5%", "undecided", "another page cache"
+"""Names of bars, in the legend."""
+GROUPS = {"equal": EQUAL}
+"""`LeaderboardRow.standing` -> name of its bars, where they differ."""
+
+
+def throughput_bars(board: Leaderboard) -> go.Figure:
+    """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
+
+    Settings as fast as the fastest are hatched, those that can be are dotted, those with another page cache are
+    crossed. Each bar has its speed-up beside it.
+    """
+    ranked = [row for row in board.rows if row.rank is not None]
+    figure = go.Figure()
+    groups = {
+        "fastest": ("", FRONT_COLOUR),
+        EQUAL: ("/", FRONT_COLOUR),
+        UNDECIDED: (".", REST_COLOUR),
+        "slower": ("", REST_COLOUR),
+        OTHER_CACHE: ("x", REST_COLOUR),
+    }
+    best = board.row(board.best or "")
+    for group, (hatched, colour) in groups.items():
+        rows = [row for row in ranked if _group(row, best) == group]
+        if not rows:
+            continue
+        figure.add_bar(
+            x=[row.samples_per_s for row in rows],
+            y=[plain(setting_in_words(row.entry)) for row in rows],
+            orientation="h",
+            name=group,
+            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": hatched}},
+            **hover_texts([row_words(row, board) for row in rows]),
+        )
+    if ranked:
+        figure.add_traces(_intervals(ranked, board))
+    base = board.row(board.baseline)
+    if base is not None and math.isfinite(base.samples_per_s):
+        figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
+    names = [plain(setting_in_words(row.entry)) for row in ranked]
+    equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
+    names_axis: dict[str, Any] = {"type": "category", "automargin": True, "fixedrange": True}
+    names_axis |= {"range": [max(len(names), 1) - 0.5, -0.5]}  # the same on both sides: texts are beside their bars
+    names_axis |= {"categoryorder": "array", "categoryarray": names}
+    alt = "Throughput of each setting: no figures yet."
+    if best is not None:
+        alt = (
+            f"Throughput of {len(ranked)} settings; the fastest is {setting_in_words(best.entry)} with "
+            f"{formats.number(best.samples_per_s, 'samples/s')}; {equal} as fast within 5%."
+        )
+    return finish(
+        figure,
+        "Throughput (dashed: the baseline)",
+        alt,
+        margin=MARGIN | {"l": 16},
+        legend=LEGEND_BELOW,
+        showlegend=True,
+        xaxis=axis("throughput (samples/s)", range=[0, 1.03 * max(_ends(ranked))] if ranked else None)
+        | {"tickformat": "~s", "tickangle": 0, "nticks": 6},
+        yaxis=names_axis,
+        # texts beside bars have a column of their own: on a narrow screen they would be cut at the end of the bar
+        yaxis2=names_axis
+        | {"overlaying": "y", "side": "right", "showgrid": False, "tickvals": names}
+        | {"ticktext": [_bar_text(row, board) for row in ranked]},
+    )
+
+
+def _ends(rows: Sequence[LeaderboardRow]) -> list[float]:
+    """Returns how far each bar reaches, interval included."""
+    return [row.high if math.isfinite(row.high) else row.samples_per_s for row in rows]
+
+
+def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Scatter]:
+    """Returns the intervals, dark with a light rim to show on any bar in either theme, and a trace for `yaxis2`."""
+    names = [plain(setting_in_words(row.entry)) for row in rows]
+    traces = []
+    for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
+        whisker = {
+            "type": "data",
+            "symmetric": False,
+            "array": [row.high - row.samples_per_s for row in rows],
+            "arrayminus": [row.samples_per_s - row.low for row in rows],
+            "color": colour,
+            "thickness": thickness,
+            "width": 5,
+        }
+        speeds = [row.samples_per_s for row in rows]
+        traces.append(go.Scatter(x=speeds, y=names, mode="markers", marker_opacity=0, error_x=whisker))
+    # Plotly draws the axis on the right only if a trace uses it
+    traces.append(go.Scatter(x=speeds, y=names, yaxis="y2", mode="markers", marker_opacity=0))
+    return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
+
+
+def _group(row: LeaderboardRow, best: LeaderboardRow | None) -> str:
+    """Returns the name of a setting's bar.
+
+    Cold and warm files are different experiments: neither is compared with the other's fastest.
+    """
+    if best is not None and row.entry.page_cache != best.entry.page_cache:
+        return OTHER_CACHE
+    return GROUPS.get(row.standing, row.standing)
+
+
+def _bar_text(row: LeaderboardRow, board: Leaderboard) -> str:
+    if row.key == board.baseline:
+        return "baseline"
+    if not math.isfinite(row.speed_up):
+        return ""
+    return f"{formats.number(row.speed_up)}x{comparison_words(row.against_baseline)}"
+
+
+def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "epoch_s") -> go.Figure:
+    """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch size (columns).
+
+    Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is Cividis, made
+    for people with and without colour vision deficiency (Nunez, Anderton and Renslow, PLoS ONE 2018).
+    """
+    x = [f"{batch:,}" for batch in table.batch_sizes]
+    y = [plain(line.name) for line in table.lines]
+    z: list[list[float | None]] = []
+    texts: list[list[str]] = []
+    hovers: list[list[str]] = []
+    empty: list[tuple[str, str, str, str]] = []
+    for line, name in zip(table.lines, y, strict=True):
+        z.append([])
+        texts.append([])
+        hovers.append([])
+        for cell, batch in zip(line.cells, x, strict=True):
+            number = getattr(cell, value) if cell is not None else math.nan
+            known = math.isfinite(number) and number > 0 and cell is not None and cell.status not in OUT_OF_THE_RACE
+            hover = _cell_in_words(cell, f"{name}, batch {batch}")
+            z[-1].append(math.log10(number) if known else None)
+            texts[-1].append(_cell_text(cell, value) if known and cell is not None else "")
+            hovers[-1].append(hover)
+            if not known:
+                empty.append((batch, name, cell.status if cell is not None else "", hover))
+    known_z = [v for row in z for v in row if v is not None]
+    seconds = value == "epoch_s"
+    heat = go.Heatmap(
+        x=x,
+        y=y,
+        z=z,
+        text=texts,
+        texttemplate="%{text}",
+        **hover_texts(hovers),
+        hoverongaps=False,
+        colorscale="Cividis",
+        reversescale=seconds,
+        xgap=2,
+        ygap=2,
+        colorbar=_log_bar(known_z, "s an epoch" if seconds else "times the<br>baseline"),
+    )
+    figure = go.Figure([heat] if y else [])
+    if empty:
+        figure.add_scatter(
+            x=[e[0] for e in empty],
+            y=[e[1] for e in empty],
+            text=[e[2] for e in empty],
+            **hover_texts([e[3] for e in empty]),
+            mode="text",
+            showlegend=False,
+        )
+    what = "Seconds for an epoch" if seconds else "Speed-up over the baseline"
+    return finish(
+        figure,
+        f"{what} (bright: fast)",
+        _heat_alt(table, what, seconds=seconds),
+        margin=MARGIN | {"l": 16},
+        xaxis=axis("batch size (samples)", type="category", showgrid=False, fixedrange=True)
+        | {"categoryorder": "array", "categoryarray": x},
+        yaxis=categories(autorange="reversed", automargin=True, showgrid=False)
+        | {"categoryorder": "array", "categoryarray": y},
+    )
+
+
+def _cell_text(cell: ArticleCell, value: str) -> str:
+    if value == "epoch_s":
+        return formats.seconds(cell.epoch_s)
+    return f"{formats.number(cell.speed_up)}x{comparison_words(cell.against_baseline)}"
+
+
+def _cell_in_words(cell: ArticleCell | None, where: str) -> str:
+    if cell is None:
+        return f"{where}<br>not part of the tournament"
+    said = [where]
+    if cell.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
+        said.append(f"{cell.status}{': ' + plain(cell.reason) if cell.reason else ''}")
+    if math.isfinite(cell.epoch_s):
+        said.append(f"{formats.seconds(cell.epoch_s)}{spread_words(cell.low, cell.high, formats.seconds)} an epoch")
+    if math.isfinite(cell.samples_per_s):
+        said.append(formats.number(cell.samples_per_s, "samples/s"))
+    if math.isfinite(cell.speed_up):
+        said.append(f"{formats.number(cell.speed_up)} times the baseline{comparison_words(cell.against_baseline)}")
+    if math.isfinite(cell.gpu_mem_bytes):
+        said.append(f"GPU memory {formats.size(cell.gpu_mem_bytes)}")
+    if math.isfinite(cell.gpu_util_pct):
+        said.append(f"GPU-util {cell.gpu_util_pct:.0f}%")
+    return "<br>".join(said)
+
+
+def _heat_alt(table: ArticleTable, what: str, *, seconds: bool) -> str:
+    cells = [
+        (line.name, batch, cell)
+        for line in table.lines
+        for batch, cell in zip(table.batch_sizes, line.cells, strict=True)
+        if cell is not None
+    ]
+    known = [(name, batch, c) for name, batch, c in cells if math.isfinite(c.samples_per_s)]
+    if not known:
+        return f"{what}: no figures yet."
+    name, batch, cell = max(known, key=lambda k: k[2].samples_per_s)
+    figure = formats.seconds(cell.epoch_s) if seconds else f"{formats.number(cell.speed_up)} times"
+    return (
+        f"{what} for {len(table.lines)} settings at {len(table.batch_sizes)} batch sizes; "
+        f"the fastest is {name} at batch {batch:,} with {figure}; {len(cells) - len(known)} cells have no figure."
+    )
+
+
+def _log_bar(logs: Sequence[float], title: str) -> dict[str, Any]:
+    """Returns a colour bar over logarithms, labelled with the numbers themselves: 1, 2 and 5 of each decade."""
+    bar: dict[str, Any] = {"title": {"text": title}, "thickness": 12, "outlinewidth": 0}
+    if not logs:
+        return bar
+    low, high = min(logs), max(logs)
+    decades = range(math.floor(low), math.ceil(high) + 1)
+    ticks = [v * 10.0**d for d in decades for v in (1, 2, 5) if low <= math.log10(v * 10.0**d) <= high]
+    ticks = ticks if len(ticks) > 1 else sorted({10**low, 10**high})
+    return bar | {"tickvals": [math.log10(t) for t in ticks], "ticktext": [f"{t:,.3g}" for t in ticks]}
