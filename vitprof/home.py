@@ -129,7 +129,7 @@ def log_dir() -> Path:
 
 
 def lock_dir() -> Path:
-    """Returns the folder of the tickets by which this machine's jobs take turns, whatever their user and home.
+    """Returns the folder of the lock files by which this machine's jobs take turns, whatever their user and home.
 
     It is `VITPROF_LOCKS` if set, else a folder in `SHARED`.
     """

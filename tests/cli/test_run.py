@@ -32,7 +32,7 @@ from vitprof.engine.data import idx
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.csv import SUMMARY_HEADER
 from vitprof.home import data_dir, home
-from vitprof.jobs.tickets import Ticket
+from vitprof.jobs.machine_lock import MachineLock
 from vitprof.recording.columns import STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 
@@ -88,10 +88,10 @@ class TestRun:
         assert summary["samples_per_s"] > 0
 
     def test_anyway_beside_the_job_of_another_program(self, call: Call) -> None:
-        other = Ticket(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
-        assert other.ahead(lambda _: False) == []
+        other = MachineLock(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
+        assert other.acquire()
         status, out, err = call(*QUICK, "--loader-only", "--json", "--anyway")
-        other.close()
+        other.release()
         (notice,) = json.loads(out)["notices"]
         assert (status, err) == (0, f"{notice}\n")
         assert notice.startswith("run 7 of another store on cpu (")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from vitprof.config import RunConfig
-from vitprof.jobs.disturbances import N_BESIDE, Disturbances
-from vitprof.jobs.tickets import Ticket
+from vitprof.jobs.disturbances import N_BESIDE, ConcurrentJobs, Disturbances
+from vitprof.jobs.machine_lock import MachineLock
 from vitprof.store import RunStore
 
 
@@ -14,7 +16,8 @@ def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store
     mine, first, second = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "a", "b"))
     store.update_run(mine, status="running", notices=["a notice"], facts={"known": 1})
     disturbances = Disturbances(store, mine)
-    disturbances.ticket = ticket = Ticket(mine, "cpu", shares=True, store_url=store.url)
+    disturbances.lock = lock = MachineLock(mine, "cpu", shares=True, store_url=store.url)
+    assert lock.acquire()
     disturbances.look_at_store()
     disturbances.look_again()
     assert (store.run(mine).notices, store.run(mine).facts) == (("a notice",), {"known": 1})
@@ -28,18 +31,50 @@ def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store
             assert run.notices[0] == "a notice"
             assert [line.partition(" ran")[0] for line in run.notices[n:]] == [f"run {other} on cpu ({name})"]
             assert run.facts == {"known": 1, N_BESIDE: n}
-    ticket.close()
+    lock.release()
 
 
 def test_looks_again_after_a_while(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "other"))
     store.update_run(mine, status="running")
     disturbances = Disturbances(store, mine)
-    disturbances.ticket = ticket = Ticket(mine, "cpu", shares=True, store_url=store.url)
+    disturbances.lock = lock = MachineLock(mine, "cpu", shares=True, store_url=store.url)
+    assert lock.acquire()
     disturbances.look_at_store()
     store.update_run(other, status="running")
     monkeypatch.setattr("vitprof.jobs.disturbances.LOOK_EVERY_S", 0.0)
     disturbances.look_at_store()
     assert len(disturbances.notices) == 1
     assert disturbances.look([], None, last=False) == {N_BESIDE: 1}
-    ticket.close()
+    lock.release()
+
+
+def test_jobs_of_this_store_and_of_others_are_noted_once(store: RunStore) -> None:
+    mine, theirs = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs"))
+    for run_id in (mine, theirs):
+        store.update_run(run_id, status="running")
+    locks = [
+        MachineLock(run_id, "cpu", shares=False, store_url=url)
+        for run_id, url in ((mine, store.url), (theirs, store.url), (7, "sqlite:///elsewhere"))
+    ]
+    assert all(lock.acquire(anyway=True) for lock in locks)
+    concurrent = ConcurrentJobs(store, mine)
+    for _ in range(2):
+        concurrent.look(locks[0])
+    assert len(concurrent.notices) == 2
+    assert concurrent.notices[0].startswith(f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU")
+    assert concurrent.notices[1].startswith("run 7 of another store on cpu (")
+    for lock in locks:
+        lock.release()
+
+
+def test_one_that_began_and_ended_while_nobody_looked_is_noted_afterwards(store: RunStore) -> None:
+    earlier, mine, queued, late = (store.create_run(RunConfig(device="cpu", name=n)) for n in "abcd")
+    store.update_run(mine, status="running")
+    concurrent = ConcurrentJobs(store, mine)
+    lock = MachineLock(mine, "cpu", shares=False, store_url=store.url)
+    for run_id, began_s in ((earlier, time.perf_counter()), (late, time.perf_counter()), (queued, None)):
+        store.update_run(run_id, status="done", t_origin_s=began_s)
+    for _ in range(2):
+        concurrent.look(lock)
+        assert [line.partition(" ran")[0] for line in concurrent.notices] == [f"run {late} on cpu (d)"]

@@ -5,22 +5,104 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
-from vitprof.analysis.timing.suspensions import STOPS, plain_stops
-from vitprof.jobs.concurrent_jobs import Beside
-from vitprof.jobs.suspensions import LeftOut
-from vitprof.jobs.tickets import Ticket
+import numpy as np
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.steady import end_s
+from vitprof.analysis.timing.suspensions import STOP_COLUMNS, STOPS, in_stops, plain_stops, stop_sentence
+from vitprof.jobs.machine_lock import MachineLock, store_mark
+from vitprof.jobs.scheduling import device_of, name_of, running_beside
 from vitprof.measure.wire import Steps
-from vitprof.recording.columns import Stop
+from vitprof.recording.columns import STEP_COLUMNS, Stop
 from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 
 N_BESIDE = "n_beside"
 """The name of the fact that holds the number of other jobs at the same time."""
+SHARED = "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
 LOOK_EVERY_S = 3.0
 """How often (s) to look for other jobs: a look takes 2.3 ms of CPU while a job computes. It also finds the jobs that
 began and ended since the last one."""
+LOOK_BACK = 20_000
+"""The number of latest steps to search: no step ends during a stop, and even the fastest job makes fewer between the
+end of a stop and the search."""
+SURE_AFTER_S = 1.0
+"""Once a step has arrived that ended this long (s) after a stop, all steps that the stop fell into have arrived."""
+PLACES = [STEP_COLUMNS.index(name) for name in STOP_COLUMNS]
+
+
+class ConcurrentJobs:
+    """The other jobs on this machine during a run. Call `look` several times, and once more at the run's end."""
+
+    def __init__(self, store: RunStore, run_id: int) -> None:
+        self._store, self._run_id = store, run_id
+        self._mark = store_mark(store.url)
+        self._lines: dict[object, str] = {}
+        self._looked_s = time.perf_counter()
+
+    @property
+    def notices(self) -> list[str]:
+        """Returns one line for each of those jobs seen so far."""
+        return list(self._lines.values())
+
+    def look(self, lock: MachineLock) -> None:
+        """Notes the runs that are running now, those that began and ended since the last look, and the jobs of other
+        stores. `lock` is the run's own. Raises `StoreError`.
+        """
+        now = time.perf_counter()
+        running = running_beside(self._store, self._run_id)
+        ended = self._store.ended_since(self._run_id, self._looked_s)
+        self._looked_s = now  # only here: after a look that raised, the next one covers its time too
+        for run in (*running, *ended):
+            self._lines.setdefault(run.id, f"run {run.id} on {device_of(run)} ({run.name}) {SHARED}")
+        for other in lock.others():
+            if other.store != self._mark:
+                line = f"{name_of(other)} on {other.device} ({other.who}) {SHARED}"
+                self._lines.setdefault((other.store, other.run, other.since_s), line)
+
+
+class SuspendedSteps:
+    """The stops of a run, and the steps that are left out because of them."""
+
+    def __init__(self) -> None:
+        self._recent: list[Steps] = []
+        self.settled = 0
+        """The number of stops whose steps were found."""
+        self.notices: list[str] = []
+        """What the user should know, one line for each of those that matters."""
+
+    def add(self, rows: Steps) -> None:
+        """Adds finished steps, (n, len(STEP_COLUMNS)), and drops those that are too old to be searched."""
+        self._recent.append(rows[:, PLACES])
+        while len(self._recent) > 1 and sum(map(len, self._recent[1:])) >= LOOK_BACK:
+            del self._recent[0]
+
+    def look(self, stops: Sequence[Stop], *, last: bool) -> list[int]:
+        """Returns the numbers of the steps that stops fell into which are not settled yet. `stops` are all so far, in
+        order; `last`: no more steps will come.
+        """
+        if len(stops) == self.settled:
+            return []
+        steps = self._steps()
+        ends = end_s(steps)
+        seen_s = float(np.nanmax(ends)) if np.isfinite(ends).any() else -np.inf
+        numbers: list[int] = []
+        for stop in stops[self.settled :]:
+            if not last and seen_s < stop.t_end_s + SURE_AFTER_S:
+                break
+            hit = in_stops(steps, [stop])
+            numbers += [int(step) for step in np.unique(steps["step"][hit])]
+            if hit.any() or stop.kind in ("stopped", "asleep"):
+                self.notices.append(stop_sentence(stop, int(hit.sum())))
+            self.settled += 1
+        return numbers
+
+    def _steps(self) -> Series:
+        rows = np.concatenate(self._recent) if self._recent else np.empty((0, len(PLACES)))
+        return dict(zip(STOP_COLUMNS, rows.T, strict=True))
 
 
 class Disturbances:
@@ -30,25 +112,25 @@ class Disturbances:
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store, self._run_id = store, run_id
-        self._beside, self._left_out = Beside(store, run_id), LeftOut()
+        self._concurrent, self._suspended = ConcurrentJobs(store, run_id), SuspendedSteps()
         self._n_beside = 0
         self._earlier: list[Stop] = []
         """Stops that an earlier telemetry found, of a job that began again after its "end"."""
         self._to_mark: deque[int] = deque()
-        """Numbers of steps to leave out that the store may not have marked yet."""
+        """Numbers of suspended steps that the store may not have marked yet."""
         self._looked_s = -math.inf
         """When other jobs were looked for."""
-        self.ticket: Ticket | None = None
-        """The run's ticket while it goes on."""
+        self.lock: MachineLock | None = None
+        """The run's place on the machine while it goes on."""
 
     @property
     def notices(self) -> list[str]:
         """Returns what the user should know, one line for each disturbance."""
-        unseen = [self.ticket.why_not] if self.ticket is not None and self.ticket.why_not else []
-        return [*self._beside.notices, *self._left_out.notices, *unseen]
+        unseen = [self.lock.not_seen] if self.lock is not None and self.lock.not_seen else []
+        return [*self._concurrent.notices, *self._suspended.notices, *unseen]
 
     def look_at_store(self) -> None:
-        """Looks for other jobs, and marks stored steps to leave out; in the writing thread. Raises `StoreError`."""
+        """Looks for other jobs, and marks stored steps as suspended; in the writing thread. Raises `StoreError`."""
         if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             self._look_for_others()
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
@@ -59,16 +141,17 @@ class Disturbances:
         the store has all the rest. Raises `StoreError`.
         """
         self._look_for_others()
-        if self._beside.n == self._n_beside:
+        lines = self._concurrent.notices
+        if len(lines) == self._n_beside:
             return
         run = self._store.run(self._run_id)
-        new = [line for line in self._beside.notices if line not in run.notices]
-        facts = run.facts | {N_BESIDE: self._beside.n}
+        new = [line for line in lines if line not in run.notices]
+        facts = run.facts | {N_BESIDE: len(lines)}
         self._store.update_run(self._run_id, notices=[*run.notices, *new], facts=facts)
 
     def _look_for_others(self) -> None:
-        if (ticket := self.ticket) is not None:
-            self._beside.look(ticket)
+        if (lock := self.lock) is not None:
+            self._concurrent.look(lock)
             self._looked_s = time.monotonic()
 
     def new_telemetry(self, before: Telemetry | None) -> None:
@@ -78,13 +161,13 @@ class Disturbances:
     def look(self, rows: list[Steps], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:
         """Returns the facts that have changed. `rows` are the newest steps; `last`: no more will come."""
         facts: dict[str, Any] = {}
-        if (n := self._beside.n) > self._n_beside:
+        if (n := len(self._concurrent.notices)) > self._n_beside:
             self._n_beside = facts[N_BESIDE] = n
         for matrix in rows:
-            self._left_out.add(matrix)
+            self._suspended.add(matrix)
         stops = self._earlier + (telemetry.stops if telemetry is not None else [])
-        settled = self._left_out.settled
-        self._to_mark.extend(self._left_out.look(stops, last=last))
-        if self._left_out.settled > settled:
-            facts[STOPS] = plain_stops(stops[: self._left_out.settled])
+        settled = self._suspended.settled
+        self._to_mark.extend(self._suspended.look(stops, last=last))
+        if self._suspended.settled > settled:
+            facts[STOPS] = plain_stops(stops[: self._suspended.settled])
         return facts

@@ -1,109 +1,183 @@
-"""The tickets of this machine's jobs, as any program finds them: whose they are, and whether they still count."""
+"""One job at a time on this machine, also of other homes, stores and users, with lock files that say who holds them.
+
+The store decides which of its own runs goes first (`vitprof.jobs.scheduling`). A run whose turn has come there takes a
+place here: the first free one of `N_PLACES` files in a folder of the machine, which its program keeps locked until the
+job has ended. It takes one only where all jobs that have one agreed to share the machine with it. The system frees
+the place of a program that is killed. Other files in the folder mean nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import getpass
 import hashlib
-import json
 import os
-import stat
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from vitprof.formats import moment
-from vitprof.home import lock_dir
+from vitprof.home import home, lock_dir
+from vitprof.names import tamed_name
 from vitprof.program import program
-from vitprof.store.owner import is_alive, this_program
 
-if sys.platform != "win32":
-    import fcntl
-
-WAITING, RUNNING = ".waiting", ".running"
-"""Suffixes of a ticket's file name."""
-MAX_BYTES, MAX_TICKETS = 4096, 1000
-"""Bytes to read of a ticket, and tickets to read: any user can put files into the folder."""
+N_PLACES = 32
+"""Jobs that the machine can have at once: some that share it, watched scripts, and those that did not wait."""
+MAX_BYTES = 4096
+"""Bytes to read of a place: any user can write to it."""
+CHECK_S = 1.0
+"""How long (s) to wait for another program that looks through the places, which takes it 2 ms. One that is suspended
+meanwhile is not waited for."""
+NOT_SEEN = "other programs' jobs on this machine cannot be seen ({}): whether one ran at the same time is not known"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The owner of a ticket, as its program wrote it."""
+    """A job that has a place, as its program wrote it."""
 
-    program: str
+    program: str = "a program"
     """The program's name for people: "vitprof run", "the dashboard"."""
-    run: int
-    """The run's number in the store of that program."""
-    device: str
-    """The queue that the job is in, see `turns.queue_of`."""
-    shares: bool
-    """Whether it may run beside others (`RunConfig.share_machine`)."""
-    since_s: float
-    """When the ticket was drawn, in seconds since the epoch."""
-    store: str
+    run: int = 0
+    """The run's number in the store of that program; 0 where it does not say."""
+    device: str = "?"
+    """The queue that the job is in, see `scheduling.queue_of`."""
+    shares: bool = False
+    """Whether it may run at the same time as others (`RunConfig.share_machine`)."""
+    since_s: float = 0.0
+    """When it was started, in seconds since the epoch."""
+    store: str = ""
     """Which store the run is in: `store_mark` of its URL."""
-    pid: int
+    home: str = ""
+    """The program's `home.home`."""
+    user: str = ""
+    """The user who runs the program."""
+    pid: int = 0
     """The program's process id."""
-    started: float
-    """Start of that process, in seconds since the epoch."""
-    job_pid: int = 0
-    """Process id of the job's own process; 0 until there is one."""
-    job_started: float = 0.0
-    """Start of that process, in seconds since the epoch."""
 
-
-@dataclass(frozen=True)
-class OtherTicket:
-    """A ticket of any program on this machine, as it is now."""
-
-    path: Path
-    number: int
-    """Its place in the queue."""
-    holder: Holder | None
-    """None where it cannot be read; other jobs wait for it even so."""
-    uid: int
-    """The user who owns the file."""
-
-    @property
-    def running(self) -> bool:
-        """Returns whether its job has its turn."""
-        return self.path.suffix == RUNNING
-
-    @property
-    def alive(self) -> bool:
-        """Returns whether its program still runs; True where that is not known."""
-        return self.holder is None or is_alive(this_program()[0], self.holder.pid, self.holder.started)
+    def fits(self, shares: bool, device: str) -> bool:
+        """Returns whether a job may run at the same time: both agreed to share the machine, on different devices."""
+        return self.shares and shares and self.device != device
 
     @property
     def who(self) -> str:
         """Returns the owner in words: program, process, user (if another one), and since when."""
-        if self.holder is None:
-            return f"a program of user {_user(self.uid)}"
-        parts = [f"process {self.holder.pid}"]
-        if self.uid != os.getuid():
-            parts.append(f"user {_user(self.uid)}")
-        state = _state(self.holder)
-        parts.append(f"since {moment(self.holder.since_s)}{state}")
-        return f"{self.holder.program}, {', '.join(parts)}"
+        if not self.pid:
+            return f"{self.program} that does not say which"
+        user = f", user {self.user}" if self.user != _user() else ""
+        stopped = "; it is stopped" if _is_stopped(self.pid) else ""
+        return tamed_name(f"{self.program}, process {self.pid}{user}, since {moment(self.since_s)}{stopped}")
 
 
-def tickets() -> list[OtherTicket]:
-    """Returns all tickets of this machine whose job is waiting or running, by number. Removes this user's stale ones.
+HOLDER = TypeAdapter(Holder)
 
-    Raises nothing: a file that cannot be opened is skipped.
-    """
-    if sys.platform == "win32":
-        return []
-    found = []
-    with contextlib.suppress(OSError):
-        for path in sorted(lock_dir().iterdir())[:MAX_TICKETS]:
-            number, dash, _ = path.name.partition("-")
-            if dash and number.isdecimal() and path.suffix in (WAITING, RUNNING) and (one := _look(path, int(number))):
-                found.append(one)
-    return found
+
+class MachineLock:
+    """The place of one run. Release it when the job has ended."""
+
+    def __init__(self, run: int, device: str, *, shares: bool, store_url: str) -> None:
+        now, store = time.time(), store_mark(store_url)
+        self.holder = Holder(caller(), run, device, shares, now, store, str(home()), _user(), os.getpid())
+        self.not_seen = ""
+        """Why the jobs of other programs cannot be seen, for a notice; such a job waits for none of them."""
+        self._place: FileLock | None = None
+
+    def acquire(self, *, anyway: bool = False) -> bool:
+        """Returns whether the job has its turn: no other job has a place that it may not run beside, or `anyway`."""
+        if self._place is not None:
+            return True
+        try:
+            with _one_at_a_time():
+                places = dict(_places())
+                if not anyway and not all(h.fits(self.holder.shares, self.holder.device) for h in places.values() if h):
+                    return False
+                self._take([path for path, holder in places.items() if holder is None])
+        except OSError as error:
+            self.not_seen = NOT_SEEN.format(f"{lock_dir()}: {error.strerror or error}")
+        return True
+
+    def _take(self, free: list[Path]) -> None:
+        """Takes the first place that can be locked. Raises `OSError` where there is none."""
+        error = OSError(f"all {N_PLACES} places are taken")
+        for path in free:
+            place = FileLock(path, blocking=False, mode=0o666, thread_local=False, on_acquired=self._write)
+            try:
+                place.acquire()
+            except (OSError, NotImplementedError) as refused:  # `Timeout`, for a job that did not check, is an OSError
+                error = refused if isinstance(refused, OSError) else OSError("its file system has no locks")
+            else:
+                self._place = place
+                return
+        raise error
+
+    def _write(self, fd: int) -> None:
+        os.truncate(fd, 0)
+        os.pwrite(fd, HOLDER.dump_json(self.holder), 0)
+
+    def others(self) -> list[Holder]:
+        """Returns the other jobs that have a place."""
+        return [holder for holder in holders() if holder != self.holder]
+
+    def release(self) -> None:
+        """Frees the place. May be called again."""
+        if self._place is not None:
+            self._place.release()
+            self._place = None
+
+
+def holders() -> list[Holder]:
+    """Returns the jobs that have a place; none where the folder cannot be used."""
+    with contextlib.suppress(OSError), _one_at_a_time():
+        return [holder for _, holder in _places() if holder is not None]
+    return []
+
+
+def _places() -> Iterator[tuple[Path, Holder | None]]:
+    """Yields each place with its holder, None where it is free. One that this user may not use is skipped."""
+    for number in range(N_PLACES):
+        path = lock_dir() / f"job-{number}.lock"
+        if not path.exists():
+            yield path, None
+            continue
+        try:
+            with FileLock(path, blocking=False, mode=0o666):
+                pass
+        except Timeout:
+            yield path, _read(path)
+        except (OSError, NotImplementedError):
+            continue
+        else:
+            yield path, None
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Keeps two programs from looking through the places at once. Raises `OSError` where the folder cannot be used."""
+    folder = lock_dir()
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(0o1777)  # as /tmp: mkdir's own mode is cut by the umask
+    check = FileLock(folder / "check.lock", timeout=CHECK_S, mode=0o666)
+    with contextlib.suppress(Timeout, PermissionError, NotImplementedError):
+        check.acquire()
+    try:
+        yield
+    finally:
+        check.release()
+
+
+def _read(path: Path) -> Holder:
+    """Returns what the holder of a place wrote; an unknown `Holder` where that cannot be read."""
+    with contextlib.suppress(OSError, ValidationError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            return HOLDER.validate_json(file.read(MAX_BYTES))
+    return Holder()
 
 
 def caller() -> str:
@@ -121,66 +195,14 @@ def store_mark(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
-def _look(path: Path, number: int) -> OtherTicket | None:
-    """Returns the ticket, if its job is still there."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # it has just been given back, or is a link
-        return None
-    try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            return None
-        holder = _read(os.read(fd, MAX_BYTES))
-        if _is_held(fd) or (holder is not None and _job_lives(holder)):
-            return OtherTicket(path, number, holder, about.st_uid)
-        if about.st_uid == os.getuid():
-            path.unlink(missing_ok=True)
-        return None
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-
-
-def _is_held(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error, OverflowError, ValueError):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     return False
 
 
-def _job_lives(holder: Holder) -> bool:
-    return holder.job_pid > 0 and is_alive(this_program()[0], holder.job_pid, holder.job_started)
-
-
-def _read(text: bytes) -> Holder | None:
+def _user() -> str:
     try:
-        values = json.loads(text)
-        found = Holder(**values)
-        kinds: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "bool": bool}
-        fields = dataclasses.fields(Holder)
-        sound = all(isinstance(values.get(f.name, f.default), kinds[str(f.type)]) for f in fields)
-        return found if sound and found.program.isprintable() and found.device.isprintable() else None
-    except (ValueError, TypeError, RecursionError):
-        return None
-
-
-def _state(holder: Holder) -> str:
-    """Returns what is wrong with the program, in words; "" where nothing is."""
-    if not is_alive(this_program()[0], holder.pid, holder.started):
-        return "; it was killed, and its job goes on"
-    with contextlib.suppress(psutil.Error):
-        if psutil.Process(holder.pid).status() == psutil.STATUS_STOPPED:
-            return "; it is stopped"
-    return ""
-
-
-def _user(uid: int) -> str:
-    import pwd  # not on Windows
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        return str(os.getuid())

@@ -21,12 +21,12 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.machine_lock import MachineLock
 from vitprof.jobs.orphans import clear_orphans
 from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Runner
-from vitprof.jobs.scheduling import ahead_in_store, ahead_of, fits_beside, queue_of, why_waiting
+from vitprof.jobs.scheduling import ahead_in_store, ahead_of, queue_of, why_waiting
 from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_file
-from vitprof.jobs.tickets import Ticket
 from vitprof.jobs.users import check_may_stop, may_stop, who
 from vitprof.program import install_command
 from vitprof.recording.columns import Status
@@ -220,44 +220,44 @@ class JobManager:
 
     def _work(self, jobs: queue.Queue[int | None]) -> None:
         while (run_id := self._next(jobs)) is not STOP:
-            ticket = self._await_turn(run_id)
+            lock = self._await_turn(run_id)
             if not self._claim(run_id):
-                if ticket is not None:
-                    ticket.close()
+                if lock is not None:
+                    lock.release()
                 continue
             try:
-                self._record(run_id, ticket)
+                self._record(run_id, lock)
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
                 if not isinstance(error, VitprofError):
                     traceback.print_exc()
                 self._unsaid[run_id] = "failed", one_line(error)
                 self._say_the_unsaid()
             finally:
-                if ticket is not None:
-                    ticket.close()
+                if lock is not None:
+                    lock.release()
                 self._has_ended(run_id)
 
-    def _await_turn(self, run_id: int) -> Ticket | None:
+    def _await_turn(self, run_id: int) -> MachineLock | None:
         """Waits for the runs that go first, and reports them in the store, as long as the run is queued. Returns the
-        ticket with which it got its turn; None where it left the queue.
+        lock that it holds in its turn; None where it left the queue.
         """
-        told, ticket = "", None
+        reported = ""
         with self._turn:
             while run_id in self._waiting and not self._closed:
                 try:
-                    if ticket is None and not self._ahead_here(run_id):
-                        ticket = self._draw(run_id)
-                    if ticket is not None and not self._ahead_elsewhere(run_id, ticket):
-                        return ticket
+                    mine = self._live(run_id)
+                    lock = MachineLock(
+                        run_id, queue_of(mine.device), shares=mine.share_machine, store_url=self.store.url
+                    )
+                    if not self._ahead_here(run_id) and lock.acquire(anyway=self._is_anyway(run_id)):
+                        return lock
                     ahead = ahead_of(self.store, run_id)
-                    if ahead and (words := why_waiting(ahead, shares=self._live(run_id).share_machine)) != told:
-                        self.store.update_run(run_id, message=words)
-                        told = words
+                    if ahead and (reason := why_waiting(ahead, shares=mine.share_machine)) != reported:
+                        self.store.update_run(run_id, message=reason)
+                        reported = reason
                 except StoreError:
                     pass  # whether a run is ahead is not known: the next round asks again
                 self._turn.wait(LOOK_EVERY_S)
-        if ticket is not None:
-            ticket.close()
         return None
 
     def _is_anyway(self, run_id: int) -> bool:
@@ -270,15 +270,6 @@ class JobManager:
             return ahead
         return [run for run in ahead if (run.owner_host, run.owner_pid, run.owner_started) == this_program()]
 
-    def _ahead_elsewhere(self, run_id: int, ticket: Ticket) -> bool:
-        """Returns whether a job that the store knows nothing of is ahead; if none is, the ticket has its turn now."""
-        mine = self._live(run_id)
-        return bool(ticket.ahead(lambda other: fits_beside(mine, other), anyway=self._is_anyway(run_id)))
-
-    def _draw(self, run_id: int) -> Ticket:
-        run = self._live(run_id)
-        return Ticket(run_id, queue_of(run.device), shares=run.share_machine, store_url=self.store.url)
-
     def _live(self, run_id: int) -> LiveRun:
         """Returns the run as other programs see it. Raises `StoreError`, also where it was deleted meanwhile."""
         for run in self.store.live_runs():
@@ -290,10 +281,10 @@ class JobManager:
         """Returns whether the run was one of this manager's and has ended; the store may not have its end yet."""
         return run_id in self._ended and self._ended[run_id].is_set()
 
-    def _record(self, run_id: int, ticket: Ticket | None) -> None:
+    def _record(self, run_id: int, lock: MachineLock | None) -> None:
         stop, own = self._stops[run_id], self._starts.pop(run_id, None)
         start = None if own is None else lambda: own(log_file(run_id, self._logs))
-        recorder = self._recorder(run_id, stop, start, ticket)
+        recorder = self._recorder(run_id, stop, start, lock)
         self._outboxes[run_id] = outbox = recorder.outbox
         try:
             recorder.run()
@@ -309,13 +300,13 @@ class JobManager:
             print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 
     def _recorder(
-        self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None, ticket: Ticket | None
+        self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None, lock: MachineLock | None
     ) -> JobRecorder:
         """Returns the recorder of a run; waits for a store that is away, until `stop` is set. Raises `StoreError`."""
         while True:
             try:
                 return JobRecorder(
-                    self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start, ticket=ticket
+                    self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start, lock=lock
                 )
             except StoreAwayError:
                 if stop.wait(LOOK_EVERY_S):

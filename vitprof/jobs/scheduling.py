@@ -2,8 +2,8 @@
 
 Two jobs at once take CPU and disk from each other, so neither measures what it would do alone. The store decides, so
 that jobs of two programs with one store take turns too: a run waits for every run on its machine that was submitted
-before it and that it cannot run beside. Then it waits for jobs that this store knows nothing of
-(`vitprof.jobs.tickets`): those of another home, store or user, or of a program that was killed.
+before it and that it cannot run beside. Then it waits for running jobs that this store knows nothing of
+(`vitprof.jobs.machine_lock`): those of another home, store or user.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vitprof.config.accelerators import is_simulated
-from vitprof.jobs.machine_lock import Holder, OtherTicket, store_mark, tickets
+from vitprof.jobs.machine_lock import Holder, holders, store_mark
 from vitprof.store import LiveRun, RunStore
 from vitprof.store.owner import is_alive
 from vitprof.telemetry import visible_gpus
@@ -55,7 +55,7 @@ def ahead_in_store(store: RunStore, run_id: int) -> list[LiveRun]:
 
 
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
-    """Returns all jobs that a queued run waits for: those of its store, then others, each with running ones first.
+    """Returns all jobs that a queued run waits for: those of its store, running ones first, then running others.
 
     Raises `StoreError`.
     """
@@ -63,19 +63,14 @@ def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
     mine = next((run for run in live if run.id == run_id), None)
     if mine is None:
         return []
-    here, everywhere, mark = _ahead(live, run_id), tickets(), store_mark(store.url)
-    of_run = {t.holder.run: t for t in everywhere if t.holder is not None and t.holder.store == mark}
-    found = [Ahead(f"run {r.id}", device_of(r), r.share_machine, _owner(r, of_run.get(r.id))) for r in here]
-    known, own = {run.id for run in here}, of_run.get(run_id)
-    for ticket in sorted(everywhere, key=lambda t: (not t.running, t.number)):
-        holder = ticket.holder
-        if ticket is own or (holder is not None and (fits_beside(mine, holder) or _is_known(holder, mark, known))):
-            continue
-        drawn_before = own is not None and ticket.number < own.number
-        if ticket.running or drawn_before or (own is None and (holder is None or holder.store != mark)):
-            device, shares = (holder.device, holder.shares) if holder is not None else ("?", False)
-            found.append(Ahead(name_of(ticket, mark), device, shares, ticket.who))
-    return found
+    mark, device, everywhere = store_mark(store.url), queue_of(mine.device), holders()
+    of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
+    here = _ahead(live, run_id)
+    others = (h for h in everywhere if h.store != mark and not h.fits(mine.share_machine, device))
+    return [
+        *(Ahead(f"run {run.id}", device_of(run), run.share_machine, _owner(run, of_run.get(run.id))) for run in here),
+        *(Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others),
+    ]
 
 
 def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
@@ -103,16 +98,9 @@ def device_of(run: LiveRun) -> str:
     return queue_of(run.device) if run.device == "auto" else run.device
 
 
-def fits_beside(run: LiveRun, other: Holder) -> bool:
-    """Returns whether a run may run at the same time as the job of a ticket, see `_fit_together`."""
-    return run.share_machine and other.shares and queue_of(run.device) != other.device
-
-
-def name_of(ticket: OtherTicket, mark: str) -> str:
-    """Returns the run of a ticket in words, for a store with this mark."""
-    if ticket.holder is None:
-        return "a job"
-    return f"run {ticket.holder.run}{'' if ticket.holder.store == mark else ' of another store'}"
+def name_of(holder: Holder) -> str:
+    """Returns a run of another store in words."""
+    return f"run {holder.run} of another store" if holder.run else "a job"
 
 
 def _ahead(live: Sequence[LiveRun], run_id: int) -> list[LiveRun]:
@@ -123,14 +111,10 @@ def _ahead(live: Sequence[LiveRun], run_id: int) -> list[LiveRun]:
     return sorted(ahead, key=lambda run: (run.status != "running", run.id))
 
 
-def _is_known(holder: Holder, mark: str, known: set[int]) -> bool:
-    return holder.store == mark and holder.run in known
-
-
-def _owner(run: LiveRun, ticket: OtherTicket | None) -> str:
+def _owner(run: LiveRun, holder: Holder | None) -> str:
     if run.owner_pid == os.getpid():
         return ""
-    return f"process {run.owner_pid}" if ticket is None else ticket.who
+    return f"process {run.owner_pid}" if holder is None else holder.who
 
 
 def _fit_together(a: LiveRun, b: LiveRun) -> bool:

@@ -21,10 +21,10 @@ from vitprof.jobs.disturbances import Disturbances
 from vitprof.jobs.finalise import settle
 from vitprof.jobs.kept_steps import KeptSteps
 from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.machine_lock import MachineLock
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.scheduling import queue_of
-from vitprof.jobs.tickets import Ticket
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
 from vitprof.store import RunStore
@@ -78,16 +78,16 @@ class JobRecorder:
         logs: Path | None = None,
         launcher: Launcher | None = None,
         start: Callable[[], Runner] | None = None,
-        ticket: Ticket | None = None,
+        lock: MachineLock | None = None,
     ) -> None:
-        """`start` starts what is to be recorded, by default the job of the run's config. `ticket` is the one with which
-        it got its turn; a script that does not wait for a turn draws one when it runs.
+        """`start` starts what is to be recorded, by default the job of the run's config. `lock` is what it
+        holds in its turn; a script that does not wait for a turn takes one when it runs.
         """
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._logs, self._launcher = logs, launcher or Launcher()
         run = store.run(run_id)
         self._config = run.config
-        self._disturbances, self._ticket = Disturbances(store, run_id), ticket
+        self._disturbances, self._lock = Disturbances(store, run_id), lock
         self._outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
         self._start = start or self._start_job
         self._facts: dict[str, Any] = dict(run.facts)
@@ -117,22 +117,20 @@ class JobRecorder:
             self._origin = self._clock()
         self._end = None
         self._outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
-        self._disturbances.ticket = ticket = self._ticket or self._draw()
-        try:
-            self._run_to_its_end(self._origin, ticket)
-        finally:
-            self._disturbances.ticket = None
-            ticket.close()
-
-    def _draw(self) -> Ticket:
         config = self._config
-        drawn = Ticket(self._run_id, queue_of(config.device), shares=config.share_machine, store_url=self._store.url)
-        drawn.ahead(lambda _: True, anyway=True)
-        return drawn
+        lock = self._lock or MachineLock(
+            self._run_id, queue_of(config.device), shares=config.share_machine, store_url=self._store.url
+        )
+        lock.acquire(anyway=True)
+        self._disturbances.lock = lock
+        try:
+            self._run_to_its_end(self._origin)
+        finally:
+            self._disturbances.lock = None
+            lock.release()
 
-    def _run_to_its_end(self, origin: float, ticket: Ticket) -> None:
+    def _run_to_its_end(self, origin: float) -> None:
         runner = self._start()
-        ticket.begun(runner.pid)
         try:
             self._follow(runner)
         finally:

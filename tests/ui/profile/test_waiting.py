@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
-from vitprof.jobs.tickets import Ticket
+from vitprof.jobs.machine_lock import MachineLock
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources
@@ -50,13 +50,13 @@ def test_a_job_of_another_program_is_shown_with_its_owner_and_need_not_be_waited
     monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
     monkeypatch.setattr(type(resources.manager()), "run_now", lambda self, run_id: begun.append(run_id))
     run_id = add_run(store, n=0, status="queued")
-    other = Ticket(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
-    assert other.ahead(lambda _: False) == []
+    other = MachineLock(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
+    assert other.acquire()
     at = app(run=str(run_id))
     assert f"Waiting for run 7 of another store on cpu (the dashboard, process {os.getpid()}, since " in said(at)
     assert shown(at) == {"cancel-button"}
     at.button(key="run-now-button").click().run()
-    other.close()
+    other.release()
     assert begun == [run_id]
 
 
