@@ -34,8 +34,6 @@ MODULES: dict[str, str] = {
 }
 """Package -> the module that shows whether it is installed, where the names differ. NVIDIA's wheels for other versions
 of CUDA have the same modules."""
-STORAGE_PACKAGES: dict[str, str] = {"hdf5": "h5py", "lmdb": "lmdb"}
-"""First part of a storage's name -> the package that it needs."""
 DECODING: tuple[str, ...] = ("simplejpeg", "opencv-python-headless")
 """Packages that decoding and cropping need, whichever decoder is chosen."""
 NVIDIA_PLATFORM = "linux"
@@ -149,7 +147,6 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
 def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
     storage, _, loader, _ = parts.parts
     wanted = ["torch", *(package for part in parts.parts for package in part.packages)]
-    wanted += [package for start, package in STORAGE_PACKAGES.items() if storage.name.startswith(start)]
     decoded_before = info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
     if decoded_before or (storage.form == "encoded" and not loader.decodes):
         wanted += DECODING

@@ -13,7 +13,7 @@ from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.drives import SlowDrive, slow_drive
 from vitprof.config.footprint import source_bytes, storage_bytes
-from vitprof.config.parts import STORAGES, prepared_as
+from vitprof.config.parts import LOADERS, STORAGES, prepared_as
 from vitprof.config.run_config import RunConfig
 from vitprof.formats import number
 
@@ -21,14 +21,6 @@ STARTUP_S = 2.0
 """Seconds that starting a job takes, about: its process, the model, the first batch from a fast drive."""
 MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
 """Kind of data set -> seconds to make one image: medians on two cores."""
-STORING_S: dict[str, dict[str, float]] = {
-    "idx": {"files": 0.2e-3, "raw-files": 0.06e-3, "pt": 0.26e-3, "encoded": 0.1e-3},
-    "jpeg": {"pt": 7e-3, "pixels": 1.8e-3},
-}
-"""Kind of data set -> name or form of a storage -> seconds to store one image in it: medians on two cores. Storages
-that are not listed take less than 5 us."""
-ONE_FILE_EACH: tuple[str, ...] = ("files", "raw-files", "pt", "imagefolder")
-"""Storages that open a file for each sample."""
 STAGING_READERS = 512
 """Most files that staging copies at the same time (`vitprof.engine.locations.staging`), from a drive whose latencies
 overlap."""
@@ -93,9 +85,7 @@ def _storing_s(config: RunConfig, info: DatasetInfo) -> float:
     storage = prepared_as(config.storage or "", info.kind)
     if storage is None:
         return 0.0
-    known = STORING_S[info.kind]
-    each = known.get(storage, known.get(STORAGES[storage].form, 0.0))
-    return each * (info.n_train + info.n_test)
+    return STORAGES[storage].prepare_s.get(info.kind, 0.0) * (info.n_train + info.n_test)
 
 
 def _samples(config: RunConfig, info: DatasetInfo) -> float:
@@ -112,7 +102,7 @@ def _sample_bytes(config: RunConfig, info: DatasetInfo) -> float:
 
 def _readers(config: RunConfig) -> int:
     """Returns the number of files that the loader reads at the same time."""
-    return max(config.workers or 1, 1) if config.loader in ("dataloader", "threads") else 1
+    return max(config.workers or 1, 1) if LOADERS[config.loader or ""].made_by in ("threads", "processes") else 1
 
 
 def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
@@ -121,10 +111,12 @@ def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
     """
     drive, n_bytes = slow_drive(config), _sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
-    if config.storage not in ONE_FILE_EACH:
+    if STORAGES[config.storage or ""].access != "file for each sample":
         return config.batch_size * line_s, line_s, ""
     file_s, readers = drive.latency_ms / 1e3 + line_s, _readers(config)
-    within_batch = readers if config.loader == "threads" else 1  # a worker process makes a batch on its own
+    within_batch = (
+        readers if LOADERS[config.loader or ""].made_by == "threads" else 1
+    )  # a worker process makes a batch on its own
     each = f"{drive.latency_ms:g} ms for each of"
     if drive.serial:
         return config.batch_size * file_s * readers / within_batch, file_s, each
@@ -137,7 +129,7 @@ def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
     total = _sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
     by_line = line_s, f"of {number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
-    if config.storage not in ONE_FILE_EACH:
+    if STORAGES[config.storage or ""].access != "file for each sample":
         return by_line
     readers = _staging_readers(drive, total / n)
     opening_s = n * drive.latency_ms / 1e3

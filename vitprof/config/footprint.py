@@ -11,16 +11,7 @@ from dataclasses import dataclass
 
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.parts import STORAGES, Combination, prepared_as
-
-BLOCK = 4096
-"""Least bytes of disk that a file takes on most file systems; also the size of a page of an LMDB database."""
-JPEG_BYTES = 105_000
-"""Mean bytes of a photo at JPEG quality 90 (`vitprof.config.catalog`)."""
-PNG_BYTES = 350
-"""Bytes of a digit as PNG, so that it always takes one block."""
-PT_OVERHEAD = 1_500
-"""Bytes of the zip archive that torch.save writes around a tensor."""
+from vitprof.config.parts import JPEG_BYTES, PNG_BYTES, STORAGES, Combination, blocks, prepared_as
 
 
 @dataclass(frozen=True)
@@ -70,26 +61,16 @@ def source_bytes(info: DatasetInfo) -> int:
     return pixel_bytes(info) if info.kind == "idx" else (info.n_train + info.n_test) * JPEG_BYTES
 
 
-def _blocks(n_bytes: int) -> int:
-    return -(-n_bytes // BLOCK) * BLOCK
-
-
 def storage_bytes(storage: str, info: DatasetInfo) -> int:
     """Returns about how many bytes of disk `storage` takes once it is made; 0 if it reads the data set's own files."""
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
         return 0
     n, pixels = info.n_train + info.n_test, info.image_size**2 * info.channels
-    if stored_as == "raw-files":
-        return n * _blocks(pixels)
-    if stored_as == "pt":
-        return n * _blocks(pixels + PT_OVERHEAD)
-    if stored_as == "lmdb":
-        # The leaves of a B+ tree filled in order hold as many entries as fit a page.
-        return n * (BLOCK // max(1, BLOCK // (pixels + 32)))
-    if STORAGES[stored_as].form == "encoded":
-        return n * (_blocks(PNG_BYTES) if info.kind == "idx" else JPEG_BYTES)
-    return n * pixels
+    part = STORAGES[stored_as]
+    if part.form == "encoded":
+        return n * (blocks(PNG_BYTES) if info.kind == "idx" else JPEG_BYTES)
+    return n * part.sample_bytes(pixels)
 
 
 def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
@@ -115,8 +96,7 @@ def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = No
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
     read = prepared or source_bytes(info)
     pixels = pixel_bytes(info)
-    # "idx" is in memory too: torchvision's MNIST reads the whole file when it is constructed.
-    in_memory = {"memory": pixels, "memory-float": 4 * pixels, "pt-whole": pixels, "idx": pixels}.get(parts.storage, 0)
+    in_memory = pixels * STORAGES[parts.storage].ram_bytes
     resident = parts.transfer == "resident"
     cache = min(cache_mb * 1e6, read) if cache_mb else 0
     ram_disk = read if parts.location == "ram-disk" else 0

@@ -6,7 +6,7 @@ part is in the package of its kind, under the same name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,6 +17,12 @@ from vitprof.errors import ConfigError
 Form = Literal["samples", "pixels", "encoded"]
 """What a storage delivers: finished samples one by one (a torch Dataset with transforms, as in tutorials), uint8 pixels
 of one size in whole batches, or encoded images (JPEG, PNG) that have to be decoded and cropped."""
+Access = Literal["memory", "mapping", "file", "file for each sample"]
+"""How a sample is reached: in memory; through a mapping, whose pages count as the job's memory once touched; read from
+one file for all, or from a file of its own."""
+Concurrency = Literal["loop", "thread", "threads", "processes"]
+"""Where batches are made: while the training loop waits for them, or ahead of it by one thread, by several, or by
+worker processes."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,20 @@ class Part:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The settings it takes (names in `vitprof.config.KNOBS`), with their defaults."""
     packages: tuple[str, ...] = ()
-    """Packages that it needs and vitprof itself does not."""
+    """Packages that it needs and a program that only watches does not."""
+
+
+BLOCK = 4096
+"""Least bytes of disk that a file takes on most file systems; also the size of a page of an LMDB database."""
+JPEG_BYTES = 105_000
+"""Mean bytes of a photo at JPEG quality 90 (`vitprof.config.catalog`)."""
+PNG_BYTES = 350
+"""Bytes of a digit as PNG, so that it always takes one block."""
+
+
+def blocks(n_bytes: int) -> int:
+    """Returns the bytes of disk that a file of `n_bytes` takes."""
+    return -(-n_bytes // BLOCK) * BLOCK
 
 
 @dataclass(frozen=True)
@@ -40,8 +59,24 @@ class StoragePart(Part):
     form: Form = "pixels"
     kinds: tuple[str, ...] = ("idx", "jpeg")
     """Kinds of data sets that it can store (`DatasetInfo.kind`)."""
-    on_disk: bool = True
-    """Whether batches are read from files, so that their location matters."""
+    access: Access = "file"
+    """How a sample is reached while training."""
+    transforms: bool = False
+    """Whether its samples come through torchvision's transforms, which may augment them."""
+    read_from: Mapping[str, str | None] = field(default_factory=dict)
+    """Kind of data set -> the storage that it is read from, where that is another one; None: the data set's own
+    files."""
+    sample_bytes: Callable[[int], int] = lambda pixels: pixels
+    """Bytes of an image's pixels -> about how many bytes of disk it takes. Of form "encoded" the files' own count."""
+    prepare_s: Mapping[str, float] = field(default_factory=lambda: {"jpeg": 1.8e-3})
+    """Kind of data set -> seconds to store one image: medians on two cores. Others take less than 5 us."""
+    ram_bytes: int = 0
+    """Bytes of RAM for each pixel value of the set."""
+
+    @property
+    def on_disk(self) -> bool:
+        """Returns whether batches are read from files, so that their location matters."""
+        return self.access != "memory"
 
 
 ENCODED_KNOBS: dict[str, Any] = {"decoder": None}
@@ -65,7 +100,10 @@ STORAGES: dict[str, StoragePart] = {
             "each sample becomes a PIL image and a tensor.",
             form="samples",
             kinds=("idx",),
-            on_disk=False,
+            access="memory",
+            transforms=True,
+            read_from={"idx": None},
+            ram_bytes=1,
         ),
         StoragePart(
             "imagefolder",
@@ -73,6 +111,9 @@ STORAGES: dict[str, StoragePart] = {
             "torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.",
             form="samples",
             kinds=("jpeg",),
+            access="file for each sample",
+            transforms=True,
+            read_from={"jpeg": None},
         ),
         StoragePart(
             "files",
@@ -80,40 +121,55 @@ STORAGES: dict[str, StoragePart] = {
             "One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.",
             form="encoded",
             knobs=ENCODED_KNOBS,
+            access="file for each sample",
+            read_from={"jpeg": None},
+            prepare_s={"idx": 0.2e-3},
         ),
         StoragePart(
             "raw-files",
             "Raw files",
             "One file with the bare uint8 pixels of each sample, read straight into the batch.",
+            access="file for each sample",
+            sample_bytes=blocks,
+            prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
         ),
         StoragePart(
             "pt",
             "One .pt file for each sample",
             "data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.",
+            access="file for each sample",
+            sample_bytes=lambda pixels: blocks(pixels + 1_500),  # torch.save writes a zip archive around a tensor
+            prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
         ),
         StoragePart(
             "pt-single",
             "One .pt file",
             "All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.",
+            access="mapping",
         ),
         StoragePart(
             "pt-whole",
             "One .pt file loaded whole",
             "All images in one .pt file, read into memory before training and sliced batch by batch.",
             knobs={"shuffle": "none"},
-            on_disk=False,
+            access="memory",
+            read_from={"idx": "pt-single", "jpeg": "pt-single"},
+            ram_bytes=1,
         ),
         StoragePart(
             "hdf5",
             "HDF5, contiguous",
             "X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process "
             "on its own.",
+            access="mapping",
+            packages=("h5py",),
         ),
         StoragePart(
             "hdf5-chunked",
             "HDF5, chunked",
             "The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.",
             knobs={"shuffle": "block"},
+            packages=("h5py",),
         ),
         StoragePart(
             "hdf5-encoded",
@@ -122,12 +178,18 @@ STORAGES: dict[str, StoragePart] = {
             form="encoded",
             kinds=("jpeg",),
             knobs=ENCODED_KNOBS,
+            packages=("h5py",),
+            prepare_s={},
         ),
         StoragePart(
             "lmdb",
             "LMDB",
             "A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.",
             kinds=("idx",),
+            access="mapping",
+            # The leaves of a B+ tree filled in order hold as many entries as fit a page.
+            sample_bytes=lambda pixels: BLOCK // max(1, BLOCK // (pixels + 32)),
+            packages=("lmdb",),
         ),
         StoragePart(
             "lmdb-encoded",
@@ -136,24 +198,32 @@ STORAGES: dict[str, StoragePart] = {
             form="encoded",
             kinds=("jpeg",),
             knobs=ENCODED_KNOBS,
+            access="mapping",
+            packages=("lmdb",),
+            prepare_s={},
         ),
         StoragePart(
             "memmap",
             "Memory-mapped array (.npy)",
             "All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.",
+            access="mapping",
         ),
         StoragePart(
             "memory",
             "Array in memory",
             "The whole set as one uint8 tensor in RAM.",
-            on_disk=False,
+            access="memory",
+            read_from={"idx": None, "jpeg": "memmap"},
+            ram_bytes=1,
         ),
         StoragePart(
             "memory-float",
             "Float tensor in memory",
             "The whole set as one float32 tensor in RAM, in a TensorDataset.",
             form="samples",
-            on_disk=False,
+            access="memory",
+            read_from={"idx": None, "jpeg": "memmap"},
+            ram_bytes=4,
         ),
     )
 }
@@ -163,11 +233,7 @@ def prepared_as(storage: str, kind: str) -> str | None:
     """Returns the storage on disk that `storage` is read from, for a data set of that kind; None if it reads the data
     set's own files.
     """
-    if storage in ("idx", "imagefolder") or (storage, kind) == ("files", "jpeg"):
-        return None
-    if storage in ("memory", "memory-float"):
-        return None if kind == "idx" else "memmap"
-    return "pt-single" if storage == "pt-whole" else storage
+    return STORAGES[storage].read_from.get(kind, storage)
 
 
 @dataclass(frozen=True)
@@ -206,6 +272,7 @@ class LoaderPart(Part):
     """Forms of storages that it can read."""
     kinds: tuple[str, ...] = ("idx", "jpeg")
     """Kinds of data sets that it can load (`DatasetInfo.kind`)."""
+    made_by: Concurrency = "loop"
     decodes: bool = False
     """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""
 
@@ -224,6 +291,7 @@ LOADERS: dict[str, LoaderPart] = {
                 "persistent_workers": True,
                 "start_method": None,
             },
+            made_by="processes",
         ),
         LoaderPart(
             "batches",
@@ -237,6 +305,7 @@ LOADERS: dict[str, LoaderPart] = {
             "A thread reads the next batch while the current one trains.",
             forms=("pixels",),
             knobs={"prefetch_factor": 1},
+            made_by="thread",
         ),
         LoaderPart(
             "threads",
@@ -244,6 +313,7 @@ LOADERS: dict[str, LoaderPart] = {
             "A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.",
             forms=("encoded",),
             knobs={"workers": 2, "prefetch_factor": 2},
+            made_by="threads",
         ),
         LoaderPart(
             "generator",
@@ -259,6 +329,7 @@ LOADERS: dict[str, LoaderPart] = {
             decodes=True,
             knobs={"workers": 2, "prefetch_factor": 2},
             packages=("nvidia-dali-cuda130",),
+            made_by="threads",
         ),
     )
 }

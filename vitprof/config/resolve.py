@@ -75,9 +75,8 @@ def resolve(config: RunConfig) -> RunConfig:
 
 def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[Stage]:
     """Returns the stages of making and moving a batch that a wait can be added to."""
-    form = STORAGES[parts.storage].form
-    transforms = parts.storage in ("idx", "imagefolder")
-    if parts.loader == "dali":  # decodes and collates where vitprof cannot add a wait
+    form, transforms = STORAGES[parts.storage].form, STORAGES[parts.storage].transforms
+    if LOADERS[parts.loader].decodes:  # decodes and collates where vitprof cannot add a wait
         return ["read"]
     possible: list[Stage] = ["read"]
     if form == "encoded" or transforms:
@@ -117,11 +116,12 @@ def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> s
 
     Raises `ConfigError` if it is to be on the CPU for samples that are not processed there.
     """
-    on_cpu = parts.storage != "memory-float" and parts.transfer != "resident"
+    storage = STORAGES[parts.storage]
+    on_cpu = (storage.transforms or storage.form != "samples") and parts.transfer != "resident"
     if config.augment is None:
         if info.kind == "idx":
             return "off"
-        return "cpu" if on_cpu and STORAGES[parts.storage].form != "pixels" else "device"
+        return "cpu" if on_cpu and storage.form != "pixels" else "device"
     if config.augment == "cpu" and not on_cpu:
         raise ConfigError("augment", "cpu", "these samples are not touched on the CPU; choose off or device")
     return config.augment
@@ -137,7 +137,7 @@ def run_name(config: RunConfig) -> str:
     given = {kind: getattr(config, kind) for kind in PARTS}
     replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
     loader = config.loader or plan.loader
-    threads = "thread" if loader == "threads" or LOADERS[loader].decodes else "worker"
+    threads = "thread" if LOADERS[loader].made_by == "threads" else "worker"
     said = [
         config.strategy,
         config.dataset if config.dataset != "digits" else "",

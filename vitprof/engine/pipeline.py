@@ -148,7 +148,7 @@ def _tell_of_wait(config: RunConfig, events: Events) -> None:
 
 def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
     """Opens a storage; one of form "samples" that augments does so in its own transforms."""
-    if name in ("idx", "imagefolder"):
+    if STORAGES[name].transforms:
         return open_storage(name, info, place, train=train, augment=train and config.augment == "cpu")
     return open_storage(name, info, place, train=train)
 

@@ -17,7 +17,7 @@ from vitprof import __version__, formats
 from vitprof.config.availability import installed
 from vitprof.config.gpu_findings import DALI, Finding
 from vitprof.config.gpu_software import dali_finding, dali_wheel, findings
-from vitprof.config.parts import LOADERS
+from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
 from vitprof.program import install_command, install_core
@@ -27,7 +27,10 @@ from vitprof.telemetry.tmpfs import find_tmpfs
 
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),
-    "dashboard": (("torch",), ("torchvision",), ("streamlit",), ("plotly",), ("h5py",), ("lmdb",)),
+    "dashboard": (
+        *((name,) for name in ("torch", "torchvision", "streamlit", "plotly")),
+        *((name,) for name in sorted({package for part in STORAGES.values() for package in part.packages})),
+    ),
     "images": (
         ("simplejpeg",),
         ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),

@@ -14,6 +14,7 @@ from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC
 from vitprof.analysis.timing.steady import while_steady
+from vitprof.config.parts import STORAGES
 from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature
 
@@ -113,9 +114,6 @@ FALLING_TREND = -0.5
 """Rank correlation of read time with time, within one pass, below which reads get faster. At 40 steps of noise its
 standard error is 0.16."""
 MIN_TREND_STEPS = 40
-READ_INTO_MEMORY = ("memory", "memory-float", "pt-whole", "idx")
-READ_BY_MAPPING = ("memmap", "pt-single", "hdf5", "lmdb", "lmdb-encoded")
-"""Storages that are read through a mapping: their pages count as the job's memory once touched."""
 MIN_MEMORY_SAMPLES = 40
 MIN_SPAN_S = 60.0
 """Growth is reported for a minute, so a minute must be seen; starting workers and filling queues take seconds."""
@@ -133,7 +131,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
 
     The first pass reads the drive, later ones the system's page cache.
     """
-    if trace.n_steady < MIN_STEPS or trace.config.storage in READ_INTO_MEMORY or trace.config.location == "ram-disk":
+    if trace.n_steady < MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
         return None
     read = trace.column("read_s")
     told = bool(np.isfinite(read[trace.steady]).any())
@@ -184,7 +182,7 @@ def memory_growth(trace: Trace) -> Signature | None:
     issue 13246); anything that keeps tensors alive looks the same.
     """
     t, rss = trace.while_training("job_rss_bytes")
-    if trace.config.storage in READ_BY_MAPPING:  # pages of the file count until all of it has been touched
+    if _access(trace) == "mapping":  # pages of the file count until all of it has been touched
         whole = np.flatnonzero(trace.first)
         if len(whole) < 2:
             return None
@@ -228,6 +226,12 @@ def memory_growth(trace: Trace) -> Signature | None:
         },
         based_on="pytorch issue 13246 (copy-on-write of reference counts); least squares over block means",
     )
+
+
+def _access(trace: Trace) -> str:
+    """Returns how the run's storage is read (`StoragePart.access`); "" where it is not one of vitprof's."""
+    storage = STORAGES.get(trace.config.storage or "")
+    return storage.access if storage is not None else ""
 
 
 def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: Mask) -> Mask:

@@ -16,13 +16,12 @@ from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.config import RunConfig
+from vitprof.config.parts import LOADERS
 from vitprof.recording.columns import TIMED_STAGES, Phase
 from vitprof.recording.verdict import Share
 
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
-SYNCHRONOUS = ("batches", "generator")
-"""Loaders that make a batch while the loop waits for it. So does a DataLoader without workers."""
 
 
 class EpochStarts(NamedTuple):
@@ -79,7 +78,8 @@ class Exposure:
 
 def synchronous(config: RunConfig) -> bool:
     """Returns whether batches are made in the training loop itself. `config` is resolved."""
-    return config.loader in SYNCHRONOUS or (config.loader == "dataloader" and not config.workers)
+    loader = LOADERS.get(config.loader or "")
+    return loader is not None and (loader.made_by == "loop" or (loader.made_by == "processes" and not config.workers))
 
 
 def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> Exposure:

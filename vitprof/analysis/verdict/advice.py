@@ -92,7 +92,7 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
 
 def _touched_by_sample(storage: StoragePart) -> bool:
     """Returns whether loading works on each sample, so that augmentation on the CPU can be a part of it."""
-    return storage.form != "pixels" and storage.name != "memory-float"
+    return storage.form == "encoded" or storage.transforms
 
 
 def advise(
