@@ -430,6 +430,9 @@ def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
     assert "runs 4.50x as fast (4.40-4.60, measured)" in v.sentence
     quieter = verdict(steps, headroom=Headroom(1.5, 1.4, 1.6)).sentence  # of a device that is idle 80% of the time?
     assert "runs 1.50x as fast (1.40-1.60, measured while loading was faster than in this run: repeat both)" in quieter
+    replay = {n: {"steps": 10, "step_s": 1.5 - n % 2 * 0.5, "data_wait_s": 0.0} for n in range(8)}
+    v = verdict(steps, GPU | {"replay": replay})
+    assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(1.5), True), "in a script's own loop"
 
 
 def test_the_sentence_as_a_whole() -> None:

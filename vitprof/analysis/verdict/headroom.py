@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import MIN_BLOCKS, UNKNOWN, Interval, ratio_interval, ratio_of
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.recording.columns import json_number
+from vitprof.recording import codec
+from vitprof.recording.columns import Figure
 
 ANCHOR_WORDS: dict[str, str] = {
     "A": "data on the device",
@@ -42,11 +43,11 @@ class Anchor:
 
     role: str
     """A, B, C or D."""
-    s_per_sample: float
+    s_per_sample: Figure
     """Time of the steady steps / their samples; NaN if no run gave any."""
-    low: float
+    low: Figure
     """Lower end of the 95% interval, which contains the figure of each repeat; NaN if not known."""
-    high: float
+    high: Figure
     """Upper end of that interval."""
     n_runs: int
     n_steps: int
@@ -64,13 +65,13 @@ class StageCost:
 
     name: str
     """transfer, preparation or storage; two of them together where the anchor between them is missing."""
-    s_per_sample: float
+    s_per_sample: Figure
     """Seconds; negative by chance, or if the stage costs nothing."""
-    low: float
+    low: Figure
     """Lower end of the 95% interval."""
-    high: float
+    high: Figure
     """Upper end of the 95% interval."""
-    share: float
+    share: Figure
     """Its share of the time of the slowest anchor (D if there is one)."""
     distinguishable: bool
     """Whether the whole interval is above 0 and rounding. If not, the cost is only known to be at most `high`."""
@@ -84,11 +85,11 @@ class Headroom:
     """By role. One that could not be measured has no runs."""
     stages: tuple[StageCost, ...]
     """What each measured anchor adds to the one before."""
-    speed_up: float
+    speed_up: Figure
     """Time of the anchor `baseline_role` / time of A; NaN without either."""
-    speed_up_low: float
+    speed_up_low: Figure
     """Lower end of its 95% interval."""
-    speed_up_high: float
+    speed_up_high: Figure
     """Upper end of its 95% interval."""
     baseline_role: str
     """The anchor that is the job as configured: C, or D if it reads cold files or a slow drive; empty without
@@ -203,15 +204,8 @@ def _of_a_step(stage: StageCost, batch_size: int) -> str:
 def to_dict(found: Headroom) -> dict[str, Any]:
     """Returns plain values for JSON; None for what is not known."""
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(v) for key, v in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(v) for v in value]
-        return json_number(value) if isinstance(value, float) else value
-
     # programs have read the costs of the stages as "parts" since the first version (docs/formats.md)
-    return {"parts" if key == "stages" else key: value for key, value in plain(asdict(found)).items()}
+    return {"parts" if key == "stages" else key: value for key, value in codec.to_plain(found).items()}
 
 
 REPLAY, REFUSED = "replay", "replay_refused"
@@ -234,20 +228,6 @@ class OwnHeadroom:
     """Why kept batches were not replayed; "" if they were."""
 
 
-class Measured(NamedTuple):
-    """The speed-up of a script's own loop, for the verdict's sentence."""
-
-    speed_up: float
-    speed_up_low: float
-    speed_up_high: float
-
-
-def measured_headroom(facts: Mapping[str, Any]) -> Measured | None:
-    """Returns the speed-up in the facts of a run; None if it was not measured, or with too few blocks."""
-    found = own_headroom(facts)
-    return None if found is None or math.isnan(found.speed_up.value) else Measured(*found.speed_up)
-
-
 def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
     """Returns the headroom in the facts of a run; None if it was not measured."""
     told = facts.get(REPLAY)
@@ -257,8 +237,7 @@ def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
     pairs = [(blocks[n], blocks[n + 1]) for n in sorted(blocks) if n % 2 == 0 and n + 1 in blocks]
     refused = str(facts.get(REFUSED) or "")
     if len(pairs) < MIN_BLOCKS:
-        unknown = Interval(math.nan, math.nan, math.nan)
-        return OwnHeadroom(unknown, unknown, len(pairs), refused)
+        return OwnHeadroom(UNKNOWN, UNKNOWN, len(pairs), refused)
     new, kept = (np.array([_a_step(pair[i]) for pair in pairs]).T for i in (0, 1))
     return OwnHeadroom(ratio_interval(new[0], kept[0]), ratio_interval(new[1], kept[1]), len(pairs), refused)
 

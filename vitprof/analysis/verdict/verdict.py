@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import free_cores
 from vitprof.analysis.signatures.signature import Trace
@@ -24,25 +25,14 @@ from vitprof.analysis.thresholds import (
 from vitprof.analysis.timing.exposure import Exposure, find_exposure
 from vitprof.analysis.timing.gaps import Gaps, every_gap
 from vitprof.analysis.verdict.advice import Alternative, advise
-from vitprof.analysis.verdict.cause import UNKNOWN_CAUSE, Situation, find_cause, find_contention
+from vitprof.analysis.verdict.cause import Situation, find_cause, find_contention
 from vitprof.analysis.verdict.certainty import epoch_starts_count, event_words, find_single_event, not_measurable
-from vitprof.analysis.verdict.headroom import measured_headroom
+from vitprof.analysis.verdict.headroom import Headroom, own_headroom
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 from vitprof.recording.columns import Phase
 from vitprof.recording.verdict import Kind, Signature, Verdict
-
-
-class MeasuredHeadroom(Protocol):
-    """The figures of a measured headroom that `judge` reads (`vitprof.analysis.verdict.headroom.Headroom`)."""
-
-    @property
-    def speed_up(self) -> float: ...
-    @property
-    def speed_up_low(self) -> float: ...
-    @property
-    def speed_up_high(self) -> float: ...
 
 
 def judge(
@@ -52,7 +42,7 @@ def judge(
     telemetry: Series,
     facts: Mapping[str, Any],
     *,
-    headroom: MeasuredHeadroom | None = None,
+    headroom: Headroom | None = None,
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
     gaps: Gaps | None = None,
@@ -105,7 +95,7 @@ def judge(
     sure = kind != "not input-bound" or high < MODERATE_FRAC
     contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)
-    speed_up = _speed_up(exposure, headroom or measured_headroom(facts), other_runs=headroom is not None)
+    speed_up = _speed_up(exposure, facts, headroom)
     situation = Situation(
         config=config,
         cause=cause,
@@ -120,28 +110,19 @@ def judge(
         causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_ADVICE_FRAC),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
-    return Verdict(
-        kind=kind,
-        sentence=verdict_sentence(
-            config, device, kind, exposure, event, cause, cause_frac, speed_up, advice, contention, sure=sure
-        ),
-        idle_frac=exposure.idle.value,
-        idle_frac_low=low,
-        idle_frac_high=high,
-        host_frac=exposure.host.value,
-        launch_frac=exposure.launches.value,
+    sentence = verdict_sentence(
+        config, device, kind, exposure, event, cause, cause_frac, speed_up, advice, contention, sure=sure
+    )
+    return dataclasses.replace(
+        _verdict(kind, sentence, device, n, signatures, exposure),
         cause=cause,
         cause_frac=cause_frac,
         cause_ms_per_batch=cause_ms,
-        shares=exposure.shares,
         speed_up_if_free=speed_up.value,
         speed_up_low=speed_up.low,
         speed_up_high=speed_up.high,
         speed_up_measured=speed_up.measured,
         advice=advice,
-        signatures=signatures,
-        n_steps=n,
-        simulated=device.simulated,
         single_event=event,
     )
 
@@ -159,33 +140,35 @@ def _kind(exposure: Exposure) -> Kind:
 def _inconclusive(
     reason: str, device: Device, n: int, signatures: tuple[Signature, ...], exposure: Exposure | None = None
 ) -> Verdict:
-    idle = (exposure.idle.value, exposure.idle.low, exposure.idle.high) if exposure else (math.nan,) * 3
-    return Verdict(
-        kind="inconclusive",
-        sentence=f"Inconclusive: {reason}.",
-        idle_frac=idle[0],
-        idle_frac_low=idle[1],
-        idle_frac_high=idle[2],
-        host_frac=exposure.host.value if exposure else math.nan,
-        launch_frac=exposure.launches.value if exposure else math.nan,
-        cause=UNKNOWN_CAUSE,
-        cause_frac=math.nan,
-        cause_ms_per_batch=math.nan,
-        shares=exposure.shares if exposure else (),
-        speed_up_if_free=math.nan,
-        speed_up_low=math.nan,
-        speed_up_high=math.nan,
-        speed_up_measured=False,
-        advice=(),
-        signatures=signatures,
-        n_steps=n,
-        simulated=device.simulated,
+    return _verdict("inconclusive", f"Inconclusive: {reason}.", device, n, signatures, exposure)
+
+
+def _verdict(
+    kind: Kind, sentence: str, device: Device, n: int, signatures: tuple[Signature, ...], exposure: Exposure | None
+) -> Verdict:
+    """Returns a verdict with what was measured, without cause, gain and advice."""
+    bare = Verdict(kind=kind, sentence=sentence, signatures=signatures, n_steps=n, simulated=device.simulated)
+    if exposure is None:
+        return bare
+    return dataclasses.replace(
+        bare,
+        idle_frac=exposure.idle.value,
+        idle_frac_low=exposure.idle.low,
+        idle_frac_high=exposure.idle.high,
+        host_frac=exposure.host.value,
+        launch_frac=exposure.launches.value,
+        shares=exposure.shares,
     )
 
 
-def _speed_up(exposure: Exposure, found: MeasuredHeadroom | None, *, other_runs: bool) -> SpeedUp:
-    if found is not None and math.isfinite(found.speed_up):
-        return SpeedUp(found.speed_up, found.speed_up_low, found.speed_up_high, measured=True, other_runs=other_runs)
-    # an upper bound: the same steps without the time that the device idled for data
-    value, low, high = (1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)
-    return SpeedUp(value, low, high, measured=False)
+def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None) -> SpeedUp:
+    """Returns what was measured in other runs or in a script's own, else an upper bound: the same steps without the
+    time that the device idled for data.
+    """
+    if measured is not None and math.isfinite(measured.speed_up):
+        gain = Interval(measured.speed_up, measured.speed_up_low, measured.speed_up_high)
+        return SpeedUp(*gain, measured=True, other_runs=True)
+    own = own_headroom(facts)
+    if own is not None and math.isfinite(own.speed_up.value):
+        return SpeedUp(*own.speed_up, measured=True)
+    return SpeedUp(*Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)), measured=False)
