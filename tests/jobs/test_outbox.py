@@ -1,4 +1,4 @@
-"""A store that is away while a job reports: nothing is lost, nobody waits, and the run says what happened."""
+"""A store that is unavailable while a job reports: nothing is lost, nobody waits, and the run says what happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.engine_fixtures import wait_until
-from tests.jobs.reported import Clock, ReportingJob, steps
+from tests.jobs.reported import Clock, ReportingJob
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs import outbox as outbox_module
@@ -74,8 +74,8 @@ class Recording:
     def outbox(self) -> outbox_module.Outbox:
         return self.recorder.outbox
 
-    def is_away(self) -> None:
-        wait_until(lambda: self.outbox.why_away, "the store to be seen to be away")
+    def is_unavailable(self) -> None:
+        wait_until(lambda: self.outbox.unavailable, "the store to be seen to be unavailable")
 
     def whole(self) -> StoredRun:
         """The run, when the store has it; every step of it is there."""
@@ -103,7 +103,7 @@ def test_a_lock_costs_nothing(store: RunStore, lock: Lock, seconds: float) -> No
             assert recording.outbox.wait(LIMIT_S)
             lock.take()
         if now == begins + 1.0:
-            recording.is_away()
+            recording.is_unavailable()
         if now == begins + seconds:
             seen.extend(spools(store))
             lock.let_go()
@@ -128,7 +128,7 @@ def test_a_lock_until_after_the_end(store: RunStore, lock: Lock) -> None:
 
     recording = Recording(store, 6.0, at)
     recording.recorder.run()
-    assert recording.outbox.why_away == "database is locked"
+    assert recording.outbox.unavailable == "database is locked"
     assert store.run(recording.id).status == "running"
     lock.let_go()
     assert recording.whole().status == "done"
@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_and_freed(store: RunStore, monkeypatch: pytest.Monk
             assert recording.outbox.wait(LIMIT_S)
             full.now = True
         if now == 120.0:  # so much that no page of the database has room for it
-            recording.is_away()
+            recording.is_unavailable()
         if now == 200.0:
             seen.extend(spools(store))
             full.now = False
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_preparation(store: RunStore, mon
     full.now = True
     recording.outbox.add(note="x" * 100_000)  # what the page in hand has no room for
     recording.recorder.run()
-    assert recording.outbox.why_away == "database or disk is full"
+    assert recording.outbox.unavailable == "database or disk is full"
     full.now = False
     assert recording.outbox.wait(LIMIT_S)
     run = store.run(recording.id)
@@ -201,15 +201,15 @@ def test_a_disk_that_is_full_in_the_middle_of_a_preparation(store: RunStore, mon
 def test_what_nothing_has_room_for_is_counted_and_told(
     store: RunStore, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "MEMORY_BYTES", 20 * steps(0, 1).nbytes)
-    monkeypatch.setattr(outbox_module, "places", lambda store: [])
+    monkeypatch.setattr(outbox_module, "MEMORY_BYTES", 20_000)
+    monkeypatch.setattr(outbox_module, "places_of", lambda store: [])
 
     def at(now: float) -> None:
         if now == 2.0:
             assert recording.outbox.wait(LIMIT_S)
             lock.take()
         if now == 3.0:
-            recording.is_away()
+            recording.is_unavailable()
         if now == 20.0:
             lock.let_go()
             assert recording.outbox.wait(LIMIT_S)
@@ -240,9 +240,10 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     recording.recorder.run()
     (path,) = spools(store)
     assert recording.recorder.leave() == (
-        f"the run store is away (database is locked): what it could not take is in {path} until vitprof starts again"
+        f"the run store is unavailable (database is locked): what it could not take is in {path} until vitprof starts "
+        "again"
     )
-    settle_interrupted(store)  # still away: it waits for the next time
+    settle_interrupted(store)  # still unavailable: it waits for the next time
     assert spools(store) == [path]
     assert capsys.readouterr().err == ""
     lock.let_go()
@@ -253,7 +254,7 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     assert run.summary is not None
     assert run.summary.n_steps == store.n_steps(recording.id) == 60
     assert run.summary.wall_s == pytest.approx(6.0)
-    assert "was taken in later" in run.notices[0]
+    assert "was imported later" in run.notices[0]
     assert not spools(store)
     settle_interrupted(store)
     assert (capsys.readouterr().err, store.run(recording.id)) == ("", run)

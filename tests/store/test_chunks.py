@@ -86,7 +86,7 @@ def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compac
     store.mark_warmup(run_id, [])
     store.mark_warmup(run_id, [9, 10, 31, 999])
     store.append_steps(run_id, steps(45, 10), again=True)
-    store.append_steps(run_id, steps(0, 55), again=True)
+    store.record(run_id, list(chunks_of("steps", columns_of(steps(50, 5), STEP_COLUMNS))) * 2, again=True)
     found = store.steps(run_id)
     assert found["step"].tolist() == list(range(55))
     assert np.flatnonzero(found["warmup"]).tolist() == [9, 10, 31]

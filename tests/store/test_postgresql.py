@@ -63,7 +63,7 @@ def test_a_server_that_is_restarted_while_a_job_records(
             assert recorder.outbox.wait(LIMIT_S)
             server.stop()
         if now == 10.0:
-            wait_until(lambda: recorder.outbox.why_away, "the store to be seen to be away")
+            wait_until(lambda: recorder.outbox.unavailable, "the store to be seen to be unavailable")
         if now == 35.0 and not ends_first:
             server.start()
 

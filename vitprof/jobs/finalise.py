@@ -21,8 +21,7 @@ from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import StoreAwayError, VitprofError, one_line
-from vitprof.jobs.kept_steps import KeptSteps
-from vitprof.jobs.recovery import take_in
+from vitprof.jobs.spool import import_left
 from vitprof.jobs.time_limit import in_time
 from vitprof.recording.columns import Phase
 from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
@@ -33,18 +32,14 @@ OPEN_S = 60.0
 """How long (s) a program that opens a store may spend on judging what others left there; the rest stays unjudged."""
 
 
-def settle(
-    store: RunStore, run_id: int, t_origin_s: float, t_end_s: float, kept: KeptSteps | None = None
-) -> dict[str, Any]:
+def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
     """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
 
-    `t_origin_s` and `t_end_s` are its start and end on its clock. `kept`: the same steps, where the program still has
-    them; they are used if there are as many. Where the run cannot be judged, returns only "notices", with the reason,
-    so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
+    `t_origin_s` and `t_end_s` are its start and end on its clock. Where the run cannot be judged, returns only
+    "notices", with the reason, so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
     """
     run, telemetry = store.run(run_id), store.telemetry(run_id)
-    steps = (kept.read(store.n_steps(run_id)) if kept is not None else None) or store.steps(run_id)
-    steps = _without_stops(store, run, steps)
+    steps = _without_stops(store, run, store.steps(run_id))
     try:
         return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
     except Exception as error:
@@ -92,18 +87,19 @@ def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> l
 
 
 def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
-    """Takes in what programs left in files while the store was away, marks runs whose program is gone as interrupted,
-    and sums up what the store has of both, for at most `OPEN_S`. A store that is away now is settled at the next start.
+    """Imports what programs left in files while the store was unavailable, marks runs whose program is gone as
+    interrupted, and sums up what the store has of both, for at most `OPEN_S`. A store that is unavailable now is
+    settled at the next start.
     """
     if store.read_only:
         return
     until = clock() + OPEN_S
     sum_up = partial(_settle, store, lambda: clock() < until)
     with suppress(StoreAwayError):
-        taken = take_in(store, sum_up)
-        for line in (*([store.notice] if store.notice else []), *taken.lines):
+        imported = import_left(store, sum_up)
+        for line in (*([store.notice] if store.notice else []), *imported.lines):
             print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
-        for run_id in store.mark_interrupted(spare=taken.waiting):
+        for run_id in store.mark_interrupted(spare=imported.waiting):
             sum_up(run_id, None)
 
 
@@ -120,3 +116,4 @@ def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s
     else:
         found = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
     store.update_run(run_id, **found)
+    store.compact(run_id)

@@ -197,7 +197,7 @@ class JobManager:
         if run_id in self._unsaid:
             return "it could not be written when the run ended"
         outbox = self._outboxes.get(run_id)
-        return "" if outbox is None else outbox.why_away
+        return "" if outbox is None else outbox.unavailable
 
     def shutdown(self) -> None:
         """Stops every job, keeps what was measured, and ends every thread. May be called again."""
@@ -296,7 +296,7 @@ class JobManager:
         if outbox.wait(0):
             del self._outboxes[run_id]
         else:
-            away = f"the run store is away ({outbox.why_away}): what was measured waits for it"
+            away = f"the run store is unavailable ({outbox.unavailable}): what was measured waits for it"
             print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 
     def _recorder(

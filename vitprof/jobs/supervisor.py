@@ -19,7 +19,6 @@ from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.disturbances import Disturbances
 from vitprof.jobs.finalise import settle
-from vitprof.jobs.kept_steps import KeptSteps
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.machine_lock import MachineLock
 from vitprof.jobs.outbox import RETRY_S, Outbox
@@ -95,7 +94,6 @@ class JobRecorder:
         self._notices: list[str] = []
         self._phases: list[Phase] = []
         self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
-        self._kept = KeptSteps()
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
@@ -111,7 +109,7 @@ class JobRecorder:
         """
         if self._stop.is_set():
             self._outbox.add(status="stopped", stage="", error=NOT_BEGUN)
-            self._outbox.wait(WRITE_WITHIN_S, also_away=True)
+            self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
             return
         if self._origin is None:
             self._origin = self._clock()
@@ -141,13 +139,13 @@ class JobRecorder:
                 self._telemetry.stop()
         self._flush(last=True)
         self._finish(origin, why)
-        self._outbox.wait(WRITE_WITHIN_S, also_away=True)
+        self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def fail(self, why: str) -> None:
         """Records that the run failed, where `run` raised."""
         self._end = "failed", why
         self._outbox.add(status="failed", stage="", error=why)
-        self._outbox.wait(WRITE_WITHIN_S, also_away=True)
+        self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def leave(self) -> str:
         """Ends the recording. Returns a line on what became of the data that the store does not have; "" where it has
@@ -243,7 +241,6 @@ class JobRecorder:
     def _flush(self, *, last: bool = False) -> None:
         """Gives the outbox what has arrived since the last call; so often that a kill loses little."""
         rows, self._rows = self._rows, []
-        self._kept.add(rows)
         if found := self._disturbances.look(rows, self._telemetry, last=last):
             self._facts |= found
             self._changes["facts"] = self._facts
@@ -279,4 +276,4 @@ class JobRecorder:
 
     def _settled(self, origin: float, ended: float) -> dict[str, Any]:
         self._disturbances.look_again()
-        return settle(self._store, self._run_id, origin, ended, self._kept)
+        return settle(self._store, self._run_id, origin, ended)

@@ -57,22 +57,23 @@ class SeriesStore(Database):
 
     def compact(self, run_id: int, *, all_of_it: bool = True) -> None:
         """Merges the run's small chunks into large ones; unless `all_of_it`, only where they have become many."""
-        small = sa.select(series).where(series.c.run_id == run_id, series.c.merged.is_(False))
+        small = (series.c.run_id == run_id, series.c.merged.is_(False))
+        totals = sa.select(series.c.kind, series.c.rank, sa.func.count(), sa.func.sum(series.c.rows)).where(*small)
         with self.transaction() as db:
-            found = [_chunk(row) for row in db.execute(small.order_by(series.c.chunk))]
-        for kind, rank in sorted({(chunk.kind, chunk.rank) for chunk in found}):
-            mine = [chunk for chunk in found if (chunk.kind, chunk.rank) == (kind, rank)]
-            if all_of_it or sum(chunk.rows for chunk in mine) >= MOST_ROWS or len(mine) >= MOST_CHUNKS:
-                self._merge(run_id, mine)
+            found = db.execute(totals.group_by(series.c.kind, series.c.rank)).fetchall()
+        for kind, rank, n, rows in found:
+            if all_of_it or rows >= MOST_ROWS or n >= MOST_CHUNKS:
+                self._merge(run_id, (*small, series.c.kind == kind, series.c.rank == rank))
 
-    def _merge(self, run_id: int, small: Sequence[Chunk]) -> None:
-        kind, rank = small[0].kind, small[0].rank
-        merged = list(chunks_of(kind, joined(kind, [chunk.read() for chunk in small]), merge=True))
-        mine = (series.c.run_id == run_id, series.c.kind == kind, series.c.rank == rank, series.c.merged.is_(False))
+    def _merge(self, run_id: int, small: Sequence[sa.ColumnElement[bool]]) -> None:
+        with self.transaction() as db:
+            chunks = [_chunk(row) for row in db.execute(sa.select(series).where(*small).order_by(series.c.chunk))]
+        kind = chunks[0].kind
+        merged = list(chunks_of(kind, joined(kind, [chunk.read() for chunk in chunks]), merge=True))
         with self.writing() as db:
-            gone = db.execute(sa.delete(series).where(*mine, series.c.chunk <= small[-1].first))
-            if gone.rowcount != len(small):
-                raise StoreError(f"the steps of run {run_id} changed while they were being merged")
+            gone = db.execute(sa.delete(series).where(*small, series.c.chunk <= chunks[-1].first))
+            if gone.rowcount != len(chunks):
+                raise StoreError(f"the {kind} of run {run_id} changed while they were being merged")
             insert_chunks(db, run_id, merged)
 
     def n_steps(self, run_id: int) -> int:
@@ -146,14 +147,10 @@ class SeriesStore(Database):
 
 def insert_chunks(db: sa.Connection, run_id: int, chunks: Iterable[Chunk], *, again: bool = False) -> None:
     """Adds chunks; with `again`, without the rows that are stored already."""
-    new = [chunk for each in chunks for chunk in (_not_stored(db, run_id, each) if again else [each])]
-    if new:
-        rows = [
-            {"run_id": run_id, "kind": c.kind, "rank": c.rank, "chunk": c.first, "last": c.last}
-            | {"rows": c.rows, "merged": c.merged, "bytes": c.data}
-            for c in new
-        ]
-        db.execute(sa.insert(series), rows)
+    for each in chunks:
+        for new in _not_stored(db, run_id, each) if again else [each]:
+            values = {"run_id": run_id, "kind": new.kind, "rank": new.rank, "chunk": new.first, "last": new.last}
+            db.execute(sa.insert(series).values(rows=new.rows, merged=new.merged, bytes=new.data, **values))
 
 
 def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:

@@ -15,10 +15,19 @@ from tests.jobs.reported import steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs.finalise import settle_interrupted
-from vitprof.jobs.recovery import header_of, places, take_in
-from vitprof.jobs.spool import DAMAGED, FRAME, STEPS, TELEMETRY, VALUES, NoRoom, Spool, values_frame
+from vitprof.jobs.spool import (
+    DAMAGED,
+    VALUES,
+    NoRoom,
+    Spool,
+    header_of,
+    import_left,
+    places_of,
+    values_entry,
+)
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
+from vitprof.store.chunks import chunks_of, columns_of
 
 ENDED = {"status": "done", "stage": "", "error": "", "t_end_s": 100.0}
 
@@ -32,6 +41,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]
         yield opened
 
 
+def steps_entry(first: int, n: int) -> bytes:
+    return next(chunks_of("steps", columns_of(steps(first, n), STEP_COLUMNS))).data
+
+
 def begun(store: RunStore) -> int:
     """A run of a program that is gone, with its first ten steps in the store."""
     run_id = store.create_run(resolve(RunConfig()))
@@ -41,17 +54,17 @@ def begun(store: RunStore) -> int:
 
 
 def spool_of(store: RunStore, run_id: int, /, **changed: Any) -> Spool:
-    return Spool(header_of(store, store.run(run_id), "database is locked") | changed, places(store))
+    return Spool(header_of(store, store.run(run_id), "database is locked") | changed, places_of(store))
 
 
 def left(store: RunStore, run_id: int, **ended: Any) -> Path:
     """Twenty more steps, of which the store has five already, in a file that nobody holds any more."""
     spool = spool_of(store, run_id)
     for first in range(5, 30, 5):
-        spool.append(STEPS, steps(first, 5).tobytes())
+        spool.append("steps", steps_entry(first, 5))
     if ended:
-        spool.append(VALUES, values_frame(ended))
-    (path,) = spool.paths
+        spool.append(VALUES, values_entry(ended))
+    (path,) = [file.path for file in spool.files]
     spool.leave()
     return path
 
@@ -67,10 +80,10 @@ def test_of_a_program_that_was_killed(store: RunStore, capsys: pytest.CaptureFix
     assert run.summary.n_steps == 30
     assert run.notices == (
         "the run store could not be written (database is locked) when the program ended; what was measured until then "
-        "was taken in later",
+        "was imported later",
     )
     assert capsys.readouterr().err == (
-        f"vitprof: run {run_id}: 25 steps that waited for the run store ({path}) were taken in\n"
+        f"vitprof: run {run_id}: 25 steps that waited for the run store ({path}) were imported\n"
     )
     assert not path.exists()
 
@@ -91,9 +104,10 @@ def test_in_two_places_as_one(store: RunStore) -> None:
     """Where the first disk was full on the way."""
     run_id = begun(store)
     left(store, run_id)
-    other = Spool(header_of(store, store.run(run_id), "full") | {"part": 1}, places(store)[1:])
-    other.append(TELEMETRY, steps(0, 3)[:, [1] + [2] * len(TELEMETRY_COLUMNS)].tobytes())
-    other.append(VALUES, values_frame(ENDED))
+    other = Spool(header_of(store, store.run(run_id), "full") | {"part": 1}, places_of(store)[1:])
+    samples = columns_of(steps(0, 3)[:, [1] + [2] * len(TELEMETRY_COLUMNS)], ("seq", *TELEMETRY_COLUMNS))
+    other.append("telemetry", next(chunks_of("telemetry", samples)).data)
+    other.append(VALUES, values_entry(ENDED))
     other.leave()
     settle_interrupted(store)
     run = store.run(run_id)
@@ -108,8 +122,7 @@ def test_what_is_damaged_is_read_up_to_there_and_set_aside(
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     data = bytearray(path.read_bytes())
-    last = FRAME.size + len(values_frame(ENDED))
-    spot = len(data) - last - 20  # in the last steps
+    spot = data.rindex(steps_entry(25, 5)) + len(steps_entry(25, 5)) // 2
     path.write_bytes(data[:spot] if cut else data[:spot] + b"\xff" + data[spot + 1 :])
     settle_interrupted(store)
     why = "its end is missing" if cut else "it is damaged"
@@ -140,13 +153,13 @@ def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: py
     run_id = begun(store)
     in_use, others = spool_of(store, run_id), spool_of(store, run_id, store="sqlite:/elsewhere")
     for spool in (in_use, others):
-        spool.append(STEPS, steps(10, 5).tobytes())
-    kept = [*in_use.paths, *others.paths]
+        spool.append("steps", steps_entry(10, 5))
+    kept = [file.path for spool in (in_use, others) for file in spool.files]
     others.leave()
     real = left(store, run_id).rename(tmp_path / "real")
     for name, make in (("linked", os.symlink), ("twice", os.link)):
-        make(real, places(store)[1] / f"vitprof-spool-{name}")
-        kept.append(places(store)[1] / f"vitprof-spool-{name}")
+        make(real, places_of(store)[1] / f"vitprof-spool-{name}")
+        kept.append(places_of(store)[1] / f"vitprof-spool-{name}")
     settle_interrupted(store)
     assert all(path.exists() for path in kept)
     assert store.n_steps(run_id) == 10
@@ -166,20 +179,20 @@ def test_of_a_run_that_was_deleted(store: RunStore, capsys: pytest.CaptureFixtur
 
 def test_it_takes_no_longer_than_it_may(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest is for the next time; until then nobody calls the run interrupted."""
-    monkeypatch.setattr("vitprof.jobs.batches.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("vitprof.jobs.spool.ROWS_AT_ONCE", 5)
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     times = iter([0.0, 1.0, 1.0, 21.0])
-    taken = take_in(store, lambda *_: None, clock=lambda: next(times))
-    assert (taken.waiting, store.n_steps(run_id)) == ({run_id}, 15)
-    assert "the next start takes in the rest" in taken.lines[0]
-    assert store.mark_interrupted(spare=taken.waiting) == []
+    imported = import_left(store, lambda *_: None, clock=lambda: next(times))
+    assert (imported.waiting, store.n_steps(run_id)) == ({run_id}, 15)
+    assert "the next start imports the rest" in imported.lines[0]
+    assert store.mark_interrupted(spare=imported.waiting) == []
     settle_interrupted(store)
     assert (store.run(run_id).status, store.n_steps(run_id)) == ("done", 30)
     assert not path.exists()
 
 
-def test_a_store_that_is_still_away_keeps_nobody_from_starting(store: RunStore) -> None:
+def test_a_store_that_is_still_unavailable_keeps_nobody_from_starting(store: RunStore) -> None:
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     assert store.file is not None
@@ -192,16 +205,19 @@ def test_a_store_that_is_still_away_keeps_nobody_from_starting(store: RunStore) 
 
 def test_columns_of_another_version(store: RunStore) -> None:
     run_id = begun(store)
-    spool = spool_of(store, run_id, steps=[*STEP_COLUMNS[:12], "new_s"])
-    rows = steps(10, 5)
-    spool.append(STEPS, rows[:, [*range(12), 3]].tobytes())
+    spool = spool_of(store, run_id)
+    rows = columns_of(steps(10, 5), STEP_COLUMNS)
+    spool.append("steps", next(chunks_of("steps", {**rows, "new_s": rows["t_start_s"]})).data)
+    spool.append("of another version", b"")
     spool.leave()
     settle_interrupted(store)
-    assert store.steps(run_id)["compute_s"].tolist() == steps(0, 15)[:, STEP_COLUMNS.index("compute_s")].tolist()
+    found = store.steps(run_id)
+    assert found["step"].tolist() == list(range(15))
+    assert found["new_s"][10:] == pytest.approx(rows["t_start_s"])
 
 
 def test_no_more_waits_than_may(store: RunStore) -> None:
-    spool = Spool({}, places(store), most_bytes=1 << 20)
+    spool = Spool({}, places_of(store), most_bytes=1 << 20)
     with pytest.raises(NoRoom, match="the 1 MB for waiting data were full"):
-        spool.append(STEPS, bytes(2 << 20))
+        spool.append("steps", bytes(2 << 20))
     spool.delete()
