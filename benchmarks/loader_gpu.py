@@ -22,8 +22,7 @@ from vitprof.config.catalog import dataset_info
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.measure.devices import open_device
-from vitprof.measure.recorder import StepMarks
-from vitprof.measure.step_columns import derive, gather
+from vitprof.measure.step_columns import StepMarks, derive, gather
 from vitprof.selftest.gpu.marks import pinned_bytes_per_s
 
 STEPS = 60

@@ -23,7 +23,7 @@ from vitprof.engine.batch import Batch
 from vitprof.engine.locations.staging import BLOCK_BYTES, copy_tree
 from vitprof.engine.pipeline import Pipeline, open_pipeline
 from vitprof.measure.devices.cpu import CpuDevice
-from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import StepMarks
 
 READ_BYTES = 8 * 2**20
 MARGIN = 64 * 2**20

@@ -11,17 +11,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from vitprof.notebook.listing import run as run
     from vitprof.notebook.listing import runs as runs
-    from vitprof.watch.lightning_callback import LightningCallback as LightningCallback
-    from vitprof.watch.step import step as step
-    from vitprof.watch.trainer_callback import TrainerCallback as TrainerCallback
-    from vitprof.watch.watched import watch as watch
+    from vitprof.watch.callbacks.lightning import LightningCallback as LightningCallback
+    from vitprof.watch.callbacks.transformers import TrainerCallback as TrainerCallback
+    from vitprof.watch.declared import step as step
+    from vitprof.watch.declared import watch as watch
 
 _MODULES = {
     "run": "vitprof.notebook.listing",
     "runs": "vitprof.notebook.listing",
-    "step": "vitprof.watch.step",
-    "LightningCallback": "vitprof.watch.lightning_callback",
-    "TrainerCallback": "vitprof.watch.trainer_callback",
+    "step": "vitprof.watch.declared",
+    "LightningCallback": "vitprof.watch.callbacks.lightning",
+    "TrainerCallback": "vitprof.watch.callbacks.transformers",
 }
 """Public name -> the module that it is imported from on first access."""
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.measure.batch_times import UNKNOWN_TIMES, BatchTimes
-from vitprof.measure.recorder import StepMarks
-from vitprof.measure.step_columns import NAMES, derive, gather, overlap
+from vitprof.measure.step_columns import NAMES, StepMarks, derive, gather, overlap
 from vitprof.recording.columns import STEP_COLUMNS
 
 NAN = math.nan

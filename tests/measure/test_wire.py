@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.measure import wire
-from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.wire import HEADER, NOTE, STEPS, Event, EventBuffer, Note, in_rows, read_events, write_message
 from vitprof.recording.columns import STEP_COLUMNS
 

@@ -168,32 +168,33 @@ def train(*, events: list[str], workers: int = 0) -> str:
 
 def are_plain(*, workers: int = 0) -> list[bool]:
     """Trains two epochs; returns whether the loop counted as plain after each step."""
-    from vitprof.watch.loop import the_loop
+    from vitprof.watch.watcher import the_watcher
 
     training, found = Training(workers), []
     for _ in range(2):
         training.begin_anew()
         for _ in range(PLAIN_STEPS):
             training.step()
-            found.append(the_loop().plain.on)
+            found.append(the_watcher().plain.on)
     return found
 
 
 def tried(*, events: list[str]) -> bool:
     """Trains, with the events in between; returns whether the loop may still be taken for plain."""
-    from vitprof.watch.loop import the_loop
+    from vitprof.watch.fast_path import SHORT_TIMES
+    from vitprof.watch.watcher import the_watcher
 
     train(events=events)
-    return the_loop().plain.worth_trying
+    return the_watcher().plain.short_times < SHORT_TIMES
 
 
 def left_alone(*, forks: bool) -> list[bool]:
     """Trains until the loop is plain; then it is watched no more: in a fork of its process, or because of an error.
     Returns whether the loop is plain before and after, and after another step.
     """
-    from vitprof.watch.loop import the_loop
+    from vitprof.watch.watcher import the_watcher
 
-    training, loop = Training(0), the_loop()
+    training, loop = Training(0), the_watcher()
     for _ in range(PLAIN_STEPS):
         training.step()
     found = [loop.plain.on]

@@ -55,20 +55,20 @@ def _watch(failing: str, *, never_plain: bool) -> None:
     from torch.utils.data import dataloader
     from torchvision.transforms import transforms
 
-    from vitprof.watch import fast_path, loader_hooks, overrides
-    from vitprof.watch.loop import Loop
+    from vitprof.watch import fast_path, loader_hooks, trial
+    from vitprof.watch.watcher import Watcher
 
     if failing:
 
         def fail(*_: object) -> None:
             raise RuntimeError("a defect\nof two lines")
 
-        setattr(Loop, failing, fail)
+        setattr(Watcher, failing, fail)
     if never_plain:
         fast_path.SHORT_TIMES = 0
     loader_hooks.install(dataloader)
     if os.environ.get("VITPROF_WATCH_OVERRIDES"):
-        overrides.install(dataloader)
+        trial.override_arguments(dataloader)
     loader_hooks._time_compose(transforms, method="__call__")
 
 

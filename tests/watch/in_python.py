@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import vitprof
 from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, stall
-from vitprof.watch import session
-from vitprof.watch.connection import Connection, to_command
+from vitprof.watch import send
+from vitprof.watch.send import Connection, to_command
 
 N_BATCHES = N_SAMPLES // BATCH
 OUTSIDE_S = 0.003
@@ -186,7 +186,7 @@ def notebook() -> None:
         connection.collector, connection.run = True, 7
         return connection
 
-    session.connect = connect
+    send.connect = connect
     model, watched = Model(), vitprof.watch(Iterable())
     (cell_ended,) = events
     for x, y in watched:
@@ -213,7 +213,7 @@ def two_runs(*, then: str) -> None:
             if os.fork() == 0:  # it has what its parent has open
                 time.sleep(1.5)
                 os._exit(0)
-            time.sleep(2.5 * session.SEND_EVERY_S)  # all so far has been sent
+            time.sleep(2.5 * send.SEND_EVERY_S)  # all so far has been sent
             os.kill(os.getpid(), signal.SIGKILL)
         if i == 3 and then == "fails":
             sys.last_value = error = ValueError("no more")  # as Python does before it ends with an error

@@ -15,8 +15,9 @@ from vitprof.analysis.arrays import Series
 from vitprof.measure.step_columns import derive, gather
 from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
 from vitprof.watch.guard import Guard
+from vitprof.watch.loaders import UNKNOWN
+from vitprof.watch.loop import Loop
 from vitprof.watch.replay import Replay
-from vitprof.watch.steps import Steps
 
 KERNEL_S, WAIT_S = 300e-6, 1e-3
 
@@ -27,23 +28,22 @@ class Script:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.card = Card()
         self.guard = Guard()
-        self.steps = Steps(self.card.device(patch), self.guard, threading.RLock())
-        self.steps.recording.confirmed = True
+        self.loop = Loop(self.card.device(patch), self.guard, threading.RLock(), clock=lambda: self.card.now)
+        self.loop.steps.confirmed = True
 
     def waits(self, batch: Any) -> None:
-        asked = self.card.now
-        self.steps.end(asked)
+        self.loop.request(None, self.card.now, UNKNOWN)
         self.card.now += WAIT_S
-        self.steps.begin(0, asked, self.card.now, batch, None)
+        self.loop.receive(self.card.now, batch, None)
 
     def trains(self) -> None:
         self.card.launch(10e-6, KERNEL_S)
-        self.steps.backward(None)
+        self.loop.backward(None)
 
     def told(self) -> Series:
-        self.steps.end(self.card.now)
-        self.steps.recording._recorder.resolve()
-        return derive(gather(self.steps.recording._steps))
+        self.loop.end(self.card.now)
+        self.loop.steps._recorder.resolve()
+        return derive(gather(self.loop.steps._buffer))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     monkeypatch.setattr(Tensor, "to", copy)
     script = Script(monkeypatch)
     yield script
-    script.steps.close()
+    script.loop.close()
     assert not script.guard.given_up
     assert vars(Tensor)["to"] is copy
     assert "cuda" not in vars(Tensor)
@@ -119,7 +119,8 @@ def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script
 
 def test_a_kept_batch_is_copied_once_and_again_where_the_script_changed_it(script: Script) -> None:
     images = torch.zeros(4, 2)
-    script.steps.recording.replay = replay = Replay(0)
+    script.loop.steps.replay = replay = Replay(0)
+    replay.keep(images)
     replay.block = 1
     for i in range(4):
         script.waits(images)
@@ -139,11 +140,11 @@ def test_a_step_that_the_script_says_is_timed_on_the_device(script: Script, copi
         if copies == "before":
             images.to("meta")
         script.card.now += host_s
-        script.steps.enter(script.card.now)
+        script.loop.enter(script.card.now)
         if copies == "inside":
             images.to("meta")
         script.trains()
-        script.steps.left(script.card.now)
+        script.loop.leave(script.card.now)
         script.card.synchronize()
         script.card.now += host_s
     steps = script.told()
@@ -170,12 +171,12 @@ def test_marks_are_used_again(script: Script) -> None:
             images.to("meta")
         if i % 4:  # fetched ahead
             for _ in range(i % 3):
-                script.steps.enter(script.card.now)
-                script.steps.left(script.card.now)
+                script.loop.enter(script.card.now)
+                script.loop.leave(script.card.now)
             script.trains()
         script.card.synchronize()
     script.told()
-    free = script.steps._device._free  # type: ignore[attr-defined]
+    free = script.loop.device._free  # type: ignore[attr-defined]
     assert len({id(mark) for mark in free}) == len(free) < 12
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.watch import events
 from tests.watch.watching import Host, Told
-from vitprof.watch.fast_path import SHORT_TIMES, fetched, times_of
+from vitprof.watch.fast_path import SHORT_TIMES
+from vitprof.watch.fetch_times import fetched, times_of
 
 SAME = ("rank", "step", "epoch", "samples", "loss", "warmup", "worker")
 """Columns that do not depend on how long anything takes."""

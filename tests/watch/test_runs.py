@@ -12,7 +12,7 @@ from vitprof.watch.loaders import Loaders
 from vitprof.watch.runs import Planned, Runs
 
 
-class FakeLoop:
+class FakeWatcher:
     """Notes what it is told."""
 
     def __init__(self) -> None:
@@ -20,17 +20,12 @@ class FakeLoop:
         self.done: list[str] = []
         self.has_begun = False
         self.loaders = Loaders()
+        self.loaders.let_go = lambda: self.done.append("goes on")  # type: ignore[method-assign]
 
     def guard(self, *_: Any) -> None: ...
 
-    def let_go(self) -> None:
-        self.done.append("goes on")
-
-    def start_over(self) -> None:
-        self.done.append("another run")
-
-    def pause(self, status: str, error: str) -> None:
-        self.done.append(f"{status} {error}".strip())
+    def pause(self, status: str, error: str, *, over: bool = False) -> None:
+        self.done.append(f"{status} {error}".strip() + ", another run" * over)
 
 
 class Loader:
@@ -40,7 +35,7 @@ class Loader:
 class Script:
     """Watches loaders and loops over them."""
 
-    def __init__(self, loop: FakeLoop) -> None:
+    def __init__(self, loop: FakeWatcher) -> None:
         self.runs, self.loop = Runs(), loop
 
     def watches(self, name: str, batch_size: int = 4) -> tuple[Any, Planned]:
@@ -57,9 +52,9 @@ class Script:
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
-    loop = FakeLoop()
-    monkeypatch.setattr(runs, "the_loop", lambda: loop)
+def loop(monkeypatch: pytest.MonkeyPatch) -> FakeWatcher:
+    loop = FakeWatcher()
+    monkeypatch.setattr(runs, "the_watcher", lambda: loop)
     monkeypatch.setattr(runs.atexit, "register", lambda *_: None)
     monkeypatch.delenv("VITPROF_WATCH_SOCKET", raising=False)
     monkeypatch.delenv("RANK", raising=False)
@@ -67,7 +62,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> FakeLoop:
 
 
 @pytest.fixture
-def script(loop: FakeLoop) -> Script:
+def script(loop: FakeWatcher) -> Script:
     return Script(loop)
 
 
@@ -97,7 +92,7 @@ def test_any_other_loader_is_another_run(script: Script, other: str) -> None:
         del loader
         loader, run = script.watches("b" if other == "name" else "a", 4 if other == "name" else 8)
     script.loops(run)
-    assert script.loop.done == ["another run"]
+    assert script.loop.done == ["done, another run"]
 
 
 def test_a_loader_beside_the_one_that_trains_is_no_run(script: Script) -> None:
@@ -111,7 +106,7 @@ def test_a_loader_beside_the_one_that_trains_is_no_run(script: Script) -> None:
         script.loops(beside)
     assert script.loop.done == [], "a check"
     script.loops(beside)
-    assert script.loop.done == ["another run"]
+    assert script.loop.done == ["done, another run"]
 
 
 def test_a_loader_has_one_run_and_says_so_once(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +114,7 @@ def test_a_loader_has_one_run_and_says_so_once(script: Script, capsys: pytest.Ca
     _b, other = script.watches("b")
     for run in (train, other, train, train, other):
         script.loops(run)
-    assert script.loop.done == ["another run"]
+    assert script.loop.done == ["done, another run"]
     err = capsys.readouterr().err
     assert err.startswith("vitprof: not watching 'a' any more: 'b' was looped over after it. ")
     assert err.count("\n") == 1
@@ -160,7 +155,7 @@ def test_a_closed_loader_is_not_watched_any_more(script: Script) -> None:
     script.runs.end(run, ValueError("no more"))
     script.loops(run)
     script.runs.end_cell(None)
-    assert script.loop.done == ["failed the script ended with ValueError: no more", "another run"]
+    assert script.loop.done == ["failed the script ended with ValueError: no more, another run"]
 
 
 @pytest.mark.parametrize(("begun", "rank", "says"), [(False, "0", 1), (False, "1", 0), (True, "0", 0)])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
-from vitprof.watch.loop import FETCHES_AHEAD
+from vitprof.watch.watcher import FETCHES_AHEAD
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 

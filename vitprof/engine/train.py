@@ -24,7 +24,8 @@ from vitprof.measure.devices.cuda_checks import limits
 from vitprof.measure.devices.out_of_memory import telling_out_of_memory
 from vitprof.measure.events import Events
 from vitprof.measure.launches import LaunchProbe
-from vitprof.measure.recorder import MAX_PENDING, NAN, StepMarks, StepRecorder
+from vitprof.measure.recorder import MAX_PENDING, NAN, StepRecorder
+from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s
 
 NO_LOSS = math.nan

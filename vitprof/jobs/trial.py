@@ -39,7 +39,7 @@ class Trial:
     arguments: Mapping[str, Any]
     """Arguments of the train DataLoader to change, by PyTorch's names."""
     place: str = ""
-    """Where that loader is made (`vitprof.watch.overrides.made_of`); "" in a first trial, which changes nothing."""
+    """Where that loader is made (`vitprof.watch.trial.made_of`); "" in a first trial, which changes nothing."""
     where: str = ""
     """The same for people: "train.py:88"."""
     nth: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import StepMarks
 
 
 class Events(Protocol):

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from vitprof.measure.batch_times import BatchTimes
 from vitprof.measure.devices import Device, Mark
 from vitprof.measure.launches import LaunchProbe
+from vitprof.measure.step_columns import StepMarks
 
 NAN = math.nan
 MAX_PENDING = 512
@@ -21,54 +19,6 @@ MAX_PENDING = 512
 most. If more pile up the loop waits for the device: that bounds memory and costs the device nothing."""
 DEVICE_MARKS = ("decoded", "copy_start", "compute_start", "copy_end", "prepared", "compute_end")
 """Fields of `StepMarks`; each None where there is none."""
-
-
-@dataclass(slots=True, init=False, eq=False)
-class StepMarks:
-    """A step's host times and device marks. The loop that runs the step sets every field but the last three as it goes
-    on. Once a recorder emits it, every mark is a time on the host's clock, and the loss a figure.
-
-    There is no `__init__`, for speed: noting a step takes 0.15 us this way. A NamedTuple takes 0.32 us by position and
-    0.87 us by name (medians of 200 interleaved rounds of 1,000 steps).
-    """
-
-    step: int
-    epoch: int
-    t_start: float
-    """When the loop asked for the batch, in seconds on the host's clock, like the next two."""
-    t_got: float
-    """When the loop had the batch."""
-    t_launched: float
-    """When the last work of the step was launched."""
-    decoded: Mark | None
-    """In the training stream, after the loader's own work on the batch on the device; None where there is none. The
-    stream waits for the batch up to here, however early the loop received it."""
-    copy_start: Mark
-    copy_end: Mark
-    prepared: Mark | None
-    """From `copy_end` to here the device prepared the batch for the step; None where that is part of the step."""
-    compute_start: Mark
-    """Where compute begins, as the trainer's `step` reports it.
-
-    Often it is the end of the copy. Where a separate stream prepared the batch, the training stream passes this mark
-    after the previous step and after the copy.
-    """
-    compute_end: Mark | None
-    """None where nothing was computed."""
-    loss: Any
-    """A function that returns the loss, called once the device has passed the step; then the loss."""
-    samples: int
-    warmup: bool
-    made: BatchTimes | None
-    """Times of making the batch; None where the loader cannot tell."""
-    outside_s: float
-    """Seconds since the previous step that were neither part of a step nor a wait for a batch; NaN where unknown."""
-    previous_end: float
-    """When the device was done with the step before, or the mark of `StepRecorder.resume`: the gap counts from here."""
-    kernel_s: float
-    """What the launch probe says of a gated step; NaN of any other."""
-    launch_idle_s: float
-    """What the launch probe says of a step after the warm-up; NaN where it cannot tell."""
 
 
 class StepRecorder:

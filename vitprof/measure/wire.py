@@ -18,8 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.measure.recorder import StepMarks
-from vitprof.measure.step_columns import Columns, derive, gather
+from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import STEP_COLUMNS, json_number
 
 NOTE, STEPS = b"N", b"S"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitprof.measure.devices import Device
-from vitprof.measure.recorder import StepMarks
+from vitprof.measure.step_columns import StepMarks
 from vitprof.watch.guard import Guard
 
 ONE_AFTER_ANOTHER_S = 200e-6

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import marshal
+import math
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 """For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
 FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose."""
+UNKNOWN = (math.nan,) * 7
+"""The last figures of `Fetched` for a batch of which nothing is known."""
 MARK = "vitprof.watch.fetch_times"
 """Begins what a worker sends in place of a batch: this, the batch, and its times as bytes, which the pinning thread
 leaves alone. Pickling that takes 0.4 us and reading it 0.3; an object of a class of ours took 1.0 and 0.9."""
@@ -130,3 +133,32 @@ def _told(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
             known.calls += lap.calls
             known.seconds = [a + b for a, b in zip(known.seconds, lap.seconds, strict=True)]
     return tuple([(names, lap.calls, tuple(lap.seconds)) for names, lap in found.items()])
+
+
+class Fetched(NamedTuple):
+    """A batch as it is noted. What is not known is NaN; for speed it is also given as a plain tuple, in this order."""
+
+    t_start: float
+    """When it was requested, in seconds on the loop's clock."""
+    t_got: float
+    """When it was returned."""
+    samples: float
+    queue_depth: float
+    """The number of batches that were ready when it was requested."""
+    dataset_s: float
+    """This and the rest: how it was made, as the first six of `FetchTimes`."""
+    transform_s: float
+    collate_s: float
+    start_s: float
+    end_s: float
+    worker: float
+
+
+def fetched(asked_s: float, got_s: float, samples: int, queue_depth: float, times: FetchTimes | None) -> Fetched:
+    """Returns a batch as it is noted; `times`: how it was made, None if not known."""
+    return Fetched(asked_s, got_s, samples, *(UNKNOWN if times is None else (queue_depth, *times[:6])))
+
+
+def times_of(batch: Fetched) -> FetchTimes | None:
+    """Returns how a batch was made, without its transforms; None if that is not known."""
+    return None if math.isnan(batch[4]) else (*batch[4:], ())

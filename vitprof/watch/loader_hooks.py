@@ -6,32 +6,37 @@ PyTorch is only half imported when this is installed: its classes can be patched
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+from collections.abc import Callable
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
 from vitprof.watch.fetch_times import MAKING, TimedCollate, timed_fetch, unpacked
 from vitprof.watch.guard import Guard
-from vitprof.watch.loop import Loop, the_loop
-from vitprof.watch.on_import import STATEFUL, when_imported
+from vitprof.watch.on_import import DATALOADER, STATEFUL, when_imported
 from vitprof.watch.transform_hooks import timed_compose
+from vitprof.watch.watcher import Watcher, the_watcher
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and its method that transforms."""
 MARK = "_vitprof_times"
 """Attribute of a function that is patched already."""
+ORIGINAL: list[Callable[..., None]] = []
+"""PyTorch's own worker function, where `work` has replaced it: in this process, and in a forked worker."""
 
 
 def install(dataloader: ModuleType) -> None:
     """Patches the classes of `torch.utils.data.dataloader`, and both `Compose`; once in a process."""
     if hasattr(dataloader.DataLoader.__iter__, MARK):
         return
-    loop = the_loop()
+    watcher = the_watcher()
     time_fetching(dataloader)
-    _tell_beginning(dataloader.DataLoader, loop.guard, loop)
-    when_imported(STATEFUL, lambda module: _tell_beginning(module.StatefulDataLoader, loop.guard, loop))
-    _time_next(dataloader, loop.guard, loop)
+    _report_beginning(dataloader.DataLoader, watcher.guard, watcher)
+    when_imported(STATEFUL, lambda module: _report_beginning(module.StatefulDataLoader, watcher.guard, watcher))
+    _time_next(dataloader, watcher.guard, watcher)
     time_composes()
 
 
@@ -77,29 +82,29 @@ def time_fetching(dataloader: ModuleType) -> None:
         fetcher.fetch = timed_fetch(fetcher.fetch)
 
 
-def _tell_beginning(kind: Any, guard: Guard, loop: Loop) -> None:
-    """Patches `__iter__` of a DataLoader class to report to `loop` each iteration that begins."""
+def _report_beginning(kind: Any, guard: Guard, watcher: Watcher) -> None:
+    """Patches `__iter__` of a DataLoader class to report to `watcher` each iteration that begins."""
     begin = kind.__iter__
 
     @functools.wraps(begin)
-    def begin_told(self: Any) -> Any:
-        guard(loop.told.beginning, self, perf_counter())
+    def begin_reported(self: Any) -> Any:
+        guard(watcher.receiver.beginning, self, perf_counter())
         began = perf_counter()
-        with loop.forking:  # no thread of vitprof may hold a lock while workers are forked
+        with watcher.forking:  # no thread of vitprof may hold a lock while workers are forked
             iterator = begin(self)
-        guard(loop.told.begun, self, iterator, began, perf_counter())
+        guard(watcher.receiver.begun, self, iterator, began, perf_counter())
         return iterator
 
-    setattr(begin_told, MARK, True)
-    kind.__iter__ = begin_told
+    setattr(begin_reported, MARK, True)
+    kind.__iter__ = begin_reported
 
 
-def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
-    """Patches `__next__` to report to `loop` each batch that is requested and returned."""
-    following, plain = dataloader._BaseDataLoaderIter.__next__, loop.plain
+def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
+    """Patches `__next__` to report to `watcher` each batch that is requested and returned."""
+    following, plain = dataloader._BaseDataLoaderIter.__next__, watcher.plain
 
     @functools.wraps(following)
-    def next_told(self: Any) -> Any:
+    def next_reported(self: Any) -> Any:
         if plain.on and plain.iterator() is self:
             return plain.fetch(self, following, any_next)
         return any_next(self)
@@ -107,20 +112,41 @@ def _time_next(dataloader: ModuleType, guard: Guard, loop: Loop) -> None:
     def any_next(self: Any) -> Any:
         if MAKING.laps is not None:  # a dataset reads a loader of its own: part of making the batch that is requested
             return unpacked(following(self))[0]
-        guard(loop.told.asked, self, perf_counter())
-        kept = loop.told.take_kept()
+        guard(watcher.receiver.asked, self, perf_counter())
+        kept, watcher.receiver.kept = watcher.receiver.kept, None
         if kept is not None:
-            guard(loop.told.given, self, perf_counter(), kept, None)
+            guard(watcher.receiver.given, self, perf_counter(), kept, None)
             return kept
         MAKING.times = None
         try:
             batch = following(self)
         except BaseException:
-            guard(loop.told.left_empty, self, perf_counter())
+            guard(watcher.receiver.left_empty, self, perf_counter())
             raise
         now = perf_counter()
         batch, times = unpacked(batch)
-        guard(loop.told.given, self, now, batch, times)
+        guard(watcher.receiver.given, self, now, batch, times)
         return batch
 
-    dataloader._BaseDataLoaderIter.__next__ = next_told
+    dataloader._BaseDataLoaderIter.__next__ = next_reported
+
+
+def time_workers(dataloader: ModuleType) -> None:
+    """Makes the workers of `torch.utils.data.dataloader` begin with `work`, for a script that watches itself.
+
+    A forked worker inherits the patches of PyTorch's classes from its parent. One that is started from scratch (spawn,
+    forkserver) does not: it begins with a function of this module, which installs them first.
+    """
+    if not ORIGINAL:
+        ORIGINAL.append(dataloader._utils.worker._worker_loop)
+        dataloader._utils.worker._worker_loop = work
+
+
+def work(*args: Any, **kwargs: Any) -> None:
+    """Runs PyTorch's worker function, with the timing installed."""
+    dataloader = importlib.import_module(DATALOADER)
+    with contextlib.suppress(Exception):  # the worker then runs without times
+        time_fetching(dataloader)
+        time_composes()
+    begin = ORIGINAL[0] if ORIGINAL else dataloader._utils.worker._worker_loop
+    begin(*args, **kwargs)

@@ -7,6 +7,8 @@ import math
 import weakref
 from typing import Any, NamedTuple
 
+from vitprof.watch.trial import made_of
+
 
 class Begun(NamedTuple):
     """Times of the beginning of an iteration, in seconds on the loop's clock."""
@@ -27,7 +29,7 @@ class Seen:
 
     def __init__(self, facts: dict[str, Any], *, declared: bool = False, stands_for: bool = False) -> None:
         self.facts = facts
-        """Its arguments, see `session.loader_facts`."""
+        """Its arguments, see `loader_facts`."""
         self.declared = declared
         """Whether the script says that it trains, see `Loaders.declare`."""
         self.stands_for = stands_for
@@ -63,12 +65,14 @@ class Loaders:
         """The loaders that the script declares, and their data sets."""
         self.declares = False
         """Whether the script says which loader trains; then no other one counts."""
+        self.ours: Seen | None = None
+        """The train loader, or the candidate for it."""
 
     def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
         """Records that `loader`, or a loader of the same data set, trains, without waiting for an optimizer's step. No
         other loader then does.
 
-        `facts`: what is known about a loader that is not a DataLoader, see `session.loader_facts`.
+        `facts`: what is known about a loader that is not a DataLoader, see `loader_facts`.
         """
         self.declares = True
         for each in (loader, getattr(loader, "dataset", None)):
@@ -81,13 +85,67 @@ class Loaders:
         """Returns what is known about a loader, given itself or its iterator; None if it was not iterated over."""
         return self._seen.get(loader_or_iterator)
 
+    def is_ours(self, loader_or_iterator: Any) -> bool:
+        """Returns whether this is the train loader, or an iterator of it."""
+        ours = self.ours
+        return ours is not None and (ours.is_last(loader_or_iterator) or self.of(loader_or_iterator) is ours)
+
+    def let_go(self) -> None:
+        """Releases the train loader, so that the next declared loader continues the run."""
+        if self.ours is not None:
+            self.ours.alive = ()
+
     def begun(self, loader: Any, iterator: Any) -> Seen:
         """Records that an iteration over `loader` has begun, and returns what is known about it."""
         if loader not in self._seen:
-            from vitprof.watch.session import loader_facts
-
             declared = any(ref() is each for ref in self._declared for each in (loader, loader.dataset))
             self._seen[loader] = Seen(loader_facts(loader), declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
         return seen
+
+
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function."""
+
+    def name(value: Any) -> str | None:
+        return None if value is None else getattr(value, "__name__", value.__class__.__name__)
+
+    context = getattr(loader, "multiprocessing_context", None)
+    return {
+        "dataset": name(loader.dataset),
+        "n_samples": _length(loader.dataset),
+        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "num_workers": loader.num_workers,
+        "prefetch_factor": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "persistent_workers": bool(loader.persistent_workers),
+        "start_method": context.get_start_method() if context is not None else None,
+        "collate": name(loader.collate_fn),
+        "sampler": name(loader.sampler),
+        "drop_last": bool(loader.drop_last),
+        **made_of(loader),
+    }
+
+
+def generic_facts(loader: Any) -> dict[str, Any]:
+    """Returns some of the facts of `loader_facts` for a loader of any kind: its attributes with PyTorch's names."""
+
+    def known(name: str, kind: type) -> Any:
+        value = getattr(loader, name, None)
+        return value if isinstance(value, kind) else None
+
+    dataset = getattr(loader, "dataset", None)
+    return {
+        "dataset": type(loader if dataset is None else dataset).__name__,
+        "batch_size": known("batch_size", int),
+        "num_workers": known("num_workers", int) or 0,
+        "pin_memory": bool(known("pin_memory", bool)),
+    }
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None

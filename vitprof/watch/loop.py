@@ -1,372 +1,353 @@
-"""Turns a script's requests to its DataLoaders into steps: finds the train loader, and each step's begin and end."""
+"""The state machine of a watched loop: where each step begins and ends.
+
+                 request            batch              work                  leave
+        IDLE ------------> WAITING -------> FETCHED ---------> WORKED --------------------> LEFT
+          ^                   ^                |                  |   (vitprof.step only)     |
+          |                   +----------------+------------------+---------------------------+
+          |                        the next request ends the step; without any work on it, the batch was
+          |                        fetched ahead: its wait and samples belong to the next step
+          |
+          +-- VALIDATING  from any state by a request to another loader without gradients, until the next request
+          +-- PAUSED      a notebook's cell or the run is over, until the next request
+
+An iteration that is over leaves FETCHED without a batch (`Step.last`): the script may still work on one that it fetched
+ahead. In PLAIN the fast path notes steps that are all WAITING, FETCHED, WORKED and nothing else (`fast_path`).
+
+This is imported only after PyTorch, so that a step has to import nothing.
+"""
 
 from __future__ import annotations
 
-import atexit
-import functools
+import enum
 import math
-import os
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from vitprof.watch.fast_path import Fetched, PlainSteps
+import torch
+from torch import Tensor
+
+from vitprof.measure.batch_times import BatchTimes, n_ready
+from vitprof.measure.devices import Device
+from vitprof.measure.step_columns import StepMarks
+from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
+from vitprof.watch.copies import Copies
 from vitprof.watch.fetch_times import FetchTimes, made_between
 from vitprof.watch.guard import Guard
-from vitprof.watch.loaders import UNKNOWN, Begun, Loaders, Seen
-from vitprof.watch.on_import import STEPS
+from vitprof.watch.loaders import Begun
+from vitprof.watch.send import Wanted
+from vitprof.watch.steps import Steps
 
-if TYPE_CHECKING:
-    from vitprof.watch.session import Wanted
-    from vitprof.watch.steps import Steps  # needs PyTorch, which is half imported when this is
-
-DETACH = "VITPROF_WATCH_DETACH_AFTER"
-"""Environment variable: the number of steps after which the script goes on unwatched."""
 ITER_AND_NEXT_S = 0.05
 """The wait for a first batch that is requested this soon (s) after `iter(loader)` includes that call, which starts the
 workers. Forked workers may get the CPU before the script goes on."""
 
-HEADROOM = "VITPROF_WATCH_HEADROOM"
-"""Environment variable: set where kept batches are served again, to measure headroom."""
-FETCHES_AHEAD = (
-    "The script fetches batches in another thread than the one that trains, so the data wait is not the training's, "
-    "and steps may be missing. Watch what the training loop iterates over: for batch in vitprof.watch(batches)"
-)
-"""The notice of a run whose script fetches ahead in a thread of its own."""
+
+class State(enum.Enum):
+    """What the loop does."""
+
+    IDLE = "no batch is requested yet, or an epoch begins"
+    WAITING = "a batch is requested"
+    FETCHED = "the script has the batch"
+    WORKED = "it has worked on it: a backward pass, an optimizer's step, or its own mark"
+    LEFT = "it has left the step that it marks"
+    PLAIN = "the fast path notes steps"
+    VALIDATING = "it iterates over another loader without gradients"
+    PAUSED = "the run is over for now"
 
 
-class EnoughSteps(SystemExit):
-    """Raised to end the script after the number of steps to run, as `sys.exit(0)` in its own loop would."""
+WORK_DONE = frozenset((State.WORKED, State.LEFT))
+
+
+class Request(NamedTuple):
+    """A request for a batch that is under way."""
+
+    asked_s: float
+    """When it was made, after vitprof's own work for it."""
+    own_s: float
+    """The time of that work."""
+    begun_s: float
+    """The time to begin the iteration, where this is its first batch."""
+    queue_depth: float
+    """The number of batches that were ready then."""
+
+
+class Step:
+    """The current step."""
+
+    __slots__ = ("end", "joined", "last", "marks", "others", "others_since_s", "scaled")
+
+    def __init__(self, marks: StepMarks, *, last: bool) -> None:
+        self.marks = marks
+        self.last = last
+        """Whether no batch came for it: the iteration is over."""
+        self.end: tuple[float, Any] | None = None
+        """When it may have ended, with the device's mark."""
+        self.others, self.others_since_s = 0, math.nan
+        """The number of batches of other loaders since the last backward pass, and when the first was requested."""
+        self.joined = False
+        """Whether it worked on another loader's batch."""
+        self.scaled: tuple[Any, Any] = (None, None)
+        """A loss scaled by a GradScaler, and the loss."""
+
+    def note_end(self, device: Device, now_s: float) -> None:
+        """Notes that it may end now."""
+        if self.end is not None:
+            device.release(self.end[1])
+        self.end = (now_s, device.mark())
+
+    def work(self) -> None:
+        """Notes that batches of other loaders were part of it: the script works on them too."""
+        self.joined |= self.others > 0
+        self.others = 0
 
 
 class Loop:
-    """The steps of the script's training.
+    """One loop over the train loader, on the device that the script computes on.
 
-    The train loader is the first one that is iterated while gradients are on and an optimizer steps. A step runs from
-    one request for its batch to the next request after the script has worked on the batch, or to the first request to a
-    loader without gradients (validation). Batches of other loaders with gradients on belong to the current step.
+    A step waits for one or several batches, and then works: backward passes, a step of the optimizer. Some frameworks
+    fetch a batch ahead, or all batches that they accumulate gradients over. Their waits are part of the step that
+    follows. If a batch fetched ahead is left when no more come, the work on it is a step without samples. Where no work
+    is ever seen (no backward pass of PyTorch in the loop), each batch is a step.
+
+    A step that the script marks (`enter`, `leave`) is the work on a batch; the time before and after it is recorded
+    apart.
     """
 
-    def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
-        self.guard, self._clock = guard, clock
-        self.told: Any = self
-        """The receiver of the loaders' events: this loop, or an `Inside` while a watched loader makes a batch."""
-        self.wanted: Wanted | None = None
-        """The wishes of a script that watches itself."""
-        self.loaders = Loaders()
-        self.plain = PlainSteps(self)
-        self.forking = threading.RLock()
-        """Held while workers are forked, and by the thread that sends. Reentrant: beginning an iteration may begin
-        another one."""
-        self._steps: Steps | None = None
-        """None until a loader is iterated with gradients on."""
-        self._ours: Seen | None = None
-        """The train loader, or the candidate for it."""
-        self._paused = False
-        """Whether the run is over for now."""
-        self._entered = 0
-        """The number of steps that the script has entered and not left."""
-        self._tells = False
-        """Whether backward passes and optimizer steps are reported."""
-        self._asked_s = math.nan
-        """When the batch was requested, after vitprof's own work for it."""
-        self._own_s = self._begun_s = 0.0
-        """The time of that work, and the time to begin the iteration, where this is its first batch."""
-        self._validating_since = math.nan
-        self._epoch = 0
-        self._kept: Any = None
-        """The kept batch to serve in place of the one that is requested."""
-        self._end_after = int(os.environ.get(STEPS) or 0)
-        self._detach_after = int(os.environ.get(DETACH) or 0)
-        self._asked_in = self._stepped_in = 0
-        """The threads of the last request for a batch of the train loader, and of the optimizer's last step."""
-        self._told_of_thread = False
-        self._may_be_plain = not (self._end_after or self._detach_after)
-        """True where steps need not be counted as they are made."""
+    def __init__(
+        self,
+        device: Device,
+        guard: Guard,
+        forking: threading.RLock,
+        wanted: Wanted | None = None,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self.device, self._clock = device, clock
+        self.steps = Steps(device, guard, forking, wanted)
+        self._copies = None if device.immediate else Copies(device, guard)
+        self.state = State.IDLE
+        self.step: Step | None = None
+        """The current step, in the states FETCHED, WORKED and LEFT."""
+        self.requested: Request | None = None
+        """The request for a batch, in the state WAITING."""
+        self.epoch = 0
+        self.expects_work = True
+        """Whether a batch without any work on it counts as fetched ahead; True once any work was seen."""
+        self.ahead = NOTHING
+        """The batches that the current step waited for before its last one."""
+        self._left_s = math.nan
+        """When the script left the previous step that it marks."""
+        self._validating_since_s = math.nan
+        self._validated = False
+        """Whether the last step ended in validation with gradients."""
 
-    def forget(self) -> None:
-        """Ends watching in a forked process, such as a worker: only its parent is watched."""
-        self.guard.given_up = True
-        self.plain.drop()
-        self.forking = threading.RLock()
-        if self._steps is not None:
-            self._steps.recording.forget()
-        self._steps = None
+    # the loader
 
-    # a script that watches itself
+    def request(self, iterator: Any, now_s: float, begun: Begun) -> Any:
+        """Notes a request for a batch of the train loader; its iteration has `begun` just before, if that is known.
 
-    def let_go(self) -> None:
-        """Releases the train loader, so that the next declared loader continues the run."""
-        self.plain.leave()
-        if self._ours is not None:
-            self._ours.alive = ()
-
-    def pause(self, status: str, error: str) -> None:
-        """Ends the run for now: the next batch continues it. The time between belongs to no step."""
-        self.plain.leave()
-        if self._steps is not None:
-            self._steps.pause(status, error)
-            self._paused = True
-            self._validating_since = math.nan
-
-    def start_over(self) -> None:
-        """Ends the run; the next batch begins another one."""
-        self.plain.leave()
-        if self._steps is not None:
-            self._steps.pause("done", "")
-            self._steps.leave()
-        self._steps = self._ours = None
-        self._paused = False
-        self._asked_s = self._validating_since = math.nan
-        self._epoch = 0
-
-    @property
-    def has_begun(self) -> bool:
-        """Returns whether any loader that may train was iterated over with gradients on."""
-        return self._tells
-
-    def enter_step(self) -> None:
-        """Begins a step that the script marks. A step inside another one is part of it."""
-        self.plain.leave()
-        self._entered += 1
-        if self._steps is not None and self._entered == 1:
-            self._steps.enter(self._clock())
-
-    def leave_step(self) -> None:
-        """Ends a step that the script marks."""
-        self._entered -= 1
-        if self._steps is not None and not self._entered:
-            self._steps.left(self._clock())
-
-    # events of the loaders
-
-    def beginning(self, loader: Any, now: float) -> None:
-        """Takes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
-        self.plain.leave()
-        if self._steps is not None and self._is_ours(loader):
-            self._steps.end(now)
-            self._end_validation(self._steps, now)
-
-    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
-        """Takes the times between which an iteration over `loader` was begun; this starts its workers."""
-        seen = self.loaders.begun(loader, iterator)
-        if seen is self._ours and self._steps is not None:
-            self._steps.begin_epoch()
-            self._epoch += self._steps.recording.n > 0
-        seen.begun = Begun(since_s, until_s, self._clock())
-
-    def asked(self, iterator: Any, now: float) -> None:
-        """Takes the script's request for a batch, at which the previous step ends."""
-        import torch
-
-        self.plain.leave()
-        self._kept = None
-        if not torch.is_grad_enabled():
-            if self._steps is not None and not self._is_ours(iterator) and not self._paused:
-                self._steps.end(now)
-                if math.isnan(self._validating_since):
-                    self._validating_since = now
-            return
-        if not self._is_ours(iterator) and not self._take(iterator):
-            elsewhere = self.loaders.declares and threading.get_ident() != self._asked_in
-            if self._steps is not None and not elsewhere:  # there, the wait of the declared loop includes it
-                self._steps.ask_other(now)
-            return
-        assert self._steps is not None
-        assert self._ours is not None
-        self._asked_in = threading.get_ident()
-        self._asked_ours(self._steps, self._ours, iterator, now)
-
-    def _asked_ours(self, steps: Steps, ours: Seen, iterator: Any, now: float) -> None:
-        steps.end(now)
-        if self._paused:
-            self._paused = False
-            steps.recording.begin_again()
-            steps.resume()
-        if self._enough(steps):
-            return
-        self._end_validation(steps, now)
-        steps.ask(iterator)
-        self._kept = steps.kept_batch()
-        self._begun_s = 0.0
-        begun, ours.begun = ours.begun, UNKNOWN
-        if begun.told_s <= now < begun.told_s + ITER_AND_NEXT_S:
-            self._begun_s, now = begun.until_s - begun.since_s, begun.until_s
-        self._asked_s = self._clock()
-        self._own_s = self._asked_s - now
-
-    def asked_before(self, iterator: Any, then: float, queue_depth: float) -> None:
-        """Takes a request for a batch that was made while the loop was plain, and is still under way."""
-        if self._steps is not None and self._ours is not None:
-            self._asked_ours(self._steps, self._ours, iterator, then)
-            self._steps.queue_depth = queue_depth
-            self._asked_s, self._own_s = then, 0.0
-
-    def reopen(self, batch: Fetched, loss: float, *, worked: bool) -> None:
-        """Goes on with the current step of a loop that was plain so far."""
-        if self._steps is not None:
-            self._steps.reopen(self._epoch, batch, loss, worked=worked)
-
-    def take_kept(self) -> Any:
-        """Returns the kept batch that the script gets instead of a new one; None where it gets a new one."""
-        kept, self._kept = self._kept, None
+        Returns the kept batch that the script gets instead of a new one; None where it gets a new one.
+        """
+        self.end(now_s)
+        if self.state in (State.PAUSED, State.VALIDATING):
+            self.resume(now_s)
+        depth, replay, begun_s = n_ready(iterator), self.steps.replay, 0.0
+        kept = None if replay is None else replay.batch()
+        if begun.told_s <= now_s < begun.told_s + ITER_AND_NEXT_S:
+            begun_s, now_s = begun.until_s - begun.since_s, begun.until_s
+        asked_s = self._clock()
+        self.requested = Request(asked_s, asked_s - now_s, begun_s, depth)
+        self.state = State.WAITING
         return kept
 
-    def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
-        """Takes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
-        if math.isnan(self._asked_s) or self._steps is None or not self._is_ours(iterator):
-            return
-        if not self._steps.recording.confirmed and self._ours is not None and self._ours.declared:
-            self._confirm(self._steps, self._ours, batch)
-        self._steps.begin(self._epoch, self._waits_since(times), now, batch, times)
-        self._asked_s = math.nan
-        if self._may_be_plain and self.plain.worth_trying and self._ours is not None and not self._entered:
-            fetched = self._steps.set_aside(times) if self._stepped_in == self._asked_in else None
-            if fetched is not None:
-                self.plain.enter(self._ours.iterator, self._steps.recording, self._epoch, fetched)
+    def receive(self, now_s: float, batch: Any, times: FetchTimes | None, *, last: bool = False) -> None:
+        """Begins the step of the requested batch; `times`: how it was made, None if not known.
 
-    def left_empty(self, iterator: Any, now: float) -> None:
-        """Takes the end of an iteration: it is over, or failed."""
-        self.plain.leave()
-        if not math.isnan(self._asked_s) and self._steps is not None and self._is_ours(iterator):
-            self._steps.begin_last(self._epoch, self._waits_since(None), now)
-        self._asked_s = math.nan
-
-    def _waits_since(self, times: FetchTimes | None) -> float:
-        """Returns when the script would have begun to wait if it were not watched, for the batch's time of arrival.
-
-        Leaves out vitprof's own cost, except for the part in which a worker was still making the batch.
+        `last`: there is none, the iteration is over. The step then counts only if the script works on it.
         """
-        since = self._asked_s - self._begun_s
-        return since if times is None else since - made_between(times, self._asked_s - self._own_s, self._asked_s)
+        assert self.requested is not None
+        samples, made, replay = n_samples(batch), None, self.steps.replay
+        asked_s, own_s, begun_s, queue_depth = self.requested
+        since_s = asked_s - begun_s  # without vitprof's own cost, but for what a worker was still making the batch in
+        if times is not None:
+            since_s -= made_between(times, asked_s - own_s, asked_s)
+            made = batch_times(times, queue_depth)
+            self.steps.add_transforms(times[-1], samples)
+        marks = self.begin(since_s, now_s, samples, made, last=last)
+        if self._copies is not None:
+            self._copies.begin(marks, batch, marks.compute_start, again=replay is not None and replay.replaying)
+        if replay is not None and self.steps.warming_up and not last:
+            replay.keep(batch)
 
-    def close(self) -> None:
-        """Ends the watching, and sends what is left. May be called in any thread."""
-        self.plain.drop()
-        if self._steps is not None:
-            self._steps.close()
+    def begin(
+        self, asked_s: float, got_s: float, samples: int, made: BatchTimes | None, *, last: bool = False
+    ) -> StepMarks:
+        """Begins a step."""
+        ahead = self.ahead
+        marks = StepMarks()
+        marks.epoch, marks.samples = self.epoch, samples + ahead.samples
+        marks.t_start, marks.t_got = asked_s - ahead.wait_s, got_s
+        marks.decoded = marks.prepared = None
+        marks.loss = _no_loss
+        marks.made = together(ahead.made, made)
+        marks.outside_s = math.nan
+        marks.copy_start = marks.copy_end = marks.compute_start = self.device.mark()
+        self.step, self.state, self.requested = Step(marks, last=last), State.FETCHED, None
+        return marks
 
-    # which loader trains
+    def request_other(self, now_s: float, *, gradients: bool) -> None:
+        """Notes that a batch of another loader is requested: without gradients to validate, else for this step, too."""
+        step = self.step
+        if not gradients:
+            if self.state not in (State.VALIDATING, State.PAUSED, State.WAITING):
+                self.end(now_s)
+                self.state, self._validating_since_s = State.VALIDATING, now_s
+        elif step is not None:
+            if not step.others:
+                step.others_since_s = now_s
+                if step.end is None:
+                    step.note_end(self.device, now_s)
+            step.others += 1
 
-    def _is_ours(self, loader_or_iterator: Any) -> bool:
-        ours = self._ours
-        if ours is None:
-            return False
-        return ours.is_last(loader_or_iterator) or self.loaders.of(loader_or_iterator) is ours
+    def begin_epoch(self, now_s: float) -> None:
+        """Begins an epoch: batches fetched in the previous iteration and not used are not part of it."""
+        self.end(now_s)
+        if self.state is State.VALIDATING:
+            self.resume(now_s)
+        self.ahead = NOTHING
+        self.epoch += self.steps.n > 0
 
-    def _take(self, iterator: Any) -> bool:
-        """Takes the loader of `iterator` as the candidate; if the train loader is gone, as that of its next epoch.
-
-        Returns False where another one is the train loader, or this one is unknown.
-        """
-        seen = self.loaders.of(iterator)
-        if self.loaders.declares and (seen is None or not seen.declared):
-            return False
-        if self._steps is None:
-            self._steps = self._open()
-            self._steps.inside = self._entered > 0
-        if seen is None or (self._steps.recording.confirmed and self._ours is not None and self._ours.is_alive):
-            return False
-        if self._steps.recording.confirmed:
-            self._steps.end(self._clock())
-            self._epoch += 1
+    def change_loader(self, now_s: float, *, expects_work: bool) -> None:
+        """Goes on with another loader: in the next epoch if the steps so far are training; else drops them."""
+        if self.steps.confirmed:
+            self.end(now_s)
+            self.epoch += 1
         else:
-            self._steps.drop()
-            self._epoch = 0
-        self._ours = seen
-        self._steps.expects_work = not seen.stands_for
-        self._steps.resume()
-        return True
+            self.steps.drop()
+            self.step, self.ahead, self.epoch = None, NOTHING, 0
+        self.expects_work = expects_work
+        self.resume(now_s)
 
-    def _open(self) -> Steps:
-        """Returns new steps, at the first batch of a loop with gradients; does what had to wait for PyTorch."""
-        import torch
+    # the work
 
-        from vitprof.measure.devices import open_device
-        from vitprof.watch import optimizer_hooks
-        from vitprof.watch.steps import Steps
-
-        on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", self._clock)
-        if not self._tells:
-            self._tells = True
-            told = (self._guarded(function) for function in (self._backward, self._scaled, self._stepped))
-            optimizer_hooks.install(self.plain, *told)
-            atexit.register(self.guard, self._leave)
-        return Steps(device, self.guard, self.forking, self.wanted)
-
-    def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
-        return functools.partial(self.guard, function)
-
-    def _backward(self, differentiated: Any) -> None:
-        if self._steps is not None:
-            self._steps.backward(differentiated)
-
-    def _scaled(self, loss: Any, result: Any) -> None:
-        self.plain.leave()
-        if self._steps is not None:
-            self._steps.scaled(loss, result)
-
-    def _stepped(self) -> None:
-        steps = self._steps
-        if steps is None:
+    def backward(self, differentiated: Any) -> None:
+        """Notes the beginning of a backward pass, from one or several losses."""
+        step = self.step
+        if step is None:
             return
-        steps.optimizer_stepped(self._clock())
-        self._stepped_in = threading.get_ident()
-        if not steps.recording.confirmed and steps.under_way and self._ours is not None:
-            self._confirm(steps, self._ours)
-        if self._asked_in not in (0, self._stepped_in) and steps.recording.confirmed and not self._told_of_thread:
-            self._told_of_thread = True
-            steps.recording.facts({"fetched_in_a_thread": True})
-            steps.recording.notice(FETCHES_AHEAD)
+        self.expects_work = True
+        if self.state is State.FETCHED:
+            self.state = State.WORKED
+        step.work()
+        if isinstance(differentiated, (list, tuple)):
+            differentiated = differentiated[0] if len(differentiated) == 1 else None
+        result, loss = step.scaled
+        step.scaled = (None, None)
+        if differentiated is not result or loss is None:
+            loss = differentiated
+        if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device:
+            if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # a copy would become part of the graph
+                return
+            step.marks.loss = self.device.keep(loss)
 
-    def _confirm(self, steps: Steps, ours: Seen, batch: Any = None) -> None:
-        """Confirms the candidate as the train loader: what was recorded is training."""
-        facts = ours.facts
-        if facts.get("batch_size") is None:
-            from vitprof.watch.batches import n_samples
+    def optimizer_stepped(self, now_s: float) -> None:
+        """Notes a step of an optimizer: it is work, too, unless it comes after the last batch, which was counted."""
+        step = self.step
+        if step is None:
+            return
+        if not step.last:
+            self.expects_work = True
+            if self.state is State.FETCHED:
+                self.state = State.WORKED
+        elif self.state is State.WORKED:  # no request for a batch will end this step
+            step.note_end(self.device, now_s)
 
-            facts = {**facts, "batch_size": n_samples(batch) or None}
-        steps.recording.confirm(facts, headroom=bool(os.environ.get(HEADROOM)))
+    def enter(self, now_s: float) -> None:
+        """Begins a step that the script marks. If a batch has several, the first one begins the work."""
+        if self.step is None or self.state is State.LEFT:
+            return
+        marks = self.step.marks
+        since_s = self._left_s if math.isfinite(self._left_s) else marks.t_start
+        marks.outside_s = max(0.0, now_s - since_s - (marks.t_got - marks.t_start))
+        given = marks.compute_start
+        marks.compute_start = self.device.mark()
+        if given is not marks.copy_start and given is not marks.copy_end:
+            self.device.release(given)
+
+    def leave(self, now_s: float) -> None:
+        """Ends a step that the script marks. If a batch has several, the last one ends the work."""
+        if self.step is None:
+            return
+        self.expects_work, self.state = True, State.LEFT
+        self.step.work()
+        self._left_s = now_s
+        self.step.note_end(self.device, now_s)
 
     # ends
 
-    def _end_validation(self, steps: Steps, now: float) -> None:
-        if not math.isnan(self._validating_since):
-            steps.resume()
-            steps.recording.phase("evaluate", self._validating_since, now)
-            self._validating_since = math.nan
+    def end(self, now_s: float) -> None:
+        """Ends the current step, if there is one. Batches that were fetched but not worked on belong to the next step.
 
-    def _enough(self, steps: Steps) -> bool:
-        """Ends the watching, or the script, after the number of steps to run; returns whether watching has ended.
-
-        Raises `EnoughSteps`.
+        Some frameworks validate with gradients on: two batches of another loader without a backward pass after them, or
+        one after the last batch of an epoch, count as validation.
         """
-        if not steps.recording.confirmed:
-            return False
-        ends = bool(self._end_after and steps.recording.n >= self._end_after)
-        if not ends and not (self._detach_after and steps.recording.n >= self._detach_after):
-            return False
-        self.guard.given_up = True
-        self._leave()
-        if ends:
-            raise EnoughSteps(0)
-        return True
+        step, state = self.step, self.state
+        if step is None:
+            return
+        self.step, self.state = None, State.IDLE
+        marks, noted = step.marks, step.end
+        validated = step.others > (not step.last)
+        if self._copies is not None:
+            self._copies.end()
+        if state in WORK_DONE or not (self.expects_work or step.last):
+            if noted is not None and not (validated or step.last or state is State.LEFT):
+                self.device.release(noted[1])
+                noted = None
+            if state is not State.LEFT:
+                self._left_s = math.nan
+            self.ahead = NOTHING
+            # after every step there is no validation: several loaders are asked in turn
+            if step.joined or (self._validated if validated else step.others > 0):
+                self.steps.count_joined()
+            self._validated = validated
+            self.steps.step(marks, *(noted or (now_s, self.device.mark())))
+        else:
+            self.ahead = NOTHING if step.last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
+            self.device.release(*{id(m): m for m in (marks.copy_start, marks.copy_end, marks.compute_start)}.values())
+        if validated:
+            self.resume(now_s)
+            self.steps.phase("evaluate", step.others_since_s, now_s)
 
-    def _leave(self) -> None:
-        """Sends what is left, at the script's end or after enough steps."""
-        self.plain.leave()
-        if self._steps is not None:
-            self._steps.leave()
+    def resume(self, now_s: float) -> None:
+        """Makes the next step's gap count from here; ends validation or a pause, if there is one."""
+        self._left_s = math.nan
+        self.steps.resume()
+        if self.state is State.PAUSED:
+            self.steps.begin_again()
+        elif self.state is State.VALIDATING:
+            self.steps.phase("evaluate", self._validating_since_s, now_s)
+        self.state = State.IDLE
+
+    def pause(self) -> None:
+        """Sends all steps that have ended, if they are training; the next request continues the run.
+
+        The current step has no end, unless the script has left it, or it is the last of an epoch.
+        """
+        step = self.step
+        if self.steps.confirmed:
+            if step is not None and step.end is not None and (step.last or self.state is State.LEFT):
+                step.others = 0
+                self.end(step.end[0])
+            self.steps.flush()
+        self.step, self.state, self.requested = None, State.PAUSED, None
+
+    def close(self) -> None:
+        """Sends what is left, and ends the recording."""
+        if self._copies is not None:
+            self._copies.close()
+        self.steps.close()
 
 
-@functools.cache
-def the_loop() -> Loop:
-    """Returns the loop of this process."""
-    guard = Guard()
-    loop = Loop(guard)
-    guard.at_end = loop.close
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=loop.forget)
-    return loop
+def _no_loss() -> float:
+    return math.nan

@@ -18,7 +18,7 @@ SOCKET = "VITPROF_WATCH_SOCKET"
 STEPS = "VITPROF_WATCH_STEPS"
 """Environment variable: the number of steps after which the script is ended."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
-"""Environment variables of a tournament's trials: see `overrides` and `opened`, which are imported only in trials."""
+"""Environment variables of a tournament's trials: see `trial`."""
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -45,31 +45,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec
-
-
-def install() -> None:
-    """Watches the DataLoader as soon as it is imported; does nothing where no program listens.
-
-    Of a distributed job, rank 0 is watched. Other ranks only count steps, where all have to end after the same step, as
-    in a trial, whose arguments apply to the loaders of all ranks.
-    """
-    if os.environ.get(OPENED_UNDER):
-        from vitprof.watch import written_files
-
-        written_files.install()
-    if not os.environ.get(SOCKET) or not (is_watched_rank() or os.environ.get(STEPS)):
-        return
-
-    def hook(module: ModuleType) -> None:
-        from vitprof.watch import loader_hooks
-
-        loader_hooks.install(module)
-        if os.environ.get(TRIAL_OVERRIDES):
-            from vitprof.watch import overrides
-
-            overrides.install(module)
-
-    sys.meta_path.insert(0, AfterImport(DATALOADER, hook))
 
 
 def is_watched_rank() -> bool:

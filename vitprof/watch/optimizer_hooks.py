@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from vitprof.watch.fast_path import PlainSteps
+if TYPE_CHECKING:
+    from vitprof.watch.watcher import Watcher
 
 
-def install(
-    plain: PlainSteps,
-    backward: Callable[[Any], None],
-    scaled: Callable[[Any, Any], None],
-    stepped: Callable[[], None],
-) -> None:
-    """Makes PyTorch call `backward(tensors)` before each backward pass, `scaled(loss, result)` after a GradScaler has
-    scaled a loss, and `stepped()` after each step of an optimizer. While the loop is plain, `plain` is told instead.
+def install(watcher: Watcher) -> None:
+    """Makes PyTorch report each backward pass before it begins, each loss that a GradScaler has scaled, and each step
+    of an optimizer, to `watcher`; while the loop is plain, to the fast path.
     """
     differentiate, scale = torch.autograd.backward, torch.amp.GradScaler.scale
+    plain, guard = watcher.plain, watcher.guard
+
+    def note_backward(tensors: Any) -> None:
+        if watcher.loop is not None:
+            watcher.loop.backward(tensors)
+
+    def note_scaled(loss: Any, result: Any) -> None:
+        plain.leave()
+        if watcher.loop is not None and watcher.loop.step is not None:
+            watcher.loop.step.scaled = (result, loss)
 
     @functools.wraps(differentiate)
-    def backward_told(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if plain.on:
             plain.backward(tensors)
         else:
-            backward(tensors)
+            guard(note_backward, tensors)
         return differentiate(tensors, *args, **kwargs)
 
     @functools.wraps(scale)
-    def scale_told(self: Any, outputs: Any) -> Any:
+    def scale_noted(self: Any, outputs: Any) -> Any:
         result = scale(self, outputs)
-        scaled(outputs, result)
+        guard(note_scaled, outputs, result)
         return result
 
-    def stepped_told(*_: Any) -> None:
+    def stepped(*_: Any) -> None:
         if plain.on:
             plain.worked = True
         else:
-            stepped()
+            guard(watcher.stepped)
 
-    torch.autograd.backward = backward_told  # Tensor.backward() looks it up there, too
-    torch.amp.GradScaler.scale = scale_told  # type: ignore[method-assign]
-    register_optimizer_step_post_hook(stepped_told)
+    torch.autograd.backward = backward  # Tensor.backward() looks it up there, too
+    torch.amp.GradScaler.scale = scale_noted  # type: ignore[method-assign]
+    register_optimizer_step_post_hook(stepped)

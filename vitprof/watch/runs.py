@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.names import tamed_name
-from vitprof.watch.loop import the_loop
+from vitprof.watch.loaders import generic_facts
 from vitprof.watch.on_import import SOCKET, STEPS, is_watched_rank
-from vitprof.watch.session import Wanted, generic_facts, how_it_ended
+from vitprof.watch.send import Wanted, how_it_ended
+from vitprof.watch.watcher import the_watcher
 
 ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 """Arguments that loaders of one run share: two that differ in one of these are two experiments."""
@@ -33,7 +34,7 @@ class Planned:
     arguments: tuple[Any, ...]
     """The loader's type and its `ARGUMENTS`."""
     facts: dict[str, Any]
-    """See `session.loader_facts`."""
+    """See `loaders.loader_facts`."""
     owner: weakref.ref[Any]
     """The watched loader that `vitprof.watch` returned."""
     replaces: bool
@@ -70,12 +71,12 @@ class Runs:
         replaces = current is not None and current.wanted.name == name and current.owner() is not None
         arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
         facts = generic_facts(loader)
-        loop = the_loop()
-        loop.loaders.declare(watched, None if watched is loader else facts)
-        loop.wanted = loop.wanted or wanted
+        watcher = the_watcher()
+        watcher.loaders.declare(watched, None if watched is loader else facts)
+        watcher.wanted = watcher.wanted or wanted
         if not self._planned_any:
             self._planned_any = True
-            atexit.register(loop.guard, self._say_unused)
+            atexit.register(watcher.guard, self._say_unused)
         return Planned(wanted, arguments, facts, weakref.ref(watched), replaces)
 
     def take(self, run: Planned, iterator: Any) -> None:
@@ -108,11 +109,11 @@ class Runs:
         if current is not None and current is not run:
             current.over = True
             if os.environ.get(SOCKET) or run.goes_on_with(current):
-                the_loop().let_go()
+                the_watcher().loaders.let_go()
             else:
-                the_loop().start_over()
+                the_watcher().pause("done", "", over=True)
         self._current = run
-        the_loop().wanted = run.wanted
+        the_watcher().wanted = run.wanted
 
     def left(self, run: Planned) -> None:
         """Notes that the loop over the loader of `run` is over."""
@@ -130,13 +131,12 @@ class Runs:
         run.passive = True
         if run is self._current and not os.environ.get(SOCKET):
             self._current = None
-            the_loop().pause(*how_it_ended(error))
-            the_loop().start_over()
+            the_watcher().pause(*how_it_ended(error), over=True)
 
     def _say_unused(self) -> None:
         """Says at the end of a script that none of its watched loaders was ever trained on, if that is so."""
         failed = getattr(sys, "last_value", None) is not None
-        if not the_loop().has_begun and not failed and "torch" in sys.modules and is_first_rank():
+        if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_first_rank():
             sys.stderr.write(
                 "vitprof: nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
                 "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned\n"
@@ -146,7 +146,7 @@ class Runs:
         """Pauses the run when a notebook's cell has ended, with IPython's `result`."""
         if self._current is not None and not os.environ.get(SOCKET):
             error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
-            the_loop().pause(*how_it_ended(error))
+            the_watcher().pause(*how_it_ended(error))
 
 
 RUNS = Runs()

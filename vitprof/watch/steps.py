@@ -1,296 +1,270 @@
-"""Steps of a watched training: where each begins and ends, and what is known about it.
+"""Buffers the steps of a watched training: holds them until it is certain that they are training, then sends them.
 
-This is imported only after PyTorch, so that a step has to import nothing.
+The training thread only notes marks; the thread that sends derives the columns of many steps at once, when a training
+has not filled the CPU's caches in between.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from vitprof.measure.batch_times import BatchTimes, n_ready
 from vitprof.measure.devices import Device
-from vitprof.measure.recorder import StepMarks
-from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
-from vitprof.watch.copies import Copies
-from vitprof.watch.fast_path import Fetched, fetched, times_of
-from vitprof.watch.fetch_times import FetchTimes
+from vitprof.measure.recorder import StepRecorder
+from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
+from vitprof.watch.batches import n_samples
+from vitprof.watch.fetch_times import Fetched, TransformTimes
 from vitprof.watch.guard import Guard
-from vitprof.watch.session import Wanted
-from vitprof.watch.step_buffer import StepBuffer
+from vitprof.watch.on_import import is_watched_rank
+from vitprof.watch.replay import Replay
+from vitprof.watch.send import Session, Unheard, Wanted
+
+WARMUP_STEPS = 5
+TRANSFORMS_EVERY_S = 3.0
+"""How often (s) to send the times of transforms."""
+
+NOTED = (*Fetched._fields, "compute_end", "loss")
+"""The figures that are noted of a step: its batch, its end (s), its loss."""
+
+
+class PlainBlock:
+    """Finished steps, one after another without a pause: the end of a step is the request for the next one's batch.
+
+    One thread adds them, another one may take them meanwhile.
+    """
+
+    def __init__(self, first: int, epoch: int, previous_end: float) -> None:
+        """`first`: the number of the first step; `previous_end`: when the one before it ended."""
+        self.first = self._next = first
+        self._epoch, self._previous_end = epoch, previous_end
+        self._figures = array("d")
+        self.add = self._figures.extend
+        """Adds a step: its figures in the order of `NOTED`."""
+        self.closed = False
+        """True once no more steps will come."""
+
+    def take(self) -> Columns | None:
+        """Returns the marks of the steps since the last call, for `derive`; None if there are none."""
+        n = len(self._figures) // len(NOTED)
+        if not n:
+            return None
+        figures = np.array(self._figures[: n * len(NOTED)]).reshape(n, -1)
+        del self._figures[: n * len(NOTED)]
+        noted = dict(zip(NOTED, figures.T, strict=True))
+        got, end, worker = noted["t_got"], noted["compute_end"], noted["worker"]
+        number = np.arange(self._next, self._next + n, dtype=np.float64)
+        previous_end = np.concatenate([[self._previous_end], end[:-1]])
+        self._next, self._previous_end = self._next + n, float(end[-1])
+        return noted | {
+            "step": number,
+            "epoch": np.full(n, float(self._epoch)),
+            "warmup": np.zeros(n),
+            "previous_end": previous_end,
+            **dict.fromkeys(("copy_start", "copy_end", "compute_start"), got),
+            "t_launched": end,
+            "read_s": np.maximum(0.0, noted["dataset_s"] - noted["transform_s"]),
+            "worker": np.where(worker < 0, math.nan, worker),
+        }
 
 
 class Steps:
-    """The steps made of the loop's events, on the device that the script computes on.
+    """The steps of one run so far."""
 
-    A step waits for one or several batches, and then works: backward passes, a step of the optimizer. Some frameworks
-    fetch a batch ahead, or all batches that they accumulate gradients over. Their waits are part of the step that
-    follows. If a batch fetched ahead is left when no more come, the work on it is a step without samples. Where no work
-    is ever seen (no backward pass of PyTorch in the loop), each batch is a step.
-
-    A step that the script marks (`enter`, `left`) is the work on a batch; the time before and after it is recorded
-    apart.
-    """
-
-    def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None = None) -> None:
+    def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None) -> None:
         self._device = device
-        self.recording = StepBuffer(device, guard, forking, wanted)
-        self._copies = None if device.immediate else Copies(device, guard)
-        self._marks: StepMarks | None = None
-        """The marks of the current step."""
-        self._worked = False
-        """Whether the current step has worked on its batch."""
-        self.expects_work = True
-        """Whether a batch without any work on it counts as fetched ahead; True once any work was seen."""
-        self.inside = False
-        """Whether the script is in a step that it marks."""
-        self._left_s = math.nan
-        """When the script left the previous step that it marks."""
-        self._said = False
-        """Whether the script has left the current step."""
-        self._last = False
-        """Whether no batch came for the current step: the iteration is over."""
-        self._noted: tuple[float, Any] | None = None
-        """When the current step may have ended, with the device's mark."""
-        self._others, self._others_since_s = 0, math.nan
-        """The number of batches of other loaders since the last backward pass, and when the first was requested."""
-        self._joined = self._validated = False
-        """Whether the current step worked on another loader's batch, and whether the last one ended in validation."""
-        self._ahead = NOTHING
-        """The batches that the current step waited for before its last one."""
-        self.queue_depth = math.nan
-        """The number of batches that were ready when the last one was requested."""
-        self._scaled: tuple[Any, Any] = (None, None)
-        """A loss scaled by a GradScaler, and the loss."""
+        self._buffer: deque[StepMarks | PlainBlock] = deque()
+        """Steps that are not sent yet; the training thread appends to it without a lock."""
+        watched = is_watched_rank()
+        self._recorder = StepRecorder(device, self._buffer.append if watched else _ignore)
+        self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
+        self._sending = threading.Lock()
+        self.may_be_plain = device.immediate and watched
+        """Whether steps may be added to a `plain_block`."""
+        self.confirmed = False
+        """Whether the recorded steps are known to be training."""
+        self.n = 0
+        """The number of steps so far, without those on kept batches."""
+        self._joined = 0
+        """The number of steps that asked several loaders for a batch."""
+        self.transforms = TransformSums()
+        self.replay: Replay | None = None
+        """Decides which steps get kept batches, where headroom is measured."""
+        self._replaying_since_s = math.nan
+        self._notices: set[str] = set()
+        self.phase = self._session.phase
+        self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
+        self.resume = self._recorder.resume
+        """Makes the next step's gap count from here."""
 
     @property
-    def under_way(self) -> bool:
-        """Returns whether a step has begun and not ended."""
-        return self._marks is not None
+    def warming_up(self) -> bool:
+        """Returns whether the next step is part of the warm-up."""
+        return self.n < WARMUP_STEPS
 
     def drop(self) -> None:
         """Drops what was recorded for a loader that turned out not to train."""
-        self.recording.drop()
-        self._marks = None
-        self._ahead = NOTHING
+        self._buffer.clear()
+        self.n = self._joined = 0
+        self.transforms = TransformSums()
 
-    # the loader
+    def confirm(self, loader: dict[str, Any], batch: Any, *, headroom: bool) -> None:
+        """Sends the steps so far, and from here on every step of `loader` (see `loaders.loader_facts`).
 
-    def begin_epoch(self) -> None:
-        """Begins an epoch: batches fetched in the previous iteration and not used are not part of it."""
-        self._ahead = NOTHING
-
-    def ask(self, iterator: Any) -> None:
-        """Records the number of batches that are ready in a DataLoader's iterator as one is requested."""
-        self.queue_depth = n_ready(iterator)
-
-    def kept_batch(self) -> Any:
-        """Returns the kept batch that the script gets instead of a new one; None where it gets a new one."""
-        replay = self.recording.replay
-        return None if replay is None else replay.batch()
-
-    def begin(self, epoch: int, asked_s: float, got_s: float, batch: Any, times: FetchTimes | None) -> None:
-        """Begins the step of `batch`, which was requested and returned at these times; `times`: how it was made."""
-        samples, made, replay = n_samples(batch), None, self.recording.replay
-        if times is not None:
-            made = batch_times(times, self.queue_depth)
-            self.recording.add_transforms(times[-1], samples)
-        marks = self._begin(epoch, asked_s, got_s, samples, made)
-        if self._copies is not None:
-            self._copies.begin(marks, batch, marks.compute_start, again=replay is not None and replay.replaying)
-        if replay is not None and self.recording.warming_up:
-            replay.keep(batch)
-
-    def begin_last(self, epoch: int, asked_s: float, got_s: float) -> None:
-        """Begins a step without a batch, at an iteration's end: the script may still have one that it fetched ahead. It
-        counts only if the script works on it.
+        `batch`: one of the loader's, if there is one at hand. `headroom`: serve kept batches in some steps. Raises
+        `OSError` where no program can record the run.
         """
-        self._begin(epoch, asked_s, got_s, 0, None)
-        self._last = True
+        if loader.get("batch_size") is None:
+            loader = {**loader, "batch_size": n_samples(batch) or None}
+        if headroom:
+            self.may_be_plain = False
+            self.replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
+        self._session.begin(self._device, loader)
+        self.confirmed = True
 
-    def _begin(self, epoch: int, asked_s: float, got_s: float, samples: int, made: BatchTimes | None) -> StepMarks:
-        ahead = self._ahead
-        self._marks = marks = StepMarks()
-        self._worked = self._last = False
-        marks.epoch, marks.samples = epoch, samples + ahead.samples
-        marks.t_start, marks.t_got = asked_s - ahead.wait_s, got_s
-        marks.decoded = marks.prepared = None
-        marks.loss = _no_loss
-        marks.made = together(ahead.made, made)
-        marks.outside_s = math.nan
-        marks.copy_start = marks.copy_end = marks.compute_start = self._device.mark()
-        if self.inside:  # the script requested the batch inside its step
-            self._enter(marks, got_s)
-        return marks
+    def add_transforms(self, transforms: Sequence[TransformTimes], samples: int) -> None:
+        """Adds the times of each transform for a batch of so many samples, unless it is part of the warm-up."""
+        if samples and not self.warming_up:
+            self.transforms.add((transforms, samples))
 
-    def set_aside(self, times: FetchTimes | None) -> Fetched | None:
-        """Hands over the step that has just begun, where nothing sets it apart from those of a plain loop; None where
-        something does. `times`: how its batch was made.
-        """
-        marks, recording = self._marks, self.recording
-        if marks is None or marks.samples == 0 or self._ahead is not NOTHING:
-            return None
-        if not (recording.may_be_plain and recording.confirmed and self.expects_work) or recording.warming_up:
-            return None
-        if self._others or self._said or self._noted is not None or self._scaled[1] is not None:
-            return None
-        self._marks = None
-        return fetched(marks.t_start, marks.t_got, marks.samples, self.queue_depth, times)
+    def step(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
+        """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
+        marks.step, marks.warmup = self.n, self.warming_up
+        if self.replay is not None:
+            replaying = self.replay.replaying
+            marks.step, unsettled = self.replay.step(self.n)
+            marks.warmup |= unsettled
+            if replaying is not self.replay.replaying:
+                if replaying:
+                    self.phase("headroom", self._replaying_since_s, now_s)
+                self._replaying_since_s = now_s
+        self.n += marks.step >= 0
+        marks.t_launched, marks.compute_end = now_s, compute_end
+        self._recorder.step(marks)
 
-    def reopen(self, epoch: int, batch: Fetched, loss: float, *, worked: bool) -> None:
-        """Goes on with a step that was set aside, or with a later one of the same plain loop."""
-        asked_s, got_s, samples, self.queue_depth, *_ = batch
-        times = times_of(batch)
-        made = None if times is None else batch_times(times, self.queue_depth)
-        marks = self._begin(epoch, asked_s, got_s, int(samples), made)
-        marks.copy_start = marks.copy_end = marks.compute_start = got_s
-        if worked:
-            self._worked = self.expects_work = True
-            marks.loss = lambda: loss
+    def count_joined(self) -> None:
+        """Counts a step that asked several loaders for a batch; the count is sent when it doubles, and at the end."""
+        self._joined += 1
+        if self.confirmed and self._joined & (self._joined - 1) == 0:
+            self._session.facts({"several_loaders_steps": self._joined})
 
-    def ask_other(self, now_s: float) -> None:
-        """Notes that a batch of another loader is requested with gradients on: for this step, or to validate."""
-        if not self._others:
-            self._others_since_s = now_s
-            if self._noted is None:
-                self._note_end(now_s)
-        self._others += 1
+    def notice_once(self, facts: dict[str, Any], line: str) -> None:
+        """Sends these facts and a line for the user, if the line was not sent before."""
+        if line not in self._notices:
+            self._notices.add(line)
+            self._session.facts(facts)
+            self._session.notice(line)
 
-    def end(self, now_s: float) -> None:
-        """Ends the current step, if there is one. Batches that were fetched but not worked on belong to the next step.
+    def plain_block(self, epoch: int) -> PlainBlock:
+        """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""
+        block = PlainBlock(self.n, epoch, self._recorder.previous_end)
+        self._buffer.append(block)
+        return block
 
-        Some frameworks validate with gradients on: two batches of another loader without a backward pass after them, or
-        one after the last batch of an epoch, count as validation.
-        """
-        marks, self._marks = self._marks, None
-        if marks is None:
-            return
-        noted, self._noted = self._noted, None
-        others, self._others = self._others, 0
-        validated = others > (not self._last)
-        if self._copies is not None:
-            self._copies.end()
-        said, self._said = self._said, False
-        if self._worked or not (self.expects_work or self._last):
-            if noted is not None and not (validated or self._last or said):
-                self._device.release(noted[1])
-                noted = None
-            if not said:
-                self._left_s = math.nan
-            self._ahead = NOTHING
-            # after every step there is no validation: several loaders are asked in turn
-            if self._joined or (self._validated if validated else others > 0):
-                self.recording.count_joined()
-            self._joined, self._validated = False, validated
-            self.recording.step(marks, *(noted or (now_s, self._device.mark())))
-        else:
-            self._ahead = NOTHING if self._last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
-            self._device.release(*{id(m): m for m in (marks.copy_start, marks.copy_end, marks.compute_start)}.values())
-        if validated:
-            self.resume()
-            self.recording.phase("evaluate", self._others_since_s, now_s)
+    def close_block(self, block: PlainBlock, end_s: float) -> None:
+        """Ends a block whose last step ended at `end_s`."""
+        if self.n > block.first:
+            self._recorder.previous_end = end_s
+        block.closed = True
 
-    def _note_end(self, now_s: float) -> None:
-        if self._noted is not None:
-            self._device.release(self._noted[1])
-        self._noted = (now_s, self._device.mark())
+    def _send(self) -> None:
+        """Sends the columns of all steps that are finished. May be called in any thread."""
+        steps = self._buffer
+        with self._sending:
+            while steps:
+                marks: list[StepMarks] = []
+                while steps and isinstance(steps[0], StepMarks):
+                    marks.append(steps.popleft())  # type: ignore[arg-type]
+                if marks:
+                    self._send_columns(gather(marks))
+                if steps:
+                    block = steps[0]
+                    assert isinstance(block, PlainBlock)
+                    closed = block.closed  # read first: steps may be added until it is
+                    if (columns := block.take()) is not None:
+                        self._send_columns(columns)
+                    if not closed:
+                        break
+                    steps.popleft()
+            self.transforms.send(self._session.facts, perf_counter())
 
-    # the work
+    def _send_columns(self, marks: Columns) -> None:
+        columns = derive(marks)
+        self._session.steps(columns if self.replay is None else self.replay.add(columns))
 
-    def backward(self, differentiated: Any) -> None:
-        """Takes the beginning of a backward pass, from one or several losses."""
-        marks = self._marks
-        if marks is None:
-            return
-        self._worked = self.expects_work = True
-        self._joined |= self._others > 0
-        self._others = 0
-        if isinstance(differentiated, (list, tuple)):
-            differentiated = differentiated[0] if len(differentiated) == 1 else None
-        result, loss = self._scaled
-        self._scaled = (None, None)
-        if differentiated is not result or loss is None:
-            loss = differentiated
-        if type(loss) is Tensor and loss.numel() == 1 and loss.device == self._device.torch_device:
-            if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # a copy would become part of the graph
-                return
-            marks.loss = self._device.keep(loss)
-
-    def scaled(self, loss: Any, result: Any) -> None:
-        """Takes the `result` of a GradScaler for `loss`."""
-        self._scaled = (result, loss)
-
-    def optimizer_stepped(self, now_s: float) -> None:
-        """Takes a step of an optimizer: it is work, too, unless it comes after the last batch, which was counted."""
-        if not self._last:
-            self._worked = self.expects_work = True
-        elif self._worked and not self._said:  # no request for a batch will end this step
-            self._note_end(now_s)
-
-    def enter(self, now_s: float) -> None:
-        """Begins a step that the script marks."""
-        self.inside = True
-        if self._marks is not None and not self._said:  # if a batch has several, the first one begins the work
-            self._enter(self._marks, now_s)
-
-    def left(self, now_s: float) -> None:
-        """Ends a step that the script marks. If a batch has several, the last one ends the work."""
-        self.inside = False
-        if self._marks is None:
-            return
-        self._worked = self.expects_work = self._said = True
-        self._joined |= self._others > 0
-        self._others = 0
-        self._left_s = now_s
-        self._note_end(now_s)
-
-    def _enter(self, marks: StepMarks, now_s: float) -> None:
-        since_s = self._left_s if math.isfinite(self._left_s) else marks.t_start
-        marks.outside_s = max(0.0, now_s - since_s - (marks.t_got - marks.t_start))
-        given = marks.compute_start
-        marks.compute_start = self._device.mark()
-        if given is not marks.copy_start and given is not marks.copy_end:
-            self._device.release(given)
-
-    # the rest
-
-    def resume(self) -> None:
-        """Makes the next step's gap count from here."""
-        self._left_s = math.nan
-        self.recording.resume()
-
-    def pause(self, status: str, error: str) -> None:
-        """Ends the run for now, and sends the steps that the device has finished."""
-        if self.recording.confirmed:
-            self._tell()
-            self.recording.pause(status, error)
-
-    def leave(self) -> None:
-        """Sends the steps that the device has finished, and ends the recording."""
-        if self.recording.confirmed:
-            self._tell()
-        self.close()
-
-    def _tell(self) -> None:
-        """Sends all steps that have ended. The current step has no end, unless the script has left it, or it is the
-        last of an epoch.
-        """
-        if (self._last or self._said) and self._noted is not None:
-            self._others = 0
-            self.end(self._noted[0])
-        self._marks = None
-        self.recording.flush()
+    def flush(self) -> None:
+        """Sends all steps, once the device has finished them, and the facts of the run."""
+        self._recorder.resolve()
+        self._send()
+        self.transforms.send(self._session.facts)
+        if self._joined:
+            self._session.facts({"several_loaders_steps": self._joined})
+        if self.replay is not None:
+            self.replay.send(self._session.facts)
 
     def close(self) -> None:
-        """Sends what is left, and ends the recording."""
-        if self._copies is not None:
-            self._copies.close()
-        self.recording.close()
+        """Sends what is left and ends the session."""
+        try:
+            if self.confirmed:
+                self._send()
+        finally:
+            self._session.close()
 
 
-def _no_loss() -> float:
-    return math.nan
+def _ignore(marks: StepMarks) -> None:
+    """Drops a step, in a process whose steps are only counted."""
+
+
+class TransformSums:
+    """Seconds and calls of each transform so far. Composes with the same transforms are summed together.
+
+    `add` and `send` may be called in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, ...], tuple[int, list[float]]] = {}
+        self._batches: deque[tuple[Sequence[TransformTimes], int]] = deque()
+        self.add = self._batches.append
+        """Adds the times of the Composes for a batch, and its samples. Summing many at once takes a third of the time.
+        """
+        self._samples = 0
+        self._sent_s = -math.inf
+        self._sending = threading.Lock()
+
+    def _sum_up(self) -> None:
+        while self._batches:
+            transforms, samples = self._batches.popleft()
+            self._samples += samples
+            for names, calls, seconds in transforms:
+                calls_before, before = self._sums.get(names, (0, [0.0] * len(names)))
+                self._sums[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
+
+    def send(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
+        """Sends the run's fact "transforms", if there are any: name -> seconds a sample, and calls.
+
+        Sends at most every `TRANSFORMS_EVERY_S`, or always if `now_s` is not given. Names are those of
+        `transform_hooks.name_of` in the order of the Compose; the second of the same name is "Normalize (2)".
+        """
+        if now_s - self._sent_s < TRANSFORMS_EVERY_S:
+            return
+        with self._sending:
+            self._sum_up()
+            if self._sums:
+                self._sent_s = now_s
+                facts({"transforms": self._by_name()})
+
+    def _by_name(self) -> dict[str, Any]:
+        used: Counter[str] = Counter()
+        by_name: dict[str, Any] = {}
+        for names, (calls, seconds) in self._sums.items():
+            for name, took_s in zip(names, seconds, strict=True):
+                used[name] += 1
+                key = f"{name} ({used[name]})" if used[name] > 1 else name
+                by_name[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
+        return by_name

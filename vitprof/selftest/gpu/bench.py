@@ -19,8 +19,7 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.experiments.trials import never
-from vitprof.measure.recorder import StepMarks
-from vitprof.measure.step_columns import derive, gather
+from vitprof.measure.step_columns import StepMarks, derive, gather
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase
 from vitprof.recording.verdict import Verdict
 

@@ -29,9 +29,9 @@ def _watch() -> None:
         root = os.environ.get(ROOT)
         if root and root not in sys.path:
             sys.path.append(root)  # last, so that the script's own imports do not change
-        from vitprof.watch import on_import
+        from vitprof.watch.install import install
 
-        on_import.install()
+        install()
     except Exception as error:  # the script must not fail because of us
         sys.stderr.write(f"vitprof: not watching: {error}\n")
 

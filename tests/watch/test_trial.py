@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import pickle
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests import ROOT
 from tests.watch.watching import Host, Told
-from vitprof.watch import on_import
+from vitprof.watch.install import install
+from vitprof.watch.trial import KeptSamples, n_bytes
 
 AS_IT_IS = [0, None, False, False, 2]
 ONE = [1, 2, False, False, 2]
@@ -104,12 +111,107 @@ def test_every_rank_of_a_distributed_job_gets_them(monkeypatch: pytest.MonkeyPat
     for name, value in {"RANK": rank, **variables}.items():
         monkeypatch.setenv(name, value)
     installed: list[str] = []
-    monkeypatch.setattr("vitprof.watch.overrides.install", lambda module: installed.append("overrides"))
+    monkeypatch.setattr("vitprof.watch.trial.override_arguments", lambda module: installed.append("overrides"))
     hooks = SimpleNamespace(install=lambda module: installed.append("hooks"))
     monkeypatch.setitem(sys.modules, "vitprof.watch.loader_hooks", hooks)  # needs no PyTorch here
     monkeypatch.setattr("vitprof.watch.loader_hooks", hooks, raising=False)
     monkeypatch.setattr(sys, "meta_path", [])
-    on_import.install()
+    install()
     (found,) = sys.meta_path
     found._then(ModuleType("dataloader"))  # type: ignore[union-attr]
     assert installed == ["hooks", "overrides"]
+
+
+class Numbers:
+    names = ("a", "b")
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        self.asked.append(index)
+        return np.full(1000, index, dtype=np.uint8)
+
+
+class InBatches(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[np.ndarray[Any, Any]]:
+        self.asked.append(tuple(indices))
+        return [np.full(1000, i, dtype=np.uint8) for i in indices]
+
+
+@pytest.mark.parametrize(("made", "asked"), [(Numbers, [2, 0, 1]), (InBatches, [(2, 0), (1,)])])
+def test_each_is_read_once(made: type[Numbers], asked: list[Any]) -> None:
+    inner = made()
+    kept: Any = KeptSamples(inner, 10_000)
+    for batch in ([2, 0], [0, 1, 2]):
+        assert [int(sample[0]) for sample in kept.__getitems__(batch)] == batch
+    assert kept[1][0] == 1
+    assert inner.asked == asked
+    assert (len(kept), kept.names, isinstance(kept, made)) == (4, ("a", "b"), True)
+
+
+def test_a_worker_gets_it_empty() -> None:
+    kept = KeptSamples(Numbers(), 10_000)
+    kept[0]
+    copy: Any = pickle.loads(pickle.dumps(kept))
+    assert type(copy) is KeptSamples
+    copy[0]
+    assert copy.asked == [0, 0], "read before, and again here"
+
+
+def test_what_does_not_fit_is_said_once_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    told.touch()
+    monkeypatch.setenv("VITPROF_WATCH_TELL", str(told))
+    inner = Numbers()
+    kept = KeptSamples(inner, 2_500)
+    for _ in range(2):
+        assert [int(kept[i][0]) for i in range(4)] == [0, 1, 2, 3]
+    assert inner.asked == [0, 1, 2, 3, 2, 3]
+    (line,) = told.read_text().splitlines()
+    assert json.loads(line)[0] == "notice"
+    assert "does not fit" in line
+    assert "after 2 of 4 samples" in line
+
+
+def test_the_size_of_a_sample() -> None:
+    assert n_bytes({"image": np.zeros((3, 8), dtype=np.float32), "more": [np.zeros(4, dtype=np.uint8)] * 2}) == 104
+    assert 0 < n_bytes((3, "text")) < 200
+
+
+SCRIPT = """
+import os, sys
+from vitprof.watch.trial import report_written_files
+report_written_files()
+os.chdir("below")
+os.makedirs("../elsewhere")
+open("log.txt", "a").close()
+open("log.txt", "a").close()
+open("read.txt").close()
+open(os.devnull, "w").close()
+open("../elsewhere/out.txt", "w").close()
+os.makedirs("__pycache__")
+open("__pycache__/a.pyc", "w").close()
+if os.fork() == 0:
+    os.close(os.open("forked.bin", os.O_WRONLY | os.O_CREAT))
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_each_file_that_is_written_is_reported_once(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    told = tmp_path / "below" / "told"
+    for file in (told, tmp_path / "below" / "read.txt"):
+        file.touch()
+    variables = {
+        "VITPROF_WATCH_TELL": str(told),
+        "VITPROF_WATCH_OPENED_UNDER": str(tmp_path / "below"),
+        "PYTHONPATH": str(ROOT),
+    }
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True, cwd=tmp_path, env={**os.environ, **variables})
+    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    assert lines == [["opened", "log.txt"], ["opened", "forked.bin"]]

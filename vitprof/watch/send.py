@@ -1,17 +1,23 @@
-"""Sends what is known about a watched training to the program that records it."""
+"""Sends what is known about a watched training to the program that records it: the command around the script, or a
+collector that is started for it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import os
 import platform
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import vitprof
@@ -19,10 +25,19 @@ from vitprof.errors import one_line
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
-from vitprof.watch.connection import Connection, connect
 from vitprof.watch.guard import Guard
-from vitprof.watch.overrides import made_of
+from vitprof.watch.on_import import SOCKET
 
+SEND_LIMIT_S = 5.0
+"""How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that wait to be sent."""
+START_LIMIT_S = 30.0
+"""The same while the collector starts, which takes a second or two."""
+COLLECTOR = (
+    "import os, sys; os.fork() and os._exit(0); sys.path[:1] = []; sys.path.append(sys.argv.pop(1)); "
+    "from vitprof.jobs.collector import main; main()"
+)
+"""The program of the collector. It detaches itself from the script at once: nobody has to wait for its end, it is not
+in the script's process tree, and modules in the current directory cannot hide those that it imports."""
 SEND_EVERY_S = 0.5
 """How often (s) to send. Each time takes 0.6 ms of CPU here and 0.4 ms in the receiver, however few steps there are,
 when a training has filled the caches."""
@@ -64,9 +79,9 @@ class Session:
         """Whether an "end" was sent, and no new beginning since."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
-        """Connects, now that the train loader is known (`loader_facts`), and sends from here on. Raises `OSError`.
+        """Connects, now that the train loader is known (`loaders.loader_facts`), and sends from here on.
 
-        Not sooner: the receiver takes the first process that connects for the one that trains.
+        Not sooner: the receiver takes the first process that connects for the one that trains. Raises `OSError`.
         """
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}
@@ -213,47 +228,101 @@ def _process_facts(device: Any) -> dict[str, Any]:
     }
 
 
-def loader_facts(loader: Any) -> dict[str, Any]:
-    """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function."""
+class Connection:
+    """A connected socket. `send` raises `OSError` where the receiver is gone."""
 
-    def name(value: Any) -> str | None:
-        return None if value is None else getattr(value, "__name__", value.__class__.__name__)
+    def __init__(self, connected: socket.socket, starting: subprocess.Popen[bytes] | None = None) -> None:
+        self._socket = connected
+        self._starting = starting
+        self._said = b""
+        self.collector = starting is not None
+        """Whether a collector receives the data; it does not see how the script ends, unless that is sent."""
+        self.run: int | None = None
+        """The run's number, once it is known."""
+        self.refusal = ""
+        """Why nothing is recorded; "" where it is."""
+        connected.settimeout(START_LIMIT_S if self.collector else SEND_LIMIT_S)
 
-    context = getattr(loader, "multiprocessing_context", None)
-    return {
-        "dataset": name(loader.dataset),
-        "n_samples": _length(loader.dataset),
-        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
-        "num_workers": loader.num_workers,
-        "prefetch_factor": loader.prefetch_factor,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
-        "start_method": context.get_start_method() if context is not None else None,
-        "collate": name(loader.collate_fn),
-        "sampler": name(loader.sampler),
-        "drop_last": bool(loader.drop_last),
-        **made_of(loader),
-    }
+    def send(self, data: bytes) -> None:
+        """Sends all of `data`."""
+        self._socket.sendall(data)
+
+    def listen(self, timeout_s: float = 0.0) -> None:
+        """Reads the collector's answer, if it has not been read yet, and waits at most `timeout_s` for it."""
+        if not self.collector or self.run is not None or self.refusal:
+            return
+        if self._starting is not None and self._starting.poll() is not None:
+            self._starting = None  # it has forked and runs on, detached
+        limit_s = self._socket.gettimeout()
+        until = time.monotonic() + timeout_s
+        try:
+            while b"\n" not in self._said:
+                self._socket.settimeout(max(0.0, until - time.monotonic()))
+                part = self._socket.recv(4096)
+                if not part:
+                    self.refusal = "the program that records the run has ended"
+                    return
+                self._said += part
+        except (BlockingIOError, TimeoutError):
+            return
+        finally:
+            self._socket.settimeout(limit_s)
+        told: dict[str, Any] = json.loads(self._said.partition(b"\n")[0])
+        self.run, self.refusal = told.get("run"), str(told.get("error", ""))
+        self._socket.settimeout(SEND_LIMIT_S)
+
+    def limit(self, seconds: float) -> None:
+        """Makes sending fail after it was stuck for this many seconds."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        """Closes the socket, in this process only."""
+        if self._starting is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._starting.wait(SEND_LIMIT_S)
+        self._socket.close()
+
+    def forget(self) -> None:
+        """Closes the socket in a forked process."""
+        if self._starting is not None:
+            self._starting.returncode = 0  # not this process's child
+        self._socket.close()
 
 
-def generic_facts(loader: Any) -> dict[str, Any]:
-    """Returns some of the facts of `loader_facts` for a loader of any kind: its attributes with PyTorch's names."""
-
-    def known(name: str, kind: type) -> Any:
-        value = getattr(loader, name, None)
-        return value if isinstance(value, kind) else None
-
-    dataset = getattr(loader, "dataset", None)
-    return {
-        "dataset": type(loader if dataset is None else dataset).__name__,
-        "batch_size": known("batch_size", int),
-        "num_workers": known("num_workers", int) or 0,
-        "pin_memory": bool(known("pin_memory", bool)),
-    }
+def connect() -> Connection:
+    """Returns a connection to the command around the script, else to a new collector. Raises `OSError`."""
+    path = os.environ.get(SOCKET)
+    return to_command(path) if path else to_collector()
 
 
-def _length(dataset: Any) -> int | None:
+def to_command(path: str) -> Connection:
+    """Returns a connection to the socket `path` that the command listens on. Raises `OSError`."""
+    connecting = socket.socket(socket.AF_UNIX)
     try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None
+        connecting.settimeout(SEND_LIMIT_S)
+        connecting.connect(path)
+    except OSError:
+        connecting.close()
+        raise
+    return Connection(connecting)
+
+
+def to_collector() -> Connection:
+    """Starts a collector, and returns the connection to it at once. Raises `OSError`."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    root = str(Path(vitprof.__file__).resolve().parents[1])
+    descriptor = theirs.fileno()
+    try:
+        with theirs:
+            starting = subprocess.Popen(
+                [sys.executable, "-c", COLLECTOR, root, str(descriptor), str(os.getpid())],
+                pass_fds=[descriptor],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in the terminal is for the script
+            )
+    except OSError:
+        ours.close()
+        raise
+    return Connection(ours, starting)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from vitprof.measure.devices.cpu import CpuDevice
-from vitprof.measure.recorder import StepMarks, StepRecorder
-from vitprof.measure.step_columns import derive, gather
+from vitprof.measure.recorder import StepRecorder
+from vitprof.measure.step_columns import StepMarks, derive, gather
 from vitprof.watch.batches import batch_times
-from vitprof.watch.fast_path import fetched
-from vitprof.watch.step_buffer import PlainBlock, TransformSums
+from vitprof.watch.fetch_times import fetched
+from vitprof.watch.steps import PlainBlock, TransformSums
 
 
 def test_steps_are_taken_while_others_are_added() -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch.declared import guarded, prepare, script_name, step
 from vitprof.watch.runs import RUNS, Planned, takes_part
-from vitprof.watch.step import step
-from vitprof.watch.watched import guarded, prepare, script_name
 
 if TYPE_CHECKING:
     Callback = object

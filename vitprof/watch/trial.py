@@ -1,4 +1,5 @@
-"""Changes the arguments of a trial's train DataLoader as it is constructed.
+"""What a trial of a tournament does in the script's processes: changes the arguments of the train DataLoader as it is
+constructed, keeps samples, and reports which files are written.
 
 Which loader trains is known only once an optimizer has stepped, long after the loader was made. So the first trial of a
 script changes nothing, and notes for each DataLoader the place where it is made: the lines of code that led to it, its
@@ -10,6 +11,7 @@ made more, such as one for training and one for validation in a loop, they chang
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -18,18 +20,43 @@ import os
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch.on_import import STATEFUL, TRIAL_OVERRIDES, when_imported
-from vitprof.watch.trial_messages import tell
+from vitprof.watch.on_import import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when_imported
 
+TELL = "VITPROF_WATCH_TELL"
+"""Environment variable: the file, which exists. Each line is a JSON list: a topic ("opened", "notice", "problem") and a
+text."""
 MOST_FRAMES = 60
+SAMPLE_OVERHEAD = 100
+"""Approximate bytes for the entry of a kept sample itself."""
+BYTE_CODE = f"{os.sep}__pycache__{os.sep}"
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 _counts: Counter[str] = Counter()
 
 
-def install(dataloader: ModuleType) -> None:
+def tell(about: str, text: str) -> None:
+    """Appends a line to the file, for the program that started the trial.
+
+    Does nothing where no file is named, or it cannot be written.
+    """
+    # the socket belongs to the process that trains, once it does; others open files and make loaders too, and earlier
+    path = os.environ.get(TELL)
+    if not path:
+        return
+    line = (json.dumps([about, text]) + "\n").encode()
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)  # appended in one write: lines of several processes do not mix
+        try:
+            os.write(file, line)
+        finally:
+            os.close(file)
+
+
+def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
     The environment variable `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null:
@@ -118,9 +145,104 @@ def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any])
     if "batch_size" in arguments and made["own_batches"]:
         raise ValueError("the script makes its batches itself: batch_size cannot be varied")
     if cache_bytes is not None:
-        from vitprof.watch.kept_samples import KeptSamples
-
         workers = arguments.get("num_workers", given.get("num_workers", 0))
         given["dataset"] = KeptSamples(given["dataset"], cache_bytes // max(workers, 1))
     given.update(arguments)
     made["changed"] = True
+
+
+class KeptSamples:
+    """A proxy of a dataset that keeps samples in memory by their index once they were read, up to `limit_bytes`.
+
+    Random transforms are kept too: a sample stays as it was when first read. Each worker process keeps what it has read
+    itself, until it ends.
+    """
+
+    def __init__(self, dataset: Any, limit_bytes: int) -> None:
+        self._vitprof_dataset = dataset
+        self._vitprof_limit = limit_bytes
+        self._vitprof_kept: dict[Any, Any] = {}
+        self._vitprof_left = limit_bytes
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Returns the dataset's class, for `isinstance`."""
+        return type(self._vitprof_dataset)
+
+    def __reduce__(self) -> tuple[type[KeptSamples], tuple[Any, int]]:
+        return KeptSamples, (self._vitprof_dataset, self._vitprof_limit)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_vitprof"):  # not set yet: looking it up in the dataset would recurse
+            raise AttributeError(name)
+        return getattr(self._vitprof_dataset, name)
+
+    def __len__(self) -> int:
+        return len(self._vitprof_dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        if (kept := self._vitprof_kept.get(index, self)) is not self:
+            return kept
+        return self._keep(index, self._vitprof_dataset[index])
+
+    def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
+        """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
+        together = getattr(self._vitprof_dataset, "__getitems__", None)
+        missing = [i for i in indices if i not in self._vitprof_kept]
+        new = {}
+        if together is not None and missing:
+            new = {i: self._keep(i, sample) for i, sample in zip(missing, together(missing), strict=True)}
+        return [new[i] if i in new else self[i] for i in indices]
+
+    def _keep(self, index: Any, sample: Any) -> Any:
+        if self._vitprof_left > 0:
+            self._vitprof_left -= n_bytes(sample) + SAMPLE_OVERHEAD
+            if self._vitprof_left > 0:
+                self._vitprof_kept[index] = sample
+            else:
+                self._say_full()
+        return sample
+
+    def _say_full(self) -> None:
+        n, of = len(self._vitprof_kept), f" of {len(self)}" if hasattr(self._vitprof_dataset, "__len__") else ""
+        tell(
+            "notice",
+            f"decode_cache=ram does not fit: {self._vitprof_limit / 1e9:.3g} GB for each loading process were full "
+            f"after {n}{of} samples; the others are read again each time",
+        )
+
+
+def n_bytes(value: Any) -> int:
+    """Returns the approximate bytes of a sample: its arrays, tensors and PIL images, also in containers."""
+    if isinstance(size := getattr(value, "nbytes", None), int):  # NumPy and PyTorch
+        return size
+    if isinstance(value, Mapping):
+        return sum(map(n_bytes, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(n_bytes, value))
+    if isinstance(size := getattr(value, "size", None), tuple) and hasattr(value, "getbands"):  # a PIL image
+        return int(size[0] * size[1] * len(value.getbands()))
+    return sys.getsizeof(value)
+
+
+def report_written_files() -> None:
+    """Reports each file below the folder in `OPENED_UNDER` once, in this process and in its forks.
+
+    It sees only opens by Python: files that a C library writes (as `torch.save` does) are found afterwards, by looking
+    at the files (`vitprof.experiments.tournament.changed_files`). The audit hook cannot be removed again.
+    """
+    under = os.path.join(os.environ[OPENED_UNDER], "")
+    seen = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file
+
+    def hook(event: str, args: tuple[object, ...]) -> None:
+        if event != "open":
+            return
+        path, _, flags = args
+        if not (isinstance(flags, int) and flags & WRITES and isinstance(path, str)):
+            return
+        whole = os.path.abspath(path)
+        if whole.startswith(under) and whole not in seen and BYTE_CODE not in whole:
+            seen.add(whole)
+            tell("opened", whole[len(under) :])
+
+    sys.addaudithook(hook)

@@ -11,9 +11,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch.declared import Watched, guarded, prepare, script_name, step, watch
 from vitprof.watch.runs import takes_part
-from vitprof.watch.step import step
-from vitprof.watch.watched import Watched, guarded, prepare, script_name, watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """Two names of one package, each with its own class `Callback`."""

@@ -1,4 +1,7 @@
-"""The watched loader that `vitprof.watch` returns: a loader of any kind, with each batch timed as the loop gets it."""
+"""What a script declares: the loader that trains (`vitprof.watch`), and its steps (`vitprof.step`).
+
+A watched loader is one of any kind, with each batch timed as the loop gets it.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.loader_hooks import install
-from vitprof.watch.loop import the_loop
+from vitprof.watch.loader_hooks import install, time_workers
+from vitprof.watch.loaders import loader_facts
 from vitprof.watch.on_import import DATALOADER, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.runs import RUNS
-from vitprof.watch.session import loader_facts
-from vitprof.watch.workers import time_workers
+from vitprof.watch.watcher import the_watcher
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MOST_AHEAD = 64
 """If a loader takes this many batches of another one ahead, which batch became which is not known."""
 
@@ -37,7 +41,7 @@ def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
         prepare()
         return passing_for(Watched, loader)(loader, name or script_name(), quiet=quiet)
     except Exception as error:
-        the_loop().guard.give_up(f"{type(error).__name__}: {error}")
+        the_watcher().guard.give_up(f"{type(error).__name__}: {error}")
         return loader
 
 
@@ -62,7 +66,7 @@ class Watched(Proxy):
         """Returns a proxy of `iterator`, an iteration that other code has begun."""
         passes = passing_for(WatchedIterator, iterator)(iterator, self, Inside(self._vitprof_run.facts))
         now = perf_counter()
-        guarded(the_loop().begun, self, passes, now, now)
+        guarded(the_watcher().begun, self, passes, now, now)
         return passes
 
     def _vitprof_end(self, error: BaseException | None = None) -> None:
@@ -79,19 +83,19 @@ class Watched(Proxy):
 
 def _begin(watched: Watched) -> Any:
     """Begins an iteration, and returns a proxy of its iterator."""
-    loop, loader = the_loop(), watched._vitprof_wrapped
-    if loop.guard.given_up or loop.told is not loop:  # not watching, or this is inside another watched loader
+    watcher, loader = the_watcher(), watched._vitprof_wrapped
+    if watcher.guard.given_up or watcher.receiver is not watcher:  # this is inside another watched loader
         return iter(loader)
     began = perf_counter()
-    loop.guard(loop.beginning, watched, began)
+    watcher.guard(watcher.beginning, watched, began)
     inside = Inside(watched._vitprof_run.facts)
-    loop.told = inside
+    watcher.receiver = inside
     try:
         iterator = iter(loader)
     finally:
-        loop.told = loop
+        watcher.receiver = watcher
     passes = passing_for(WatchedIterator, iterator)(iterator, watched, inside)
-    loop.guard(loop.begun, watched, passes, began, perf_counter())
+    watcher.guard(watcher.begun, watched, passes, began, perf_counter())
     return passes
 
 
@@ -108,32 +112,32 @@ class WatchedIterator(Proxy):
         return self
 
     def __next__(self) -> Any:
-        loop = the_loop()
-        guard, iterator, run = loop.guard, self._vitprof_wrapped, self._vitprof_watched._vitprof_run
+        watcher = the_watcher()
+        guard, iterator, run = watcher.guard, self._vitprof_wrapped, self._vitprof_watched._vitprof_run
         if not guard.given_up:
             guard(RUNS.take, run, self)
-        if guard.given_up or run.passive or loop.told is not loop:
+        if guard.given_up or run.passive or watcher.receiver is not watcher:
             return next(iterator)
-        guard(loop.asked, self, perf_counter())
-        kept = loop.take_kept()
+        guard(watcher.asked, self, perf_counter())
+        kept, watcher.kept = watcher.kept, None
         if kept is not None:
-            guard(loop.given, self, perf_counter(), kept, None)
+            guard(watcher.given, self, perf_counter(), kept, None)
             return kept
-        loop.told = inside = self._vitprof_inside
+        watcher.receiver = inside = self._vitprof_inside
         try:
             batch = next(iterator)
         except BaseException:
-            loop.told = loop
-            guard(loop.left_empty, self, perf_counter())
+            watcher.receiver = watcher
+            guard(watcher.left_empty, self, perf_counter())
             guard(RUNS.left, run)
             raise
-        loop.told = loop
-        guard(loop.given, self, perf_counter(), batch, inside.times())
+        watcher.receiver = watcher
+        guard(watcher.given, self, perf_counter(), batch, inside.times())
         return batch
 
 
 class Inside:
-    """The receiver, instead of the `Loop`, of events of DataLoaders inside a watched loader, while that makes a batch.
+    """The receiver of events of DataLoaders inside a watched loader while that makes a batch, instead of the `Watcher`.
 
     The n-th batch inside counts as the n-th one outside, though it may be made ahead; not where many make one.
     """
@@ -143,6 +147,8 @@ class Inside:
         """The facts of the watched loader, completed by those of a DataLoader inside it."""
         self._made: deque[FetchTimes | None] = deque()
         self._thread = threading.get_ident()
+        self.kept = None
+        """Kept batches are served outside."""
 
     def beginning(self, loader: Any, now: float) -> None:
         """Does nothing when an iteration over a DataLoader begins."""
@@ -153,9 +159,6 @@ class Inside:
 
     def asked(self, iterator: Any, now: float) -> None:
         """Does nothing when a batch of a DataLoader is requested."""
-
-    def take_kept(self) -> None:
-        """Returns None: kept batches are served outside."""
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """Takes the times of a batch of a DataLoader."""
@@ -175,7 +178,7 @@ class Inside:
 @functools.cache
 def prepare() -> None:
     """Patches DataLoaders to time their batches, and a notebook to report the end of its cells. Once in a process."""
-    the_loop().loaders.declares = True  # only loaders that the script declares train
+    the_watcher().loaders.declares = True  # only loaders that the script declares train
     when_imported(DATALOADER, _time_loaders)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
@@ -193,9 +196,43 @@ def _cell_ended(result: Any = None) -> None:
 
 def guarded(function: Callable[..., Any], *args: Any) -> None:
     """Calls a function of vitprof; an error in it ends the watching, and nothing else."""
-    the_loop().guard(function, *args)
+    the_watcher().guard(function, *args)
 
 
 def script_name() -> str:
     """Returns the default name of a run: the script's file name, else "training"."""
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "training"
+
+
+class Step:
+    """A context manager, `with vitprof.step():`, and a decorator, `@vitprof.step`.
+
+    The time between two steps that is not the wait for a batch is recorded apart from their work. It does nothing where
+    no training is watched, and never waits for the device. A step inside another one is part of it; if a batch has
+    several steps, the work lasts from the beginning of the first to the end of the last.
+    """
+
+    @overload
+    def __call__(self) -> Step: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]: ...
+    def __call__(self, function: Callable[P, R] | None = None) -> Step | Callable[P, R]:
+        """Returns the context manager; for a function, returns a function that is a step each time it is called."""
+        if function is None:
+            return self
+
+        @functools.wraps(function)
+        def step_of(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        return step_of
+
+    def __enter__(self) -> None:
+        guarded(the_watcher().mark_step, True)
+
+    def __exit__(self, *_: Any) -> None:
+        guarded(the_watcher().mark_step, False)
+
+
+step = Step()

@@ -1,0 +1,249 @@
+"""Turns what a script does with its loaders and optimizers into events of the loop that trains.
+
+The train loader is the first one that is iterated while gradients are on and an optimizer steps. A step runs from one
+request for its batch to the next request after the script has worked on the batch, or to the first request to a loader
+without gradients (validation). Batches of other loaders with gradients on belong to the current step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import threading
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from vitprof.watch.fast_path import PlainSteps
+from vitprof.watch.fetch_times import FetchTimes
+from vitprof.watch.guard import Guard
+from vitprof.watch.loaders import UNKNOWN, Begun, Loaders
+from vitprof.watch.on_import import STEPS
+
+if TYPE_CHECKING:
+    from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
+    from vitprof.watch.send import Wanted
+
+DETACH = "VITPROF_WATCH_DETACH_AFTER"
+"""Environment variable: the number of steps after which the script goes on unwatched."""
+HEADROOM = "VITPROF_WATCH_HEADROOM"
+"""Environment variable: set where kept batches are served again, to measure headroom."""
+FETCHES_AHEAD = (
+    "The script fetches batches in another thread than the one that trains, so the data wait is not the training's, "
+    "and steps may be missing. Watch what the training loop iterates over: for batch in vitprof.watch(batches)"
+)
+"""The notice of a run whose script fetches ahead in a thread of its own."""
+
+
+class EnoughSteps(SystemExit):
+    """Raised to end the script after the number of steps to run, as `sys.exit(0)` in its own loop would."""
+
+
+class Watcher:
+    """The watching of this process: which loader trains, and when its loop begins and ends."""
+
+    def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
+        self.guard, self._clock = guard, clock
+        self.receiver: Any = self
+        """The receiver of the loaders' events: this, or an `Inside` while a watched loader makes a batch."""
+        self.wanted: Wanted | None = None
+        """The wishes of a script that watches itself."""
+        self.loaders = Loaders()
+        self.plain = PlainSteps(self)
+        self.forking = threading.RLock()
+        """Held while workers are forked, and by the thread that sends. Reentrant: beginning an iteration may begin
+        another one."""
+        self.loop: Loop | None = None
+        """None until a loader is iterated with gradients on."""
+        self.has_begun = False
+        """Whether any loader that may train was iterated with gradients on; then work on batches is reported."""
+        self.kept: Any = None
+        """The kept batch to serve in place of the one that is requested."""
+        self._entered = 0
+        """The number of steps that the script has entered and not left."""
+        self._asked_in = self._stepped_in = 0
+        """The threads of the last request for a batch of the train loader, and of the optimizer's last step."""
+        self._end_after = int(os.environ.get(STEPS) or 0)
+        self._detach_after = int(os.environ.get(DETACH) or 0)
+
+    # events of the loaders
+
+    def beginning(self, loader: Any, now: float) -> None:
+        """Notes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
+        self.plain.leave()
+        if self.loop is not None and self.loaders.is_ours(loader):
+            self.loop.begin_epoch(now)
+
+    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
+        """Notes the times between which an iteration over `loader` was begun; this starts its workers."""
+        seen = self.loaders.begun(loader, iterator)
+        seen.begun = Begun(since_s, until_s, self._clock())
+
+    def asked(self, iterator: Any, now: float) -> None:
+        """Notes the script's request for a batch, at which the previous step ends."""
+        import torch
+
+        self.plain.leave()
+        self.kept = None
+        ours, loop = self.loaders.is_ours(iterator), self.loop
+        if not torch.is_grad_enabled():
+            if loop is not None and not ours:
+                loop.request_other(now, gradients=False)
+            return
+        if not ours and not self._take(iterator, now):
+            elsewhere = self.loaders.declares and threading.get_ident() != self._asked_in
+            if self.loop is not None and not elsewhere:  # there, the wait of the declared loop includes it
+                self.loop.request_other(now, gradients=True)
+            return
+        assert self.loop is not None
+        assert self.loaders.ours is not None
+        self._asked_in = threading.get_ident()
+        self.loop.end(now)
+        if not self._enough(self.loop.steps):
+            begun, self.loaders.ours.begun = self.loaders.ours.begun, UNKNOWN
+            self.kept = self.loop.request(iterator, now, begun)
+
+    def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
+        """Notes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
+        loop, ours = self.loop, self.loaders.ours
+        if loop is None or ours is None or loop.requested is None or not self.loaders.is_ours(iterator):
+            return
+        if ours.declared:
+            self.confirm(batch)
+        loop.receive(now, batch, times)
+        if self._entered:  # the script requested the batch inside its step
+            loop.enter(now)
+        elif not (self._end_after or self._detach_after) and self._stepped_in == self._asked_in:
+            self.plain.enter(ours.iterator, loop, times)
+
+    def left_empty(self, iterator: Any, now: float) -> None:
+        """Notes the end of an iteration: it is over, or failed."""
+        self.plain.leave()
+        loop = self.loop
+        if loop is not None and loop.requested is not None and self.loaders.is_ours(iterator):
+            loop.receive(now, None, None, last=True)
+            if self._entered:
+                loop.enter(now)
+
+    # which loader trains
+
+    def _take(self, iterator: Any, now: float) -> bool:
+        """Takes the loader of `iterator` as the candidate; if the train loader is gone, as that of its next epoch.
+
+        Returns False where another one is the train loader, or this one is unknown.
+        """
+        seen, ours = self.loaders.of(iterator), self.loaders.ours
+        if self.loaders.declares and (seen is None or not seen.declared):
+            return False
+        if self.loop is None:
+            self.loop = _open(self)
+        if seen is None or (self.loop.steps.confirmed and ours is not None and ours.is_alive):
+            return False
+        self.loaders.ours = seen
+        self.loop.change_loader(now, expects_work=not seen.stands_for)
+        return True
+
+    def stepped(self) -> None:
+        """Notes a step of an optimizer."""
+        if (loop := self.loop) is None:
+            return
+        loop.optimizer_stepped(self._clock())
+        self._stepped_in = threading.get_ident()
+        if loop.step is not None:
+            self.confirm()
+        if self._asked_in not in (0, self._stepped_in) and loop.steps.confirmed:
+            loop.steps.notice_once({"fetched_in_a_thread": True}, FETCHES_AHEAD)
+
+    def confirm(self, batch: Any = None) -> None:
+        """Confirms the candidate as the train loader: what was recorded is training."""
+        if self.loop is not None and self.loaders.ours is not None and not self.loop.steps.confirmed:
+            self.loop.steps.confirm(self.loaders.ours.facts, batch, headroom=bool(os.environ.get(HEADROOM)))
+
+    # a script that marks its steps, and watches itself
+
+    def mark_step(self, entering: bool) -> None:
+        """Notes that the script enters or leaves a step that it marks. A step inside another one is part of it."""
+        self.plain.leave()
+        self._entered += 1 if entering else -1
+        if self.loop is not None and self._entered == entering:
+            (self.loop.enter if entering else self.loop.leave)(self._clock())
+
+    def pause(self, status: str, error: str, *, over: bool = False) -> None:
+        """Ends the run for now: the next batch continues it, or begins another one if it is `over`. The time between
+        belongs to no step.
+        """
+        self.plain.leave()
+        if self.loop is not None:
+            self.loop.pause()
+            if self.loop.steps.confirmed:
+                self.loop.steps.pause(status, error)
+        if over:
+            self.leave()
+            self.loop = self.loaders.ours = None
+
+    # ends
+
+    def _enough(self, steps: Any) -> bool:
+        """Ends the watching, or the script, after the number of steps to run; returns whether watching has ended.
+
+        Raises `EnoughSteps`.
+        """
+        ends = bool(self._end_after and steps.n >= self._end_after)
+        if not steps.confirmed or not (ends or (self._detach_after and steps.n >= self._detach_after)):
+            return False
+        self.guard.given_up = True
+        self.leave()
+        if ends:
+            raise EnoughSteps(0)
+        return True
+
+    def leave(self) -> None:
+        """Sends what is left, at the script's end, at the run's, or after enough steps."""
+        self.plain.leave()
+        if self.loop is not None:
+            self.loop.pause()
+            self.loop.close()
+
+    def close(self) -> None:
+        """Ends the watching, and sends what is left. May be called in any thread."""
+        self.plain.drop()
+        if self.loop is not None:
+            self.loop.close()
+
+    def forget(self) -> None:
+        """Ends watching in a forked process, such as a worker: only its parent is watched."""
+        self.guard.given_up = True
+        self.plain.drop()
+        self.forking = threading.RLock()
+        if self.loop is not None:
+            self.loop.steps.forget()
+        self.loop = None
+
+
+def _open(watcher: Watcher) -> Loop:
+    """Returns a new loop, at its first batch with gradients on; does what had to wait for PyTorch."""
+    import torch
+
+    from vitprof.measure.devices import open_device
+    from vitprof.watch import optimizer_hooks
+    from vitprof.watch.loop import Loop
+
+    on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", watcher._clock)
+    if not watcher.has_begun:
+        watcher.has_begun = True
+        optimizer_hooks.install(watcher)
+        atexit.register(watcher.guard, watcher.leave)
+    return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock)
+
+
+@functools.cache
+def the_watcher() -> Watcher:
+    """Returns the watcher of this process."""
+    guard = Guard()
+    watcher = Watcher(guard)
+    guard.at_end = watcher.close
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=watcher.forget)
+    return watcher
