@@ -1,4 +1,4 @@
-"""Intervals of ratios; how often they hold the truth is tested with the throughput's, in test_summary."""
+"""Intervals of ratios, and how often they hold the truth."""
 
 from __future__ import annotations
 
@@ -43,3 +43,49 @@ def test_without_enough_time_or_steps_there_is_no_interval_or_not_even_a_value()
     lone = ratio_interval(np.eye(1, 30)[0], np.eye(1, 30)[0])  # many resamples hold no time at all
     assert lone.value == 1
     assert math.isnan(lone.high)
+
+
+def throughput_interval(samples: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    _, low, high = ratio_interval(samples, seconds)
+    return low, high
+
+
+def noisy(n: int, seed: int, *, spread: float = 0.3, memory: float = 0.0) -> np.ndarray:
+    """Step times around 1 s; with `memory` slow steps come in clusters."""
+    noise = np.random.default_rng(seed).standard_normal(n + 100)
+    for i in range(1, n + 100):
+        noise[i] += memory * noise[i - 1]
+    return np.exp(spread * noise[100:] * math.sqrt(1 - memory**2))
+
+
+@pytest.mark.parametrize("n", [4, 7, 20, 21, 399])
+def test_the_interval_holds_the_estimate_and_closes_around_constant_steps(n: int) -> None:
+    samples = np.full(n, 10.0)
+    assert throughput_interval(samples, np.full(n, 0.5)) == (pytest.approx(20), pytest.approx(20))
+    seconds = noisy(n, seed=n)
+    low, high = throughput_interval(samples, seconds)
+    assert low < samples.sum() / seconds.sum() < high
+    assert throughput_interval(samples, seconds) == (low, high)  # the same figures each time they are asked for
+    low, high = throughput_interval(samples * seconds, seconds)  # ragged batches at a constant rate
+    assert (low, high) == (pytest.approx(10), pytest.approx(10))
+
+
+def test_the_interval_narrows_with_more_steps_and_is_not_given_for_fewer_than_four() -> None:
+    def width(n: int, spread: float) -> float:
+        low, high = throughput_interval(np.ones(n), noisy(n, seed=3, spread=spread))
+        return high - low
+
+    assert width(1600, 0.3) < width(100, 0.3) / 2
+    assert width(400, 0.05) < width(400, 0.3) / 3
+    assert all(math.isnan(v) for n in range(4) for v in throughput_interval(np.ones(n), np.ones(n)))
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says_also_where_slow_steps_cluster(memory: float) -> None:
+    """Drawn step by step instead of in blocks, the interval would hold it in 4 of 10 with memory 0.9."""
+    truth = 1 / math.exp(0.3**2 / 2)  # the mean of a log-normal step time
+    hits = 0
+    for seed in range(60):
+        low, high = throughput_interval(np.ones(1000), noisy(1000, seed, memory=memory))
+        hits += low <= truth <= high
+    assert 0.8 * 60 <= hits < 60  # always would mean that it is too wide

@@ -37,19 +37,29 @@ def ratio_intervals(parts: Floats, whole: Floats) -> list[Interval]:
     whole_sum = float(whole.sum())
     if not whole_sum > 0:
         return [UNKNOWN] * len(parts)
-    blocks = min(BOOTSTRAP_BLOCKS, len(whole))
-    if blocks < MIN_BLOCKS:
+    drawn = resampled(np.concatenate([parts, whole[None]]))
+    # with few blocks, or a resample without any time, there is no interval
+    if len(whole) < MIN_BLOCKS or not (drawn[-1] > 0).all():
         return [Interval(float(s) / whole_sum, math.nan, math.nan) for s in sums]
-    edges = np.linspace(0, len(whole), blocks + 1).astype(int)[:-1]
-    per_block = np.add.reduceat(parts, edges, axis=1)
-    whole_block = np.add.reduceat(whole, edges)
+    low, high = np.percentile(drawn[:-1] / drawn[-1], [2.5, 97.5], axis=1)
+    return [Interval(*(float(v) for v in row)) for row in zip(sums / whole_sum, low, high, strict=True)]
+
+
+def resampled(values: Floats) -> Floats:
+    """Returns the sums of each row of `values` (m, n) over resamples of its blocks of neighbours, (m, resamples).
+
+    Every row sees the same draws. Needs n > 0.
+    """
+    blocks = min(BOOTSTRAP_BLOCKS, values.shape[1])
     drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
     times_drawn = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(float)  # (blocks, resamples)
-    drawn_whole = whole_block @ times_drawn
-    if not (drawn_whole > 0).all():  # a resample without any time: no ratio, so no interval
-        return [Interval(float(s) / whole_sum, math.nan, math.nan) for s in sums]
-    low, high = np.percentile((per_block @ times_drawn) / drawn_whole, [2.5, 97.5], axis=1)
-    return [Interval(*(float(v) for v in row)) for row in zip(sums / whole_sum, low, high, strict=True)]
+    return np.asarray(block_sums(values, blocks) @ times_drawn)
+
+
+def block_sums(values: Floats, blocks: int) -> Floats:
+    """Returns the sums over so many blocks of neighbours, of (..., n) values."""
+    edges = np.linspace(0, values.shape[-1], blocks + 1).astype(int)[:-1]
+    return np.asarray(np.add.reduceat(values, edges, axis=-1))
 
 
 def ratio_interval(part: Floats, whole: Floats) -> Interval:

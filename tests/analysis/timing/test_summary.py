@@ -17,7 +17,6 @@ from vitprof.analysis.timing.summary import (
     loader_times_s,
     recording_cost,
     summarise,
-    throughput_interval,
 )
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
@@ -226,47 +225,6 @@ def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: An
     assert math.isnan(in_thread.cpu_s_per_sample)
     for facts in ({}, {"cpu_s": 3.0, "cpu_samples": 0}, {"cpu_s": None, "cpu_samples": 60}):
         assert math.isnan(summary_of(steps, **facts).cpu_s_per_sample)
-
-
-def noisy(n: int, seed: int, *, spread: float = 0.3, memory: float = 0.0) -> np.ndarray:
-    """Step times around 1 s; with `memory` slow steps come in clusters."""
-    noise = np.random.default_rng(seed).standard_normal(n + 100)
-    for i in range(1, n + 100):
-        noise[i] += memory * noise[i - 1]
-    return np.exp(spread * noise[100:] * math.sqrt(1 - memory**2))
-
-
-@pytest.mark.parametrize("n", [4, 7, 20, 21, 399])
-def test_the_interval_holds_the_estimate_and_closes_around_constant_steps(n: int) -> None:
-    samples = np.full(n, 10.0)
-    assert throughput_interval(samples, np.full(n, 0.5)) == (pytest.approx(20), pytest.approx(20))
-    seconds = noisy(n, seed=n)
-    low, high = throughput_interval(samples, seconds)
-    assert low < samples.sum() / seconds.sum() < high
-    assert throughput_interval(samples, seconds) == (low, high)  # the same figures each time they are asked for
-    low, high = throughput_interval(samples * seconds, seconds)  # ragged batches at a constant rate
-    assert (low, high) == (pytest.approx(10), pytest.approx(10))
-
-
-def test_the_interval_narrows_with_more_steps_and_is_not_given_for_fewer_than_four() -> None:
-    def width(n: int, spread: float) -> float:
-        low, high = throughput_interval(np.ones(n), noisy(n, seed=3, spread=spread))
-        return high - low
-
-    assert width(1600, 0.3) < width(100, 0.3) / 2
-    assert width(400, 0.05) < width(400, 0.3) / 3
-    assert all(math.isnan(v) for n in range(4) for v in throughput_interval(np.ones(n), np.ones(n)))
-
-
-@pytest.mark.parametrize("memory", [0.0, 0.9])
-def test_the_interval_holds_the_truth_about_as_often_as_it_says_also_where_slow_steps_cluster(memory: float) -> None:
-    """Drawn step by step instead of in blocks, the interval would hold it in 4 of 10 with memory 0.9."""
-    truth = 1 / math.exp(0.3**2 / 2)  # the mean of a log-normal step time
-    hits = 0
-    for seed in range(60):
-        low, high = throughput_interval(np.ones(1000), noisy(1000, seed, memory=memory))
-        hits += low <= truth <= high
-    assert 0.8 * 60 <= hits < 60  # always would mean that it is too wide
 
 
 def test_of_a_summary_they_are_those_of_the_steps(make_steps: Any) -> None:

@@ -10,7 +10,15 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, MIN_BLOCKS, UNKNOWN, Interval, ratio_interval, ratio_of
+from vitprof.analysis.bootstrap import (
+    BOOTSTRAP_BLOCKS,
+    MIN_BLOCKS,
+    UNKNOWN,
+    Interval,
+    block_sums,
+    ratio_interval,
+    ratio_of,
+)
 from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.analysis.tournament.early import variance_of_one
@@ -155,8 +163,7 @@ def _widening(part: Floats, whole: Floats) -> float:
     blocks = min(BOOTSTRAP_BLOCKS, len(whole))
     if blocks < MIN_BLOCKS:
         return math.nan
-    edges = np.linspace(0, len(whole), blocks + 1).astype(int)[:-1]
-    off = np.add.reduceat(part - _ratio(part, whole) * whole, edges)  # the terms of the ratio's error
+    off = block_sums(part - _ratio(part, whole) * whole, blocks)  # the terms of the ratio's error
     one = variance_of_one(off, 1)
     alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
     return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)

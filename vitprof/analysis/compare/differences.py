@@ -77,11 +77,7 @@ def which(runs: Sequence[RunFacts]) -> str:
 
 
 def _differs(
-    topic: str,
-    level: Level,
-    what: str,
-    values: Callable[[RunFacts], Hashable | None],
-    why: str,
+    topic: str, what: str, values: Callable[[RunFacts], Hashable | None], why: str, *, level: Level = "warning"
 ) -> Check:
     """Returns a check that finds runs whose `values` are known and not all the same."""
 
@@ -186,78 +182,63 @@ VERSIONS: dict[str, str] = {
     "cuda_version": "CUDA",
 }
 CHECKS: tuple[Check, ...] = (
-    _differs("data", "warning", "The data differ", _data, SAME_WORK),
-    _differs("data", "warning", "The number of samples differs", _watched("n_samples"), SAME_WORK),
-    _differs("model", "warning", "The model differs", _config("model"), SAME_WORK),
-    _differs("model", "warning", "The image size differs", _config("image_size"), SAME_WORK),
-    _differs(
-        "model", "warning", "The precision differs", _config("precision"), "The device computes at another speed."
-    ),
-    _differs("model", "warning", "torch.compile differs", _compiled, "The device computes at another speed."),
-    _differs("model", "warning", "The optimizer differs", _optimizer, "The device computes at another speed."),
+    _differs("data", "The data differ", _data, SAME_WORK),
+    _differs("data", "The number of samples differs", _watched("n_samples"), SAME_WORK),
+    _differs("model", "The model differs", _config("model"), SAME_WORK),
+    _differs("model", "The image size differs", _config("image_size"), SAME_WORK),
+    _differs("model", "The precision differs", _config("precision"), "The device computes at another speed."),
+    _differs("model", "torch.compile differs", _compiled, "The device computes at another speed."),
+    _differs("model", "The optimizer differs", _optimizer, "The device computes at another speed."),
     _differs(
         "order",
-        "warning",
         "The sample order differs",
         _order,
         "Neighbours read in one piece load faster than random samples, and train differently.",
     ),
     _differs(
-        "order", "note", "The seed differs", _config("seed"), "Weights and sample order differ, so losses cannot agree."
+        "order",
+        "The seed differs",
+        _config("seed"),
+        "Weights and sample order differ, so losses cannot agree.",
+        level="note",
     ),
     _differs(
         "data",
-        "note",
         "Augmentation differs",
         _config("augment"),
         "It takes time wherever it is done, and the images are not the same.",
+        level="note",
     ),
-    _differs("batch", "note", "The batch size differs", _config("batch_size"), "Compare samples/s, not steps."),
+    _differs("batch", "The batch size differs", _config("batch_size"), "Compare samples/s, not steps.", level="note"),
+    _differs("device", "Some ran on a simulated accelerator", _kind_of_device, "Only the loading of those was real."),
+    _differs("device", "The device differs", device_name, "So does the time that a step computes."),
     _differs(
         "device",
-        "warning",
-        "Some ran on a simulated accelerator",
-        _kind_of_device,
-        "Only the loading of those was real.",
-    ),
-    _differs("device", "warning", "The device differs", device_name, "So does the time that a step computes."),
-    _differs(
-        "device",
-        "warning",
         "Some only loaded",
         lambda run: "loading without training" if run.config.loader_only else "training",
         "Without training nothing competes with the loader.",
     ),
-    _differs("device", "warning", "The number of training processes differs", _processes, "They share the machine."),
-    _differs(
-        "machine",
-        "warning",
-        "The machine differs",
-        _environment("hostname"),
-        "CPU, drive and memory are not the same.",
-    ),
-    _differs("cpu", "warning", "The number of cores differs", _environment("cpu_count"), "Loading is CPU work."),
+    _differs("device", "The number of training processes differs", _processes, "They share the machine."),
+    _differs("machine", "The machine differs", _environment("hostname"), "CPU, drive and memory are not the same."),
+    _differs("cpu", "The number of cores differs", _environment("cpu_count"), "Loading is CPU work."),
     _differs(
         "cpu",
-        "note",
         "PyTorch's CPU threads differ",
         _environment("torch_threads"),
         "They compete with loading for cores.",
+        level="note",
     ),
     _differs(
         "cpu",
-        "note",
         "Some trained in a thread of the dashboard",
         lambda run: f"in a {run.config.isolation}",
         "There the dashboard's own work slows the loop.",
+        level="note",
     ),
     _shared,
-    _differs(
-        "power", "warning", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."
-    ),
+    _differs("power", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."),
     _differs(
         "variables",
-        "warning",
         "Environment variables differ",
         _variables,
         "They can change how fast the device or the CPU computes, and what can overlap.",
@@ -265,7 +246,6 @@ CHECKS: tuple[Check, ...] = (
     *(
         _differs(
             "vitprof" if key == "vitprof" else "versions",
-            "warning",
             f"The version of {title} differs",
             _environment(key),
             "It may measure in another way." if key == "vitprof" else "Its speed may have changed.",

@@ -190,12 +190,11 @@ def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
-
-
-def throughput_interval(samples: Floats, seconds: Floats) -> tuple[float, float]:
-    """Returns the 95% interval of sum(samples) / sum(seconds) by the block bootstrap; NaN with under four steps."""
-    _, low, high = ratio_interval(samples, seconds)
-    return low, high
+FACT_FIGURES = (
+    *("storage_prepare_s", "storage_bytes", "stage_s", "stage_bytes", "page_cached_frac", "cache_hit_frac"),
+    *("test_loss", "test_accuracy", "gpu_mem_allocated_peak_bytes"),
+)
+"""Figures of a run that are facts of the same name."""
 
 
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
@@ -235,16 +234,12 @@ def summarise(
         gaps = every_gap(steps, phases)
     keep = steady_state(steps)
     steady = {name: values[keep] for name, values in steps.items()}
-    time = float(steady["step_s"].sum())
-    samples_per_s = float(steady["samples"].sum()) / time if time > 0 else math.nan
-    low, high = throughput_interval(steady["samples"], steady["step_s"])
+    totals = Totals().plus(steps, keep)
+    samples_per_s, low, high = ratio_interval(steady["samples"], steady["step_s"])
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, stops_of(facts))
     firsts = steps["data_wait_s"][first_of_epoch(steps)]
     trained = not config.loader_only
     idle = gaps.only(keep).shares() if trained else {}
-
-    def share(name: str) -> float:
-        return float(steady[name].sum()) / time if time > 0 else math.nan
 
     def spent(phase: str) -> float:
         took = [p.t_end_s - p.t_start_s for p in phases if p.name == phase]
@@ -270,11 +265,11 @@ def summarise(
         n_epochs_measured=n_epochs,
         step_ms_median=_percentile(steady["step_s"], 50) * 1e3,
         step_ms_p95=_percentile(steady["step_s"], 95) * 1e3,
-        data_wait_frac=share("data_wait_s"),
-        h2d_frac=share("h2d_s"),
-        compute_frac=share("compute_s") if trained else math.nan,
-        exposed_wait_frac=share("exposed_wait_s") if trained else math.nan,
-        device_idle_frac=share("gap_s") if trained else math.nan,
+        data_wait_frac=totals.share(totals.data_wait_s),
+        h2d_frac=totals.share(float(steady["h2d_s"].sum())),
+        compute_frac=totals.share(totals.compute_s) if trained else math.nan,
+        exposed_wait_frac=totals.share(totals.exposed_wait_s) if trained else math.nan,
+        device_idle_frac=totals.share(totals.gap_s) if trained else math.nan,
         gpu_util_pct_mean=_while_training_mean(telemetry, "gpu_util_pct", COUNTER_WINDOW_S, steps, phases),
         gpu_mem_peak_bytes=nvml_peak if math.isfinite(nvml_peak) else reserved_peak,
         rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
@@ -282,12 +277,6 @@ def summarise(
             fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
         ),
         prepare_s=prepare_s,
-        storage_prepare_s=fact("storage_prepare_s"),
-        storage_bytes=fact("storage_bytes"),
-        stage_s=fact("stage_s"),
-        stage_bytes=fact("stage_bytes"),
-        page_cached_frac=fact("page_cached_frac"),
-        cache_hit_frac=fact("cache_hit_frac"),
         n_unreadable=int(facts.get("n_unreadable") or 0),
         startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s if len(steps["step"]) else math.nan,
         first_batch_s=float(firsts[0]) if len(firsts) else math.nan,
@@ -297,17 +286,15 @@ def summarise(
         wall_s=t_end_s - t_origin_s,
         loss_first=float(steps["loss"][0]) if len(steps["step"]) else math.nan,
         loss_last=float(steps["loss"][-1]) if len(steps["step"]) else math.nan,
-        test_loss=fact("test_loss"),
-        test_accuracy=fact("test_accuracy"),
         exposed_h2d_frac=idle.get("h2d", math.nan),
         idle_host_frac=idle.get("host", math.nan),
         idle_recording_frac=idle.get("logging", math.nan),
         recording_frac=recording_cost(steps, phases, gaps).frac,
-        loader_times_frac=loader_times_s(config, fact("lap_s")) * len(steady["step"]) / time if time > 0 else math.nan,
+        loader_times_frac=totals.share(loader_times_s(config, fact("lap_s")) * totals.steps),
         queue_depth_mean=mean(steady["queue_depth"]),
         gpu_mem_nvml_peak_bytes=nvml_peak,
         gpu_mem_reserved_peak_bytes=reserved_peak,
-        gpu_mem_allocated_peak_bytes=fact("gpu_mem_allocated_peak_bytes"),
+        **{name: fact(name) for name in FACT_FIGURES},
         **{
             f"{name}_mean": _while_training_mean(telemetry, name, _since_last(telemetry["t_s"]), steps, phases)
             for name in ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Series, known, median
-from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES
+from vitprof.analysis.bootstrap import resampled
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.steady import got_s, steady_state
 from vitprof.config import RunConfig
@@ -188,16 +188,11 @@ def _draws(seconds: Floats, samples: Floats) -> Floats | None:
 
     The result is (m, 1 + resamples), with the estimate first.
     """
-    n = len(samples)
-    if not n:
+    if not len(samples):
         return None
-    blocks = min(BOOTSTRAP_BLOCKS, n)
-    edges = np.linspace(0, n, blocks + 1).astype(int)[:-1]
-    per_block, samples_block = np.add.reduceat(seconds, edges, axis=1), np.add.reduceat(samples, edges)
-    drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
-    times = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(float)
-    times = np.concatenate([np.ones((blocks, 1)), times], axis=1)
-    return np.asarray(np.maximum(per_block @ times, 0.0) / (samples_block @ times))
+    values = np.concatenate([seconds, samples[None]])
+    sums = np.concatenate([values.sum(axis=1, keepdims=True), resampled(values)], axis=1)
+    return np.asarray(np.maximum(sums[:-1], 0.0) / sums[-1])
 
 
 def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> Floats:
