@@ -10,11 +10,7 @@ import pytest
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures.resources import MIN_CPU_SAMPLES, others_cpu
 
-STEPS = {
-    "t_start_s": np.linspace(90, 110, 21),
-    "epoch": np.zeros(21),
-    "warmup": np.repeat([1.0, 0.0], [10, 11]),
-}
+STEPS = {"t_start_s": np.linspace(90, 110, 21), "epoch": np.zeros(21), "warmup": np.repeat([1.0, 0.0], [10, 11])}
 """Steady from 100 to 110 s."""
 FOUR = {"cpu_count": 4}
 

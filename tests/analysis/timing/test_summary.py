@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
-from vitprof.analysis.timing.summary import (
-    RunningTotals,
-    Totals,
-    loader_times_s,
-    recording_cost,
-    summarise,
-)
+from vitprof.analysis.timing.summary import RunningTotals, Totals, loader_times_s, recording_cost, summarise
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.measure.stopwatch import stopwatch_cost_s

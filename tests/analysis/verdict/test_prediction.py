@@ -36,13 +36,7 @@ def foresee(make_steps: MakeSteps) -> Any:
         if chosen.transfer != "blocking":  # the copy runs beside the next fetch
             micro["step_s"] = micro["step_s"] - h2d
         found = predict(
-            profile,
-            micro,
-            chosen,
-            profile_transfer="pinned",
-            on_cpu=on_cpu,
-            cores=cores,
-            expected_error=error,
+            profile, micro, chosen, profile_transfer="pinned", on_cpu=on_cpu, cores=cores, expected_error=error
         )
         assert found is not None
         return found
@@ -124,10 +118,7 @@ class TestCpu:
 
     @pytest.mark.slow
     @given(
-        fetch=st.floats(0.001, 1.0),
-        compute=st.floats(0.001, 1.0),
-        cores=st.integers(1, 64),
-        workers=st.integers(1, 32),
+        fetch=st.floats(0.001, 1.0), compute=st.floats(0.001, 1.0), cores=st.integers(1, 64), workers=st.integers(1, 32)
     )
     def test_in_the_background_between_both(
         self, foresee: Any, fetch: float, compute: float, cores: int, workers: int

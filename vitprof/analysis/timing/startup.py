@@ -32,12 +32,7 @@ class StartPhase:
 
 
 def start_phases(
-    t_origin_s: float | None,
-    phases: Sequence[Phase],
-    training_since_s: float | None,
-    now_s: float,
-    *,
-    copies: bool,
+    t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
 ) -> list[StartPhase]:
     """Returns the phases of a job's start until its first batch, with their times up to `now_s`.
 

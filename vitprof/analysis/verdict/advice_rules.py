@@ -61,9 +61,7 @@ def _launches(s: Situation) -> Iterator[Advice]:
         "CUDA graphs: a step is launched as a whole. The first steps take long.",
     )
     yield Advice(
-        {"fused_optimizer": True},
-        "fused Adam",
-        "One kernel updates all parameters, where each had several of its own.",
+        {"fused_optimizer": True}, "fused Adam", "One kernel updates all parameters, where each had several of its own."
     )
     yield Advice(
         {"compile": True},
@@ -104,11 +102,7 @@ def _read(s: Situation) -> Iterator[Advice]:
         )
         budget = math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6)
         if budget:
-            yield Advice(
-                {"cache_mb": float(budget)},
-                f"a cache in memory of {budget:,} MB",
-                "The drive is read once.",
-            )
+            yield Advice({"cache_mb": float(budget)}, f"a cache in memory of {budget:,} MB", "The drive is read once.")
     if s.form != "pixels":
         yield from _preprocessed(s, "One gather from one file in place of a file for each sample.")
         yield from _more_workers(s, "Reads of several workers overlap.")
@@ -265,9 +259,7 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         yield from _more_dataloader_workers(s)
     if s.config.workers and (s.config.prefetch_factor or 2) < 4:
         yield Advice(
-            {},
-            "setting prefetch_factor=4 in the DataLoader",
-            "More batches kept ready make up for slow ones.",
+            {}, "setting prefetch_factor=4 in the DataLoader", "More batches kept ready make up for slow ones."
         )
     for cause in dict.fromkeys(making):
         yield _lighter_transforms(s) if cause == "transform" else Advice({}, *LIGHTER[cause])
