@@ -71,7 +71,7 @@ class TestHeadroom:
             yield interrupt
 
         monkeypatch.setattr(cli.headroom, "progress", interrupting)
-        monkeypatch.setattr("vitprof.experiments.headroom.POLL_S", 0.001)
+        monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.001)
         before = signal.getsignal(signal.SIGINT)
         status, out, err = call("headroom", "1")
         assert status == 130

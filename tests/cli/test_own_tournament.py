@@ -12,7 +12,7 @@ from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof import cli
-from vitprof.cli.common import own_tournament
+from vitprof.cli.common import tournament_options
 from vitprof.store import RunStore
 from vitprof.store.tournaments import list_tournaments
 
@@ -23,7 +23,7 @@ PRETEND = ("--", sys.executable, "-m", "tests.jobs.pretend")
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) -> None:
-    monkeypatch.setattr("vitprof.experiments.tournament.tournament_runner.POLL_S", 0.005)
+    monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
     monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     (tmp_path / "work").mkdir()
@@ -53,14 +53,14 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
     def refuse(question: str, err: bool) -> bool:
         asked.append(question)
         if len(asked) > 1:
-            raise own_tournament.typer.Abort  # Ctrl-C at the question
+            raise tournament_options.typer.Abort  # Ctrl-C at the question
         return False
 
     with monkeypatch.context() as on_a_terminal:
-        on_a_terminal.setattr(own_tournament.sys, "stdin", on_a_terminal)
+        on_a_terminal.setattr(tournament_options.sys, "stdin", on_a_terminal)
         on_a_terminal.setattr(on_a_terminal, "isatty", lambda: True, raising=False)
         on_a_terminal.setattr(type(sys.stderr), "isatty", lambda self: True)
-        on_a_terminal.setattr(own_tournament.typer, "confirm", refuse)
+        on_a_terminal.setattr(tournament_options.typer, "confirm", refuse)
         for n in (1, 2):
             status, _, err = call("tournament", "--resume", "1")
             assert (status, asked) == (2, ["Repeat it?"] * n)

@@ -26,8 +26,8 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
+from vitprof.experiments.candidates import Tried, Tuning
 from vitprof.experiments.tournament.tournament_view import TournamentView
-from vitprof.experiments.tuning.candidates import Tried, Tuning
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.store import RunStore
 from vitprof.store.schema import tournaments
@@ -49,7 +49,7 @@ QUICK = [
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("vitprof.experiments.tournament.tournament_runner.POLL_S", 0.005)
+    monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
     monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
     before = signal.getsignal(signal.SIGTERM)
     yield
@@ -210,7 +210,7 @@ class TestAuto:
         import torch
 
         torch.set_num_threads(1)  # imported: the search would count the time for it
-        monkeypatch.setattr("vitprof.experiments.tuning.search.LEAST_S", 0.1)
+        monkeypatch.setattr("vitprof.experiments.tuning.LEAST_S", 0.1)
         asked = ["tournament", "--auto", "--strategies", "memory", "--batch-sizes", "16,64", "--time", "1", *HERE[:-2]]
         status, out, err = call(*asked, "--json")
         found = read_json("tournament-auto", out)
@@ -237,7 +237,7 @@ class TestAuto:
             seconds=60.0,
             stopped=True,
         )
-        monkeypatch.setattr("vitprof.experiments.tuning.search.tune", lambda *_, **__: found)
+        monkeypatch.setattr("vitprof.experiments.tuning.tune", lambda *_, **__: found)
         status, out, err = call("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
         assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
         assert "hyperparameter importances: Too few trials: 1 setting has a figure" in out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
 from vitprof.experiments import headroom as jobs
+from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
@@ -124,8 +124,9 @@ class TestMeasuring:
         """
         for _ in range(3):
             run = profiled(manager, inject="read:20")
-            turns: list[jobs.Turn] = []
-            found = jobs.measure_headroom(manager, run, repeats=1, progress=turns.append)
+            shown: list[Progress] = []
+            found = jobs.measure_headroom(manager, run, repeats=1, progress=shown.append)
+            assert found is not None
             free_ms, copied_ms, _ = (a.s_per_sample * 32e3 for a in found.anchors)
             cost_ms = found.stages[1].s_per_sample * 32e3
             assert free_ms > 4.159
@@ -141,7 +142,7 @@ class TestMeasuring:
         assert [p.name for p in found.stages] == ["transfer", "preparation"]
         assert found.stages[1].distinguishable
         assert found.simulated
-        assert {turn.role for turn in turns} <= {"A", "B", "C"}
+        assert {p.words for p in shown} <= {"anchor A", "anchor B", "anchor C"}
         assert found.notes[-1].startswith("no anchor D: storage memory is in memory")
         assert jobs.find_headroom(manager.store, manager.store.run(run.id)) == found
 
@@ -150,6 +151,7 @@ class TestMeasuring:
     def test_four_anchors_in_turns(self, manager: JobManager) -> None:
         run = profiled(manager, strategy="preprocessed", steps=12)
         found = jobs.measure_headroom(manager, run, repeats=2)
+        assert found is not None
         mine = manager.store.runs(group_key=f"headroom:{run.id}", oldest_first=True)
         assert "".join(r.role for r in mine) == "ABCDABCD"
         assert [a.n_runs for a in found.anchors] == [2, 2, 2, 2]
@@ -193,10 +195,9 @@ class TestMeasuring:
             ("A", "failed"),
             ("B", "failed"),
             ("C", "done"),
-            ("A", "stopped"),
-            ("B", "stopped"),
             ("C", "done"),
         ]
+        assert found is not None
         assert [a.n_runs for a in found.anchors] == [0, 0, 2]
         assert found.notes[0].startswith("anchor A: 1 of 1 runs did not finish")
         assert math.isnan(found.speed_up)
@@ -222,26 +223,3 @@ class TestMeasuring:
         found = jobs.find_headroom(manager.store, run)
         assert found is not None
         assert found.pending == ("C",)
-
-    @pytest.mark.slow
-    def test_stop_ends_all(self, manager: JobManager) -> None:
-        run = profiled(manager, steps=8)
-        slow = dataclasses.replace(run, config=dataclasses.replace(run.config, steps=300, device="simulated:200,0"))
-        found = jobs.measure_headroom(manager, slow, repeats=2, stop=lambda: True)
-        anchors = manager.store.runs(group_key=jobs.group_of(run))
-        assert len(anchors) == 6
-        assert {r.status for r in anchors} == {"stopped"}
-        assert [a.n_runs for a in found.anchors] == [0, 0, 0]
-        assert math.isnan(found.speed_up)
-
-    @pytest.mark.slow
-    def test_an_interrupt_ends_all(self, manager: JobManager) -> None:
-        run = profiled(manager, steps=8)
-        slow = dataclasses.replace(run, config=dataclasses.replace(run.config, steps=300, device="simulated:200,0"))
-
-        def interrupted(turn: jobs.Turn) -> None:
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            jobs.measure_headroom(manager, slow, repeats=1, progress=interrupted)
-        assert {r.status for r in manager.store.runs(group_key=jobs.group_of(run))} == {"stopped"}

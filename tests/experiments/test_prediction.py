@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from tests.engine_fixtures import CHEAP, N_PHOTOS, small_home, vitprof_threads, wait_until  # noqa: F401
-from vitprof.config import RunConfig
+from vitprof.config import KNOBS, RunConfig
+from vitprof.config.availability import Machine
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments import prediction as jobs
+from vitprof.experiments.prediction import USUAL, alternative, micro_config, usual_strategies
+from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.predictions import list_predictions
@@ -24,6 +27,7 @@ QUICK: dict[str, Any] = CHEAP | {
     "evaluate": False,
     "isolation": "thread",  # in a process of its own `digits` would have its full size
 }
+ROOMY = Machine(gpus=(), ram_bytes=2**36, disk_bytes=2**40, tmpfs=None)
 
 
 @pytest.fixture
@@ -51,13 +55,13 @@ class TestPredicting:
     def test_predicted_then_checked(self, manager: JobManager) -> None:
         run = profiled(manager)
         assert run.status == "done", run.error
-        told: list[str] = []
+        shown: list[Progress] = []
         found = jobs.predict_strategies(
             manager,
             run.id,
             ["memory", "generator"],
             seconds=0.3,
-            progress=lambda r, n, of: told.append(r.config.strategy),
+            progress=shown.append,
         )
         assert [p.config.strategy for p in found] == ["memory", "generator"]
         assert all(0 < p.low <= p.samples_per_s <= p.high for p in found)
@@ -65,15 +69,15 @@ class TestPredicting:
         assert (found[0].config.steps, found[0].config.loader_only) == (30, False)
         # the device computes 4.16 ms a step, and nothing can be faster than that
         assert found[0].samples_per_s <= 32 / 4.159e-3
-        assert set(told) <= {"memory", "generator"}
+        assert {(p.words, p.done) for p in shown} <= {("memory", 0), ("generator", 1)}
 
-        checked = jobs.verify(manager, found[0].id)
+        (checked,) = jobs.verify(manager, found[:1])
         assert checked.measured_per_s is not None
         assert checked.measured_per_s <= 32 / 4.159e-3
         assert checked.error == pytest.approx(checked.samples_per_s / checked.measured_per_s - 1)
         assert checked.verified_run_id is not None
         assert manager.store.run(checked.verified_run_id).role == jobs.CHECK
-        assert jobs.verify(manager, found[0].id) == checked  # nothing is run again
+        assert jobs.verify(manager, [checked]) == [checked]  # nothing is run again
         error = jobs.calibration_for(manager.store, run)
         assert (error.n, error.median_abs_error) == (1, pytest.approx(abs(checked.error or 0)))
         assert jobs.calibrate(manager.store, device="cpu").n == 0
@@ -101,18 +105,9 @@ class TestPredicting:
         (p,) = jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
-            failed = jobs.verify(manager, p.id)
+            (failed,) = jobs.verify(manager, [p])
         assert (failed.measured_per_s, failed.verified_run_id) == (None, None)
-        assert jobs.verify(manager, p.id).measured_per_s is not None
-
-    @pytest.mark.slow
-    def test_stop(self, manager: JobManager) -> None:
-        run = profiled(manager)
-        found = jobs.predict_strategies(manager, run.id, ["memory", "generator"], seconds=60.0, stop=lambda: True)
-        assert found == []
-        micro = manager.store.runs(group_key=jobs.group_of(run.id))
-        assert {r.status for r in micro} == {"stopped"}
-        assert len(jobs.failures(manager.store, run.id)) == 2
+        assert jobs.verify(manager, [failed])[0].measured_per_s is not None
 
     @pytest.mark.slow
     def test_deleted_with_its_run(self, manager: JobManager) -> None:
@@ -135,9 +130,57 @@ class TestPredicting:
         run = profiled(manager)
         for wrong in ("dali", "nonsense"):
             with pytest.raises(ConfigError, match=wrong):
-                jobs.submit_micro_runs(manager, run.id, ["memory", wrong])
+                jobs.predict_strategies(manager, run.id, ["memory", wrong])
         assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
 
 
 def test_no_error_is_known_at_first(store: RunStore) -> None:
     assert math.isnan(jobs.calibration_for(store, stored(store)).median_abs_error)
+
+
+def test_the_same_job_with_that_strategys_own_settings(store: RunStore) -> None:
+    run = stored(store, strategy="workers", workers=7, lr=0.1, seed=3)
+    other = alternative(run, "threads")
+    own = resolve(RunConfig(**(QUICK | {"strategy": "threads", "lr": 0.1, "seed": 3})))
+    assert other == own
+    assert other.workers == 2
+    memory = alternative(run, "memory")
+    assert {n: getattr(memory, n) for n in KNOBS if getattr(memory, n) is not None} == {"shuffle": "full"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "asked", "strategy", "becomes"),
+    [
+        ("digits", "cpu", "device", "device"),
+        ("digits", "cpu", "workers", "cpu"),
+        ("digits", "off", "device", "off"),
+        ("photos", "cpu", "device", "device"),
+        ("photos", "off", "threads", "off"),
+    ],
+)
+def test_augmentation_stays(store: RunStore, dataset: str, asked: str, strategy: str, becomes: str) -> None:
+    size = {"n_images": N_PHOTOS} if dataset == "photos" else {}
+    run = stored(store, strategy="per-sample", dataset=dataset, augment=asked, **size)
+    assert alternative(run, strategy).augment == becomes
+
+
+def test_page_cache_where_there_is_one(store: RunStore) -> None:
+    run = stored(store, strategy="preprocessed", page_cache="cold")
+    assert alternative(run, "hdf5").page_cache == "cold"
+    assert alternative(run, "memory").page_cache == "as-is"
+
+
+def test_the_micro_run(store: RunStore) -> None:
+    config = micro_config(alternative(stored(store), "memory"), 1.5)
+    assert (config.seconds, config.steps, config.epochs) == (1.5, None, None)
+    assert (config.loader_only, config.evaluate) == (True, False)
+
+
+def test_usual_ones(store: RunStore) -> None:
+    run = stored(store, strategy="memory")
+    names = usual_strategies(run, ROOMY)
+    assert set(names) == set(USUAL) - {"memory"}
+    store.update_run(run.id, environment={"device": "cpu"})
+    assert "device" not in usual_strategies(store.run(run.id), ROOMY)
+    small = Machine(gpus=(), ram_bytes=0, disk_bytes=2**40, tmpfs=None)
+    assert not {"memory", "memory-ahead", "device"} & set(usual_strategies(run, small))

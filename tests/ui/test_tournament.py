@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.dashboard import LIMIT_S, app, charts, kept_in_url, said
 from tests.ui.tournaments import KEYS, add_tournament, in_address, spec
 from vitprof.errors import JobError, StoreError
-from vitprof.experiments.tournament.tournament_runners import TournamentRunners
+from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.notifications import TO_SAY

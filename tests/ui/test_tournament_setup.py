@@ -12,7 +12,7 @@ from tests.ui.tournaments import in_address
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
-from vitprof.experiments.tournament.tournament_runners import TournamentRunners
+from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.store import RunStore
 from vitprof.store.tournaments import tournament
 from vitprof.ui.tournament.estimate import estimate, estimate_sentence

@@ -16,9 +16,9 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
+from vitprof.experiments.candidates import Tried, Tuning
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.tuning.candidates import Tried, Tuning
-from vitprof.experiments.tuning.search import TuneProgress
+from vitprof.experiments.trials import Progress
 from vitprof.store import RunStore
 from vitprof.store.tournaments import claim, list_tournaments
 from vitprof.ui.notifications import TO_SAY
@@ -39,11 +39,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         seconds: float,
         *,
         batch_sizes: tuple[int, ...] | None,
-        progress: Callable[[TuneProgress], None],
+        progress: Callable[[Progress], None],
         stop: Callable[[], bool],
     ) -> Tuning:
         seen.update(base=base, seconds=seconds, batch_sizes=batch_sizes)
-        progress(TuneProgress("rung 1 of 2: batch 512", 0.25, 1234.0))
+        progress(Progress("rung 1 of 2: batch 512", 1, 4, 0.25, best_per_s=1234.0))
         while not seen["finish"].wait(0.01) and not stop():
             pass
         tried = (Tried(OWN, 1, 1, 1000.0, ""), Tried(BEST, 0, 2, 2000.0, ""))

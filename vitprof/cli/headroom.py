@@ -16,6 +16,7 @@ from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import ANCHOR_REPEATS
+from vitprof.experiments.trials import Progress
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 
@@ -67,24 +68,23 @@ def measure_and_tell(
             manager = JobManager(store, launcher=Launcher().warm(), anyway=anyway)
             try:
                 with progress() as show:
-                    found: Headroom | None = measure_headroom(
-                        manager,
-                        run,
-                        repeats=repeats,
-                        progress=lambda turn: show(turn.run, f"anchor {turn.role}, {turn.number} of {turn.total}: "),
-                        stop=stop,
-                    )
+
+                    def report(p: Progress) -> None:
+                        show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
+
+                    found = measure_headroom(manager, run, repeats=repeats, progress=report, stop=stop)
             finally:
                 manager.shutdown()
         else:
             found = find_headroom(store, run)
         stopped = stop()
-    if stopped and found is not None and not any(a.n_runs for a in found.anchors):
+    if stopped and (found is None or not any(a.n_runs for a in found.anchors)):
         return None, True
     if not quiet:
         _show(found, run)
-    told = None if found is None else to_dict(found) | {"sentence": headroom_sentence(found, run.config.batch_size)}
-    return told, stopped
+    if found is None:
+        return None, stopped
+    return to_dict(found) | {"sentence": headroom_sentence(found, run.config.batch_size)}, stopped
 
 
 def _show(found: Headroom | None, run: StoredRun) -> None:
@@ -97,19 +97,19 @@ def _show(found: Headroom | None, run: StoredRun) -> None:
     added = {p.name.rpartition(" and ")[2]: p for p in found.stages}
     for a in found.anchors:
         stage = added.get(ADDED_STAGE.get(a.role, ""))
-        told = ""
+        adds = ""
         if stage is not None and stage.distinguishable:
-            told = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
+            adds = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
         elif stage is not None:
             most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
-            told = f"{stage.name}: not distinguishable from nothing{most}"
+            adds = f"{stage.name}: not distinguishable from nothing{most}"
         low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
         table.add_row(
             a.role,
             formats.seconds(a.s_per_sample * batch),
             f"{low} to {high}, n = {a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}",
             formats.number(1 / a.s_per_sample if a.n_runs else None),
-            told,
+            adds,
             ANCHOR_WORDS[a.role],
         )
     terminal.out.print(table)

@@ -13,17 +13,25 @@ from vitprof import formats
 from vitprof.analysis.tournament import break_even, recommend
 from vitprof.cli.common import terminal
 from vitprof.cli.common.lists import texts, whole
-from vitprof.cli.common.own_tournament import ask_to_repeat, is_to_be_agreed, own_spec
 from vitprof.cli.common.progress import overall_progress, say_waiting
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
-from vitprof.cli.common.tournament_options import OPTIONS, SIGNATURE, no_other_settings, spec
+from vitprof.cli.common.tournament_options import (
+    OPTIONS,
+    SIGNATURE,
+    ask_to_repeat,
+    is_to_be_agreed,
+    no_other_settings,
+    own_spec,
+    spec,
+)
 from vitprof.cli.common.tournament_output import running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.experiments.candidates import DEFAULT_S
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.tuning.forecast import DEFAULT_S
+from vitprof.experiments.trials import Progress
 from vitprof.export import write_text
 from vitprof.program import program
 from vitprof.store import RunStore
@@ -169,7 +177,7 @@ def _list(as_json: bool) -> None:
 
 def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     """Searches for the best setting of one strategy."""
-    from vitprof.experiments.tuning.search import TuneProgress, tune
+    from vitprof.experiments.tuning import tune
     from vitprof.jobs.launcher import Launcher
     from vitprof.jobs.manager import JobManager
 
@@ -192,12 +200,12 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
         try:
             with stop_asked() as stop, overall_progress() as show:
 
-                def tell(p: TuneProgress) -> None:
+                def report(p: Progress) -> None:
                     if show is not None:
                         best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
-                        show(p.words + best, p.fraction, seconds * (1 - p.fraction))
+                        show(p.words + best, p.fraction, p.seconds_left)
 
-                found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=tell, stop=stop)
+                found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
         finally:
             manager.shutdown()
     if asked["as_json"]:

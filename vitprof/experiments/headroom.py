@@ -6,11 +6,8 @@ a slow change of the machine affects all of them alike.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
 from vitprof.config import RunConfig, injection
@@ -18,7 +15,8 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
-from vitprof.errors import ConfigError, StoreAwayError
+from vitprof.errors import ConfigError
+from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
 from vitprof.home import home
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
@@ -31,23 +29,6 @@ STEADY_STEPS = 60
 MOST_STEPS = 300
 """The most steps of an anchor: there are eight runs, and more steps would hardly narrow the interval, which the repeats
 determine."""
-POLL_S = 0.2
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The anchor that is being measured."""
-
-    role: str
-    number: int
-    """Number of this run among those of the measurement, from 1."""
-    total: int
-    """Number of runs in the measurement."""
-    run: StoredRun
-
-
-OnTurn = Callable[[Turn], None]
-Stop = Callable[[], bool]
 
 
 def group_of(run: StoredRun) -> str:
@@ -111,14 +92,15 @@ def why_no_cold(config: RunConfig) -> str:
     return ""
 
 
-def submit_headroom(manager: JobManager, run: StoredRun, *, repeats: int = REPEATS) -> list[int]:
-    """Queues the anchors of `run`, in turns A B C D, A B C D; returns the run ids. Raises `ConfigError`, `JobError`."""
+def anchors(run: StoredRun, repeats: int = REPEATS) -> list[Trial]:
+    """Returns the anchors of `run` in turns: A B C D, A B C D. Raises `ConfigError`."""
     configs = anchor_configs(run.config)
-    return [
-        manager.submit(config, group_key=group_of(run), role=role)
-        for _ in range(repeats)
-        for role, config in configs.items()
-    ]
+    return [Trial(config, role, f"anchor {role}") for _ in range(repeats) for role, config in configs.items()]
+
+
+def submit_headroom(manager: JobManager, run: StoredRun) -> list[int]:
+    """Queues all anchors of `run` and returns the run ids. Raises `ConfigError`, `JobError`."""
+    return submit_trials(manager, anchors(run), group_of(run))
 
 
 def measure_headroom(
@@ -126,41 +108,21 @@ def measure_headroom(
     run: StoredRun,
     *,
     repeats: int = REPEATS,
-    progress: OnTurn = lambda turn: None,
-    stop: Stop = lambda: False,
-) -> Headroom:
-    """Runs the anchors of `run`, waits for them, and returns the headroom from all its anchors so far.
+    progress: OnProgress = ignore,
+    stop: Stop = never,
+) -> Headroom | None:
+    """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended.
 
-    An anchor that fails is left out, with a note, and is not run again. Once `stop()` returns true, or on Ctrl-C, the
-    rest is stopped; what was measured counts.
+    An anchor that fails is left out, with a note, and is not run again: it would fail again. Once `stop()` returns
+    true, or on Ctrl-C, the running one is stopped; what was measured counts.
     """
-    ids = submit_headroom(manager, run, repeats=repeats)
-    try:
-        for number, run_id in enumerate(ids, 1):
-            while not manager.wait(run_id, POLL_S):
-                if stop():
-                    stop_all(manager, ids)
-                with contextlib.suppress(StoreAwayError):  # the anchor continues
-                    anchor_run = manager.store.run(run_id)
-                    progress(Turn(anchor_run.role, number, len(ids), anchor_run))
-            ended = manager.store.run(run_id)
-            if ended.status == "failed":  # it would fail again
-                stop_all(manager, [i for i in ids[number:] if manager.store.run(i).role == ended.role])
-    except BaseException:
-        stop_all(manager, ids)
-        for run_id in ids:
-            manager.wait(run_id)
-        raise
-    found = find_headroom(manager.store, run)
-    assert found is not None
-    return found
-
-
-def stop_all(manager: JobManager, ids: list[int]) -> None:
-    """Stops those of `ids` that have not ended; the last first, so that none starts meanwhile."""
-    for run_id in reversed(ids):
-        if manager.owns(run_id):
-            manager.stop(run_id)
+    trials, failed = anchors(run, repeats), set[str]()
+    able = (trial for trial in trials if trial.role not in failed)
+    group = group_of(run)
+    for trial, run_id in run_trials(manager, able, group, total=len(trials), progress=progress, stop=stop):
+        if manager.store.run(run_id).status == "failed":
+            failed.add(trial.role)
+    return find_headroom(manager.store, run)
 
 
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
@@ -175,14 +137,14 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     if not ended:
         return None
     config = runs[0].config
-    anchors: list[Anchor] = []
+    measured: list[Anchor] = []
     notes: list[str] = []
     for role in ANCHOR_ROLES:
         mine = [r for r in ended if r.role == role]
         mine = [r for r in mine if r.status != "stopped"] or mine
         found = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])
         if mine or role != "D":
-            anchors.append(found)
+            measured.append(found)
         failed = [r for r in mine if r.status != "done"]
         if failed:
             how = failed[0].error or failed[0].status
@@ -194,11 +156,11 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     if not any(r.role == "D" for r in runs):
         notes.append(f"no anchor D: {why_no_cold(config) or 'it was not run'}")
     return headroom(
-        anchors,
+        measured,
         baseline=_baseline(run.config if run.group_key != group else config, runs),
         notes=notes,
         simulated=is_simulated(config.device),
-        pending=[a.role for a in anchors if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
+        pending=[a.role for a in measured if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
     )
 
 

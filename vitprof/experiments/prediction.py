@@ -7,18 +7,19 @@ drawn.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from vitprof.analysis.verdict.prediction import Calibration, predict
-from vitprof.config.availability import look_around, why_unavailable
+from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config.availability import Machine, look_around, why_unavailable
 from vitprof.config.catalog import dataset_info
+from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
-from vitprof.errors import ConfigError, JobError, StoreAwayError
-from vitprof.experiments.alternatives import MICRO_S, alternative, device_of, micro_config, usual_strategies
+from vitprof.errors import ConfigError, JobError
+from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.groups import RunGroup
@@ -33,15 +34,56 @@ from vitprof.store.predictions import (
 
 MICRO, CHECK = "loader-only", "check"
 """Roles in the group: the run that a prediction is made from, and the one that checks it."""
-POLL_S = 0.2
+MICRO_S = 2.0
+"""Seconds of a loader-only run: 40 batches of 50 ms."""
+USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-ahead", "device")
+"""Strategies to predict unless others are given: each loads in a different way, and needs no copy of the data set."""
 
-OnRun = Callable[[StoredRun, int, int], None]
-"""Called with a run, its number from 1, and the number of runs."""
-Stop = Callable[[], bool]
+
+def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
+    """Returns the strategies of `USUAL` that can run here, without the run's own."""
+    machine = machine or look_around()
+    info = dataset_info(run.config.dataset, run.config.n_images)
+    on_cpu = device_of(run) == "cpu"  # where "device" is the same as "memory"
+    return [
+        name
+        for name in USUAL
+        if name != run.config.strategy
+        and not (name == "device" and on_cpu)
+        and not why_unavailable(STRATEGIES[name], info, machine)
+    ]
 
 
-def _quiet(run: StoredRun, number: int, total: int) -> None:
-    return
+def alternative(run: StoredRun, strategy: str) -> RunConfig:
+    """Returns the job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
+    values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
+    values |= {"strategy": strategy, "name": "", "device": device_of(run), "replay": None}
+    # Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them.
+    asked = run.config.augment
+    elsewhere: tuple[str | None, ...] = (asked,) if asked in ("off", None) else (asked, "device", "cpu")
+    failed: ConfigError | None = None
+    for page_cache in dict.fromkeys((run.config.page_cache, "as-is")):
+        for inject in dict.fromkeys((run.config.inject, None)):
+            for augment in elsewhere:
+                try:
+                    asked_for = {"page_cache": page_cache, "inject": inject, "augment": augment}
+                    return resolve(RunConfig.from_dict(values | asked_for))
+                except ConfigError as error:
+                    failed = error
+    assert failed is not None
+    raise failed
+
+
+def micro_config(config: RunConfig, seconds: float = MICRO_S) -> RunConfig:
+    """Returns the loader-only run that goes with the job `config`."""
+    return dataclasses.replace(
+        config, epochs=None, steps=None, seconds=seconds, loader_only=True, evaluate=False, name=""
+    )
+
+
+def device_of(run: StoredRun) -> str:
+    """Returns the device that the run trained on, also where its config says "auto"."""
+    return str(run.environment.get("device") or run.config.device)
 
 
 def group_of(profile_run_id: int) -> str:
@@ -65,23 +107,28 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
     return run
 
 
-def submit_micro_runs(
-    manager: JobManager, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
-) -> list[int]:
-    """Queues a loader-only run of each strategy (default: `usual_strategies`) and returns the run ids.
+def micro_runs(
+    store: RunStore, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
+) -> list[Trial]:
+    """Returns a loader-only run of each strategy (default: `usual_strategies`).
 
-    Raises `ConfigError`, before anything is queued, where a strategy cannot load the run's data set or cannot be run
-    here; otherwise raises as `profile_of` does.
+    Raises `ConfigError` where a strategy cannot load the run's data set or cannot be run here; otherwise raises as
+    `profile_of` does.
     """
-    run = profile_of(manager.store, run_id)
+    run = profile_of(store, run_id)
     machine = look_around()
     info = dataset_info(run.config.dataset, run.config.n_images)
     chosen = usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
-    configs = [micro_config(alternative(run, name), seconds) for name in chosen]
+    trials = [Trial(micro_config(alternative(run, name), seconds), MICRO, name) for name in chosen]
     for name in chosen:
-        if why := why_unavailable(STRATEGIES[name], info, machine):
-            raise ConfigError("strategies", name, why)
-    return [manager.submit(config, group_key=group_of(run_id), role=MICRO) for config in configs]
+        if reason := why_unavailable(STRATEGIES[name], info, machine):
+            raise ConfigError("strategies", name, reason)
+    return trials
+
+
+def submit_micro_runs(manager: JobManager, run_id: int) -> list[int]:
+    """Queues all of `micro_runs` and returns the run ids. Raises as it does, before anything is queued."""
+    return submit_trials(manager, micro_runs(manager.store, run_id), group_of(run_id))
 
 
 def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
@@ -144,17 +191,19 @@ def predict_strategies(
     strategies: Sequence[str] | None = None,
     *,
     seconds: float = MICRO_S,
-    progress: OnRun = _quiet,
-    stop: Stop = lambda: False,
+    progress: OnProgress = ignore,
+    stop: Stop = never,
 ) -> list[StoredPrediction]:
     """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions.
 
-    A strategy whose loader-only run fails or is too short has none: `failures` says why. Raises as `submit_micro_runs`.
+    A strategy whose loader-only run fails or is too short has none: `failures` says why. Raises as `micro_runs`.
     """
-    ids = submit_micro_runs(manager, run_id, strategies, seconds=seconds)
-    for _ in _waited(manager, ids, progress, stop):
+    trials, ids = micro_runs(manager.store, run_id, strategies, seconds=seconds), set[int]()
+    group = group_of(run_id)
+    for _, ended in run_trials(manager, trials, group, total=len(trials), progress=progress, stop=stop):
+        ids.add(ended)
         record_predictions(manager.store, run_id)
-    return [p for p in record_predictions(manager.store, run_id) if p.micro_run_id in ids]
+    return [p for p in list_predictions(manager.store, run_id) if p.micro_run_id in ids]
 
 
 def failures(
@@ -182,46 +231,34 @@ def failures(
     return lines
 
 
+def check_of(p: StoredPrediction) -> Trial:
+    """Returns the job that a prediction is about."""
+    return Trial(p.config, CHECK, p.config.strategy)
+
+
 def submit_check(manager: JobManager, prediction_id: int) -> int:
     """Queues the job that a prediction is about, unless a run checks or checked it already; returns the run's id."""
     p = prediction(manager.store, prediction_id)
     if p.verified_run_id is not None:
         return p.verified_run_id
-    run_id = manager.submit(p.config, group_key=group_of(p.profile_run_id), role=CHECK)
+    [run_id] = submit_trials(manager, [check_of(p)], group_of(p.profile_run_id))
     update_prediction(manager.store, prediction_id, verified_run_id=run_id)
     return run_id
 
 
 def verify(
-    manager: JobManager, prediction_id: int, *, progress: OnRun = _quiet, stop: Stop = lambda: False
-) -> StoredPrediction:
-    """Runs the job that a prediction is about, and returns the prediction with what the run measured."""
-    run_id = submit_check(manager, prediction_id)
-    p = prediction(manager.store, prediction_id)
-    if p.measured_per_s is None:
-        for _ in _waited(manager, [run_id], progress, stop):
-            _note_check(manager.store, p)
-    return prediction(manager.store, prediction_id)
+    manager: JobManager, predictions: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
+) -> list[StoredPrediction]:
+    """Runs the jobs that predictions of one run are about, and returns these with what the runs measured.
 
-
-def _waited(manager: JobManager, ids: list[int], progress: OnRun, stop: Stop) -> Iterator[int]:
-    """Yields each of `ids` when it has ended. Stops all of them once `stop()` returns true, or if the loop is left."""
-    try:
-        for number, run_id in enumerate(ids, 1):
-            while (manager.owns(run_id) or manager.why_away(run_id)) and not manager.wait(run_id, POLL_S):
-                if stop():
-                    _stop_all(manager, ids)
-                with contextlib.suppress(StoreAwayError):  # the run continues
-                    progress(manager.store.run(run_id), number, len(ids))
-            yield run_id
-    finally:
-        _stop_all(manager, ids)
-        for run_id in ids:
-            if manager.owns(run_id):
-                manager.wait(run_id)
-
-
-def _stop_all(manager: JobManager, ids: list[int]) -> None:
-    for run_id in reversed(ids):  # the last first, so that none starts meanwhile
-        if manager.owns(run_id):
-            manager.stop(run_id)
+    A prediction that a run checks or checked already is left as it is.
+    """
+    store = manager.store
+    unchecked = [p for p in predictions if p.verified_run_id is None]
+    if unchecked:
+        trials, group = [check_of(p) for p in unchecked], group_of(unchecked[0].profile_run_id)
+        ended = run_trials(manager, trials, group, total=len(trials), progress=progress, stop=stop)
+        for p, (_, run_id) in zip(unchecked, ended, strict=False):
+            update_prediction(store, p.id, verified_run_id=run_id)
+            _note_check(store, prediction(store, p.id))
+    return [prediction(store, p.id) for p in predictions]

@@ -79,27 +79,32 @@ def run_trials(
     trials: Iterable[Trial],
     group_key: str,
     *,
+    total: int = 0,
+    progress: OnProgress = ignore,
     watch: Callable[[Trial, int], bool | None] = lambda trial, run_id: None,
     stop: Stop = never,
 ) -> Iterator[tuple[Trial, int]]:
     """Runs `trials` one after another, and yields each with the id of its run once that has ended.
 
-    `watch` is called ten times a second with the trial that is running and its run id, and stops that trial by
-    returning True; while the store is away it is not heard, and the run goes on. Once `stop()` returns true the running
-    trial is stopped and no other one begins. Any exception, such as Ctrl-C, ends the running trial before it
-    propagates.
+    While a trial runs, `progress` is called ten times a second with its place among `total` trials, and `watch` with
+    the trial and its run id, which stops that trial by returning True; neither while the store is unavailable. Once
+    `stop()` returns true the running trial is stopped and no other one begins. Any exception, such as Ctrl-C, ends the
+    running trial before it propagates.
     """
-    for trial in trials:
+    for number, trial in enumerate(trials):
         if stop():
             return
         [run_id] = submit_trials(manager, [trial], group_key)
         try:
-            ending = False
+            stopped = False
             while not manager.wait(run_id, POLL_S):
-                with contextlib.suppress(StoreAwayError):
-                    if not ending and (watch(trial, run_id) or stop()):
-                        ending = True
-                        manager.stop(run_id)
+                ends: bool | None = stop()
+                with contextlib.suppress(StoreAwayError):  # the run continues
+                    progress(Progress(trial.words, number, total, number / max(total, 1), run_id=run_id))
+                    ends = (not stopped and watch(trial, run_id)) or ends
+                if ends and not stopped:
+                    stopped = True
+                    manager.stop(run_id)
         except BaseException:
             manager.stop(run_id)
             manager.wait(run_id)

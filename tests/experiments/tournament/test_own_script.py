@@ -15,10 +15,9 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config.own_script import OWN_SCRIPT, own_config
 from vitprof.config.own_script_trials import UNCHANGED, OwnScript, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.experiments.tournament import changed_files
-from vitprof.experiments.tournament import tournament_runner as jobs
-from vitprof.experiments.tournament.changed_files import written_since
-from vitprof.experiments.tournament.own_script import agree
+from vitprof.experiments import trials
+from vitprof.experiments.tournament import own_script
+from vitprof.experiments.tournament.own_script import agree, written_since
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -32,7 +31,7 @@ WORKERS = f"{OWN_SCRIPT}/workers=2"
 @pytest.fixture
 def manager(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobManager]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    monkeypatch.setattr(trials, "POLL_S", 0.005)
     made = JobManager(store, logs=tmp_path / "logs")
     yield made
     made.shutdown()
@@ -171,7 +170,7 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("old.txt", "again.pt", "replaced.pt"):
         (tmp_path / name).write_text("a")
         os.utime(tmp_path / name, (1, 1))
-    time.sleep(2 * changed_files.CLOCK_S)
+    time.sleep(2 * own_script.CLOCK_S)
     since = time.time()
     (tmp_path / "again.pt").write_text("b")
     os.utime(tmp_path / "again.pt", (1, 1))  # as copies do that keep the time
@@ -184,5 +183,5 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "home" / "recordings.sqlite").touch()
     found, whole = written_since(tmp_path, since)
     assert (sorted(found), whole) == (["again.pt", "replaced.pt", "runs/new.txt"], True)
-    monkeypatch.setattr(changed_files, "MOST_FILES", 2)
+    monkeypatch.setattr(own_script, "MOST_FILES", 2)
     assert not written_since(tmp_path, since)[1]

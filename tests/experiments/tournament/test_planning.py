@@ -12,7 +12,8 @@ from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning
-from vitprof.experiments.tournament.planning import plan, schedule
+from vitprof.experiments.tournament.planning import plan
+from vitprof.experiments.tournament.tournament_view import planned_rounds
 from vitprof.store import RunStore, tournaments
 
 BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
@@ -86,7 +87,7 @@ def test_the_baseline() -> None:
 @pytest.mark.parametrize("repeats", [1, 2, 3, 4])
 def test_rounds(repeats: int) -> None:
     planned = plan(made(strategies=("memory", "workers", "dali")))
-    turns = list(schedule(planned, repeats))
+    turns = list(planned_rounds(planned, repeats))
     assert [number for number, _ in turns] == [r for r in range(1, repeats + 1) for _ in range(4)]
     assert set(Counter(t.key for _, t in turns).values()) == {repeats}
     assert not [t for _, t in turns if t.refused]

@@ -17,11 +17,11 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
-from vitprof.experiments.tournament import early_stop, schedule, tournament_view
+from vitprof.experiments import trials
+from vitprof.experiments.tournament import early_stop, rounds, tournament_view
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.tournament.tournament_runner import TournamentRunner
-from vitprof.experiments.tournament.tournament_runners import TournamentRunners
+from vitprof.experiments.tournament.tournament_runner import TournamentRunner, TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
 from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
@@ -47,8 +47,10 @@ def manager(store: RunStore) -> Iterator[JobManager]:
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "POLL_S", 0.005)
-    monkeypatch.setattr(jobs, "LOOK_SHARE", 1.0)  # a look of 10 ms on a busy machine put the next one off for a second
+    monkeypatch.setattr(trials, "POLL_S", 0.005)
+    monkeypatch.setattr(
+        early_stop, "LOOK_SHARE", 1.0
+    )  # a look of 10 ms on a busy machine put the next one off for a second
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
 
 
@@ -221,14 +223,14 @@ class TestEarlyStop:
         self.by_others(monkeypatch, 0.0)  # whatever runs beside the tests
 
     def by_others(self, monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
-        for module in (jobs, tournament_view):
+        for module in (early_stop, tournament_view):
             monkeypatch.setattr(module, "others_of", lambda store, run_id: cores)
 
     @pytest.mark.slow
     def test_nothing_is_cut_while_others_have_a_core(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         self.by_others(monkeypatch, 1.2)
         number = made_uneven(manager.store, 60)
         ran(manager, number)
@@ -236,7 +238,7 @@ class TestEarlyStop:
 
     @pytest.mark.slow
     def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         number = made_uneven(manager.store, 120)
         fast, slow = "memory/b32/w-/as-is", "slow-drive/b32/w0/as-is"
         runner = ran(manager, number)
@@ -264,14 +266,14 @@ class TestEarlyStop:
     def test_not_for_what_another_batch_size_reaches(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         number = made(manager.store, "simulated:10,0", 60, batch_sizes=(320, 16), repeats=1, early_stop=True)
         ran(manager, number)
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
 
     @pytest.mark.slow
     def test_never_the_baseline(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         number = made(manager.store, "simulated:2,0", 50, batch_sizes=(16, 320), early_stop=True)
         ran(manager, number)
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
@@ -281,7 +283,7 @@ class TestEarlyStop:
     def test_one_that_gets_no_data_does_not_hold_the_others_up(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jobs, "LOOK_S", 0.01)
+        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         monkeypatch.setattr(early_stop, "LEAST_PATIENCE_S", 0.25)
         monkeypatch.setattr(early_stop, "PATIENCE_RUNS", 0.0)
         base = dataclasses.replace(BASE, slow_latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
@@ -304,7 +306,7 @@ class TestEarlyStop:
     def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made_uneven(manager.store, 50, latency_ms=1.5)  # a busy machine slows the other one down, and not it
         slow = "slow-drive/b32/w0/as-is"
-        monkeypatch.setattr(jobs, "LOOK_S", 60.0)
+        monkeypatch.setattr(early_stop, "LOOK_S", 60.0)
         self.by_others(monkeypatch, 0.1)
         ran(manager, number)
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
@@ -333,7 +335,7 @@ class TestUntilItIsDecided:
     def test_a_round_that_others_spoiled_is_run_again(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(schedule, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
+        monkeypatch.setattr(rounds, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
         number = made(manager.store, repeats=2)
         ran(manager, number)
         keys = [key for key, _ in statuses(manager.store, number)]
@@ -358,8 +360,8 @@ class TestUntilItIsDecided:
     def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(schedule, "MORE_ROUNDS", 1)
-        for module in (jobs, schedule):
+        monkeypatch.setattr(rounds, "MORE_ROUNDS", 1)
+        for module in (jobs, rounds):
             monkeypatch.setattr(module, "can_be_fastest", lambda board: (A, B))
         number = made(manager.store, repeats=1, until_decided=True)
         ran(manager, number)
@@ -368,7 +370,7 @@ class TestUntilItIsDecided:
         assert len(statuses(manager.store, number)) == 4
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
-        monkeypatch.setattr(schedule, "MORE_ROUNDS", 0)
+        monkeypatch.setattr(rounds, "MORE_ROUNDS", 0)
         ran(manager, number)
         assert rounds_of(TournamentView(manager.store, number).look()) == 3
         assert len(statuses(manager.store, number)) == 6, "what was run before counts on"
@@ -384,7 +386,7 @@ class TestInterrupted:
         runner = runners.run(number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
         now = TournamentView(store, number).look()
-        assert (now.tournament.held, now.progress.current_key, now.progress.current_round) == (True, A, 1)
+        assert (now.tournament.held, now.progress.words, now.progress.round) == (True, A, 1)
         with pytest.raises(JobError, match="is running already"):
             TournamentRunner(manager, number)
         person = "bob"

@@ -24,32 +24,32 @@ from vitprof.analysis.tournament import (
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script_words import code_line, is_own_key
+from vitprof.experiments.candidates import Tried, Tuning, candidate_in_words
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.experiments.tuning.candidates import Tried, Tuning, candidate_in_words
 from vitprof.recording.columns import json_number
 
 MAX_REASONS_SHOWN = 6
 """The most settings whose break-even is shown; they are the fastest of each strategy."""
 
 
-def running_words(standing: TournamentState, board: Leaderboard) -> str:
+def running_words(now: TournamentState, board: Leaderboard) -> str:
     """Returns one line that says what a tournament is doing."""
-    p, spec = standing.progress, standing.tournament.spec
-    doing = f"{key_in_words(p.current_key)}, round {p.current_round}" if p.current_key else "between runs"
-    rounds = "added because it is not decided yet" if p.current_round > spec.repeats else rounds_words(spec)
+    p, spec = now.progress, now.tournament.spec
+    doing = f"{key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
+    rounds = "added because it is not decided yet" if p.round > spec.repeats else rounds_words(spec)
     lead = f"; fastest so far: {key_in_words(board.best)}" if board.best else ""
     return f"{p.done} of {p.total} runs done; {doing} ({rounds}){lead}"
 
 
 def show_board(
-    standing: TournamentState,
+    now: TournamentState,
     board: Leaderboard,
     pays: Sequence[BreakEven],
     best: Recommendation | None,
 ) -> None:
     """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
-    found = standing.tournament
+    found = now.tournament
     simulated = ", simulated device" if is_simulated(found.spec.base.device) else ""
     script = found.spec.script
     table = Table(

@@ -10,6 +10,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament import (
+    EARLIEST_STOP_FRAC,
     Entry,
     Leaderboard,
     LeaderboardRow,
@@ -20,53 +21,88 @@ from vitprof.analysis.tournament import (
 )
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.tournament.planning import PlannedTrial
-from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.store import StoredRun
+from vitprof.experiments.tournament.tournament_view import TournamentState, blocks_of, others_of
+from vitprof.store import RunStore, StoredRun
 
+LOOK_S, LOOK_SHARE = 1.0, 0.01
+"""Seconds between two checks whether a running trial can still win; more where its many steps make the check take more
+than this share of the time, which the trial would lose."""
 LEAST_PATIENCE_S, PATIENCE_RUNS = 60.0, 5.0
 """How long a trial may take to its first step once its data are prepared: seconds, or a multiple of what runs of this
 tournament typically take, whichever is longer. A slow drive can take hours to copy what another trial reads in a
 second, and would hold up all others."""
 
-OTHERS_TOLD = 1.05
+OTHERS_NAMED = 1.05
 """The least gain that a trial may have without other programs for the reason to mention it."""
 Evidence = tuple[Floats, Floats]
 """samples/s of blocks as measured, and the most that they would have been without other programs; both (n,)."""
 NOTHING: Evidence = (np.empty(0), np.empty(0))
 
 
-def to_beat(board: Leaderboard, now: TournamentState, trial: PlannedTrial) -> LeaderboardRow | None:
-    """Returns the best trial so far with this one's batch size and page cache, if there is one besides `trial`.
-
-    Another batch size is another question: the setting that loads best at this one is worth its full time.
-    """
-    mine = next(e for e in now.entries if e.key == trial.key)
-    alike = (mine.batch_size, mine.page_cache)
-    rows = (r for r in board.rows if r.rank is not None)
-    best = next((r for r in rows if (r.entry.batch_size, r.entry.page_cache) == alike), None)
-    return best if best is not None and best.key != trial.key and math.isfinite(best.within_low) else None
-
-
-def patience_s(now: TournamentState) -> float:
-    """Returns how many seconds a trial may take to its first step, see `LEAST_PATIENCE_S`."""
-    took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
-    return max(LEAST_PATIENCE_S, PATIENCE_RUNS * float(np.median(took))) if took else LEAST_PATIENCE_S
-
-
-def why_it_cannot_win(how: str, earlier: Evidence, now: Evidence, best: LeaderboardRow) -> str:
-    """Returns why a trial cannot win, in words that begin with `how`; "" where it may still win.
+class EarlyStop:
+    """Decides whether a trial is worth running on. Made before it is started, and asked again and again while it runs.
 
     A trial that other programs slowed down is judged by the most that it would have reached without them.
     """
-    seen, at_most = (np.concatenate(pair) for pair in zip(earlier, now, strict=True))
-    if not cannot_win(at_most, best.within_low):
-        return ""
-    so_far, reached = _speed(seen), _speed(at_most)
-    without = f", at most {formats.number(reached)} without other programs"
-    return (
-        f"{how}: {formats.number(so_far)} samples/s so far{without if reached > OTHERS_TOLD * so_far else ''}, and "
-        f"{setting_in_words(best.entry)} makes at least {formats.number(best.within_low)}"
-    )
+
+    def __init__(self, store: RunStore, now: TournamentState, board: Leaderboard, trial: PlannedTrial) -> None:
+        self._store = store
+        entry = next(e for e in now.entries if e.key == trial.key)
+        self._best, self._patience_s = _rival(board, entry), _patience_s(now)
+        evidence = [_evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"]
+        self._earlier: Evidence = tuple(map(np.concatenate, zip(NOTHING, *evidence, strict=True)))  # type: ignore[assignment]
+        self._look_at = time.monotonic() + LOOK_S
+        self._begun = False
+
+    def before(self, number: int) -> str:
+        """Returns why the trial need not run in round `number`; "" where it may still win."""
+        return self._cannot_win(f"not run again after round {number - 1}", NOTHING)
+
+    def during(self, run_id: int) -> str:
+        """Returns why the run is to be stopped; "" where it goes on."""
+        began = time.monotonic()
+        if began < self._look_at:
+            return ""
+        reason, run = "", self._store.run(run_id)
+        n_steps = self._store.n_steps(run_id)
+        if not n_steps and _since_prepared_s(run) > self._patience_s:
+            reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
+        elif n_steps and run.stage == "training" and (run.progress or 0.0) >= EARLIEST_STOP_FRAC:
+            evidence = _evidence(blocks_of(self._store, run_id), others_of(self._store, run_id))
+            reason = self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
+        self._look_at = began + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
+        return reason
+
+    def _cannot_win(self, how: str, evidence: Evidence) -> str:
+        """Returns why the trial cannot win, in words that begin with `how`; "" where it may still win."""
+        best = self._best
+        measured, at_most = (np.concatenate(pair) for pair in zip(self._earlier, evidence, strict=True))
+        if best is None or not cannot_win(at_most, best.within_low):
+            return ""
+        so_far, reached = _speed(measured), _speed(at_most)
+        slowed = reached > OTHERS_NAMED * so_far
+        without = f", at most {formats.number(reached)} without other programs" if slowed else ""
+        return (
+            f"{how}: {formats.number(so_far)} samples/s so far{without}, and "
+            f"{setting_in_words(best.entry)} makes at least {formats.number(best.within_low)}"
+        )
+
+
+def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:
+    """Returns the best trial so far with this one's batch size and page cache, if there is one besides `entry`.
+
+    Another batch size is another question: the setting that loads best at this one is worth its full time.
+    """
+    rows = (row for row in board.rows if row.rank is not None)
+    alike = (entry.batch_size, entry.page_cache)
+    best = next((row for row in rows if (row.entry.batch_size, row.entry.page_cache) == alike), None)
+    return best if best is not None and best.key != entry.key and math.isfinite(best.within_low) else None
+
+
+def _patience_s(now: TournamentState) -> float:
+    """Returns how many seconds a trial may take to its first step, see `LEAST_PATIENCE_S`."""
+    took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
+    return max(LEAST_PATIENCE_S, PATIENCE_RUNS * float(np.median(took))) if took else LEAST_PATIENCE_S
 
 
 def _speed(blocks: Floats) -> float:
@@ -74,7 +110,7 @@ def _speed(blocks: Floats) -> float:
     return len(known) / float(np.sum(1 / known))  # the harmonic mean, as all blocks have the same number of samples
 
 
-def since_prepared(run: StoredRun) -> float:
+def _since_prepared_s(run: StoredRun) -> float:
     """Returns the seconds since the run's data were ready; minus infinity while they are not.
 
     For a user's own script, whose preparations are not known, returns the seconds since it was started.
@@ -85,13 +121,6 @@ def since_prepared(run: StoredRun) -> float:
     return time.perf_counter() - ready[-1] if ready else -math.inf
 
 
-def evidence_so_far(entry: Entry) -> Evidence:
-    """Returns the evidence of a trial's finished runs."""
-    every = [evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"]
-    seen, at_most = zip(NOTHING, *every, strict=True)
-    return np.concatenate(seen), np.concatenate(at_most)
-
-
-def evidence(blocks: Floats, others_cores: float) -> Evidence:
+def _evidence(blocks: Floats, others_cores: float) -> Evidence:
     """Returns the evidence of one run, during which other programs took `others_cores` cores."""
     return blocks, without_others(blocks, others_cores)

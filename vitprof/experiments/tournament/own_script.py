@@ -8,16 +8,18 @@ user then agrees that the script is repeated. The other trials change the argume
 from __future__ import annotations
 
 import dataclasses
+import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
+from vitprof import home
 from vitprof.config.own_script import with_loader
 from vitprof.config.own_script_trials import UNCHANGED, OwnScript, OwnSetting
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import StoreError
-from vitprof.experiments.tournament.changed_files import written_since
 from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.trial import Trial, TrialRunner
@@ -31,6 +33,12 @@ MOST_WRITES = 1000
 """The most names of written files that the store keeps."""
 WRITES_NAMED = 4
 """The most written files that a line names."""
+IGNORED = ("__pycache__", ".git")
+"""Folders that are not searched: what is written there does not matter to the user, such as byte code."""
+MOST_FILES, MOST_S = 300_000, 20.0
+"""The most files that are checked, and the most seconds: a folder of samples can have millions."""
+CLOCK_S = 0.05
+"""Tolerance for the times of files, whose clock advances only every few milliseconds."""
 
 
 def start_trial(
@@ -41,16 +49,16 @@ def start_trial(
     `number` counts the starts of the script, from 1. Files that it opens for writing are added to `opened`.
     """
     script, setting = _own(spec), planned.setting or OwnSetting(UNCHANGED)
-    made = script.loader or {}
+    loader = script.loader or {}
     trial = Trial(
         command=script.command,
         directory=script.directory,
         number=number,
         steps=spec.base.steps or 1,
         arguments=setting.arguments,
-        place=made.get("made_place", ""),
-        where=made.get("made_where", ""),
-        nth=None if made.get("made_alone", True) else made.get("made_nth"),
+        place=loader.get("made_place", ""),
+        where=loader.get("made_where", ""),
+        nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
         cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
         remarks=setting.remarks,
         lists_opened=opened is not None,
@@ -70,8 +78,8 @@ def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], b
     if not whole:
         files.append("(and perhaps more: there are too many files to check all of them)")
     known = dataclasses.replace(script, loader=dict(run.environment.get("watched") or {}), writes=tuple(files))
-    told = with_loader(spec.base, run.environment)
-    base = dataclasses.replace(spec.base, dataset=told.dataset, device=told.device, batch_size=told.batch_size)
+    seen = with_loader(spec.base, run.environment)
+    base = dataclasses.replace(spec.base, dataset=seen.dataset, device=seen.device, batch_size=seen.batch_size)
     set_spec(store, tournament_id, dataclasses.replace(spec, script=known, base=base))
 
 
@@ -112,3 +120,34 @@ def _own(spec: TournamentSpec) -> OwnScript:
     if spec.script is None:
         raise StoreError("this tournament does not run a script of your own")
     return spec.script
+
+
+def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
+    """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`), relative to it, and
+    whether all files were checked.
+
+    It goes by ctime, which programs cannot set, so it also finds files that a C library wrote and files that replaced
+    others. vitprof's own files, byte code and `.git` are ignored.
+    """
+    written: list[str] = []
+    own, until, n = home.home().resolve(), time.monotonic() + MOST_S, 0
+    folders = [folder.resolve()]
+    while folders:
+        here = folders.pop()
+        try:
+            entries = list(os.scandir(here))
+        except OSError:  # such as a folder that this user may not read
+            continue
+        for entry in entries:
+            n += 1
+            if n > MOST_FILES or (n % 1000 == 0 and time.monotonic() > until):
+                return written, False
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in IGNORED and Path(entry.path) != own:
+                        folders.append(Path(entry.path))
+                elif entry.stat(follow_symlinks=False).st_ctime >= since_s - CLOCK_S:
+                    written.append(os.path.relpath(entry.path, folder.resolve()))
+            except OSError:  # gone meanwhile
+                continue
+    return written, True

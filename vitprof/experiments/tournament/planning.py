@@ -1,11 +1,11 @@
-"""The trials of a tournament, and the order in which they are run."""
+"""The settings that a tournament compares."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vitprof.analysis.tournament import trial_key
@@ -133,14 +133,3 @@ def rounds_words(spec: TournamentSpec) -> str:
     """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
     rounds = f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
     return f"{rounds}, up to {spec.repeats + MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
-
-
-def schedule(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:
-    """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not refused.
-
-    Each round begins at another place in the list, so that no trial is always early or always late.
-    """
-    able = [t for t in planned if not t.refused]
-    for number in range(repeats):
-        first = number * len(able) // repeats
-        yield from ((number + 1, trial) for trial in able[first:] + able[:first])

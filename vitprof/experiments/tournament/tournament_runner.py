@@ -1,4 +1,4 @@
-"""Runs a tournament: one trial after another, in rounds, with pause, stop, resume and early stop.
+"""Runs tournaments: one trial after another, in rounds, with pause, stop, resume and early stop.
 
 What has been done is known from the runs in the store, so a tournament continues where it was left, also in another
 program after this one was killed. A run that was left unfinished is repeated.
@@ -6,55 +6,35 @@ program after this one was killed. A run that was left unfinished is repeated.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from vitprof import formats
-from vitprof.analysis.tournament import EARLIEST_STOP_FRAC, can_be_fastest
+from vitprof.analysis.tournament import can_be_fastest
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
 from vitprof.errors import ConfigError, StoreAwayError, VitprofError, one_line
-from vitprof.experiments.tournament.early_stop import (
-    NOTHING,
-    evidence,
-    evidence_so_far,
-    patience_s,
-    since_prepared,
-    to_beat,
-    why_it_cannot_win,
-)
+from vitprof.experiments.tournament.early_stop import EarlyStop
 from vitprof.experiments.tournament.own_script import learn, nothing_to_compare, start_trial, to_be_agreed
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, schedule, why_not_here
-from vitprof.experiments.tournament.schedule import turns
-from vitprof.experiments.tournament.tournament_view import (
-    TournamentState,
-    TournamentView,
-    blocks_of,
-    others_of,
-    rounds_of,
-)
+from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, why_not_here
+from vitprof.experiments.tournament.rounds import rounds
+from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, planned_rounds, rounds_of
+from vitprof.experiments.trials import Trial, run_trials
 from vitprof.jobs.manager import WAIT_FOR_STORE_S, JobManager
-from vitprof.jobs.users import carried, who
-from vitprof.store import StoredRun
+from vitprof.jobs.users import carried, check_may_stop, who
 from vitprof.store.groups import role_of
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
 
-POLL_S = 0.1
 STORE_GRACE_S, RETRY_S = 30.0, 0.5
 """Seconds for which recording the tournament's end is retried while the store fails, and seconds between two tries."""
-LOOK_S, LOOK_SHARE = 1.0, 0.01
-"""Seconds between two checks whether a running trial can still win; more where its many steps make the check take more
-than this share of the time, which the trial would lose."""
 
 
 class TournamentRunner:
     """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run.
 
-    `why_not` says why a job cannot be run here (default: `why_not_here`). `watch` is called with the current run, again
-    and again.
+    `why_not` says why a job cannot be run here (default: `why_not_here`). `watch` is called with the id of the current
+    run, again and again.
     """
 
     def __init__(
@@ -63,7 +43,7 @@ class TournamentRunner:
         tournament_id: int,
         *,
         why_not: Callable[[RunConfig], str] | None = None,
-        watch: Callable[[StoredRun], None] = lambda run: None,
+        watch: Callable[[int], None] = lambda run_id: None,
     ) -> None:
         self.id = tournament_id
         self.error = ""
@@ -95,7 +75,11 @@ class TournamentRunner:
         taken = claim(self._store, tournament_id)
         self._spec, self._cut = spec, dict(taken.cut)
         set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
-        self._view = TournamentView(self._store, tournament_id)
+        self._view, self._group = TournamentView(self._store, tournament_id), taken.group_key
+        self._end: tuple[TournamentStatus, str] | None = None
+        """How the user or the time limit ended it."""
+        self._early_stop: EarlyStop | None = None
+        """The rule for the trial that is running; None where it must not be cut short."""
         self._thread = threading.Thread(
             target=carried(self._work), name=f"vitprof-tournament-{tournament_id}", daemon=True
         )
@@ -167,8 +151,8 @@ class TournamentRunner:
             time.sleep(RETRY_S)
 
     def _run_while_there(self) -> tuple[TournamentStatus, str]:
-        """Runs what is left; where the store is away, continues when it is back. Raises `StoreAwayError` after three
-        minutes in which no run could be started.
+        """Runs what is left; where the store is unavailable, continues when it is back. Raises `StoreAwayError` after
+        three minutes in which no run has ended.
         """
         until = 0.0
         while True:
@@ -186,29 +170,65 @@ class TournamentRunner:
         """Runs what is left; returns the status to end with, and why."""
         if self._spec.script is not None and (ended := self._run_first()):
             return ended
-        able = [t for t in self._planned if not t.refused]
-        if not able:
+        if all(t.refused for t in self._planned):
             return "done", "no setting can run here"
-        for number, trial in turns(self._view, self._spec, self._planned, self._cut_short):
-            now = self._view.look()
-            if self._settled(now, trial, number):
-                continue
-            with self._lock:
-                if ended := self._asked(now):
-                    self._over = True
-                    return ended
-            self._run(now, trial, number)
+        self._end = self._early_stop = None
+        for _ in self._run(self._trials()):
+            self._n_begun += 1
         with self._lock:
             self._over = True
         now = self._view.look()
-        if self._stopping.is_set() or self._leaving.is_set():
-            return self._asked(now) or ("stopped", "")
-        by_hand = sum(not self._settled(now, trial, k) for k, trial in schedule(self._planned, self._spec.repeats))
-        if by_hand:
-            return "stopped", f"{by_hand} of its runs did not finish; resume to run them"
+        if self._end is not None or self._interrupted():
+            return self._end or self._asked(now) or ("stopped", "")
+        unfinished = sum(not _settled(now, t, k) for k, t in planned_rounds(self._planned, self._spec.repeats))
+        if unfinished:
+            return "stopped", f"{unfinished} of its runs did not finish; resume to run them"
         if can_be_fastest(self._view.board(now)):
             return "done", f"undecided after {rounds_of(now)} rounds; more rounds may decide it"
         return "done", ""
+
+    def _trials(self) -> Iterator[Trial]:
+        """Yields the runs that are left, until the user or the time limit ends the tournament; then `_end` is set."""
+        for number, planned in rounds(self._view, self._spec, self._planned, self._cut_short):
+            now = self._view.look()
+            if _settled(now, planned, number):
+                continue
+            with self._lock:
+                if ended := self._asked(now):
+                    self._over, self._end = True, ended
+                    return
+            self._early_stop = None
+            if self._spec.early_stop and planned.key != self._baseline:
+                self._early_stop = EarlyStop(self._store, now, self._view.board(now), planned)
+                if reason := self._early_stop.before(number):
+                    self._cut_short(planned.key, reason)
+                    continue
+            yield self._trial(now, planned, number)
+
+    def _trial(
+        self, now: TournamentState, planned: PlannedTrial, number: int, opened: list[str] | None = None
+    ) -> Trial:
+        """Returns the run of a setting in a round. Files that a user's own script opens for writing are added to
+        `opened`.
+        """
+        start = None
+        if self._spec.script is not None:
+            start = start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), opened)
+        return Trial(planned.config, role_of(planned.key, number), planned.key, start)
+
+    def _run(self, trials: Iterable[Trial]) -> Iterator[tuple[Trial, int]]:
+        return run_trials(self._manager, trials, self._group, watch=self._watch_trial, stop=self._interrupted)
+
+    def _watch_trial(self, trial: Trial, run_id: int) -> bool:
+        """Returns whether the running trial is cut short."""
+        self._watch(run_id)
+        reason = "" if self._early_stop is None else self._early_stop.during(run_id)
+        if reason:
+            self._cut_short(trial.words, reason)
+        return bool(reason)
+
+    def _interrupted(self) -> bool:
+        return self._stopping.is_set() or self._leaving.is_set()
 
     def _run_first(self) -> tuple[TournamentStatus, str] | None:
         """Runs a user's own script as it is, and learns from it what the other trials need.
@@ -221,13 +241,14 @@ class TournamentRunner:
         if spec.script.loader is None:
             opened: list[str] = []
             began_s = time.time()
-            run_id = self._run(self._view.look(), self._planned[0], 1, opened)
-            if self._stopping.is_set() or self._leaving.is_set():
+            trial = self._trial(self._view.look(), self._planned[0], 1, opened)
+            run_ids = [run_id for _, run_id in self._run([trial])]
+            if self._interrupted():
                 return self._asked(self._view.look()) or ("stopped", "")
-            run = self._store.run(run_id) if run_id is not None else None
-            if run is None or run.status != "done":
-                why = run.error if run is not None and run.error else "it was stopped"
-                return "stopped", f"the first trial, the script as it is, did not end as it should: {why}"
+            run = self._store.run(run_ids[0])
+            if run.status != "done":
+                error = run.error or "it was stopped"
+                return "stopped", f"the first trial, the script as it is, did not end as it should: {error}"
             learn(self._store, self.id, run.id, opened, began_s)
             self._spec = spec = tournament(self._store, self.id).spec
             self._planned = plan(spec)
@@ -261,71 +282,62 @@ class TournamentRunner:
             return "done", f"{spent} runs, before it was decided; more rounds may decide it"
         return None
 
-    def _settled(self, now: TournamentState, trial: PlannedTrial, number: int) -> bool:
-        """Returns whether this turn needs no run: it is done already, or the trial is out."""
-        entry = next(e for e in now.entries if e.key == trial.key)
-        if entry.status in ("failed", "cut"):
-            return True
-        return any(o.round == number and o.status == "done" for o in entry.outcomes)
-
-    def _run(
-        self, now: TournamentState, trial: PlannedTrial, number: int, opened: list[str] | None = None
-    ) -> int | None:
-        """Runs a trial once, to its end or until it is cut short. Returns the run's id; None where the trial was cut
-        before it started.
-
-        Files that a user's own script opens for writing are added to `opened`.
-        """
-        may_be_cut = self._spec.early_stop and trial.key != self._baseline
-        best = to_beat(self._view.board(now), now, trial) if may_be_cut else None
-        patience = patience_s(now)
-        earlier = evidence_so_far(next(e for e in now.entries if e.key == trial.key))
-        if best is not None and (
-            why := why_it_cannot_win(f"not run again after round {number - 1}", earlier, NOTHING, best)
-        ):
-            self._cut_short(trial.key, why)
-            return None
-        start = None
-        if self._spec.script is not None:
-            start = start_trial(self._spec, trial, 1 + sum(e.n_made for e in now.entries), opened)
-        group = now.tournament.group_key
-        run_id = self._manager.submit(trial.config, group_key=group, role=role_of(trial.key, number), start=start)
-        self._n_begun += 1
-        look_at = time.monotonic() + LOOK_S
-        begun = False
-        try:
-            while not self._manager.wait(run_id, POLL_S):
-                if self._stopping.is_set() or self._leaving.is_set():
-                    self._manager.stop(run_id)
-                    self._manager.wait(run_id)
-                    return run_id
-                with contextlib.suppress(StoreAwayError):  # the trial continues; whether it can win is checked later
-                    run = self._store.run(run_id)
-                    self._watch(run)
-                    if not may_be_cut or trial.key in self._cut or (now_s := time.monotonic()) < look_at:
-                        continue
-                    begun = begun or self._store.n_steps(run_id) > 0
-                    why = ""
-                    if not begun and since_prepared(run) > patience:
-                        why = f"no step after {formats.seconds(patience)}; run it alone, without early stop"
-                    elif (
-                        begun
-                        and best is not None
-                        and run.stage == "training"
-                        and (run.progress or 0.0) >= EARLIEST_STOP_FRAC
-                    ):
-                        so_far = evidence(blocks_of(self._store, run_id), others_of(self._store, run_id))
-                        how = f"cut short after {self._store.n_steps(run_id):,} steps"
-                        why = why_it_cannot_win(how, earlier, so_far, best)
-                    if why:
-                        self._manager.stop(run_id)
-                        self._cut_short(trial.key, why)
-                    look_at = now_s + max(LOOK_S, (time.monotonic() - now_s) / LOOK_SHARE)
-        except BaseException:  # for example from the store: the run would be left on its own
-            self._manager.stop(run_id)
-            self._manager.wait(run_id)
-            raise
-        return run_id
-
     def _status(self) -> TournamentStatus:
         return "paused" if self._pausing.is_set() else "running"
+
+
+def _settled(now: TournamentState, trial: PlannedTrial, number: int) -> bool:
+    """Returns whether a setting needs no run in a round: it is done already, or the setting is out."""
+    entry = next(e for e in now.entries if e.key == trial.key)
+    return entry.status in ("failed", "cut") or any(o.round == number and o.status == "done" for o in entry.outcomes)
+
+
+class TournamentRunners:
+    """The runners of the tournaments that this program runs. One object for each process, as of its job manager."""
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._runners: dict[int, TournamentRunner] = {}
+
+    def runner(self, tournament_id: int) -> TournamentRunner | None:
+        """Returns the runner of a tournament; None where this program is not running it."""
+        runner = self._runners.get(tournament_id)
+        return runner if runner is not None and runner.alive else None
+
+    def run(self, tournament_id: int) -> TournamentRunner:
+        """Starts or resumes a tournament, or undoes its pause. Raises `JobError`, `StoreError`, `ConfigError`."""
+        with self._lock:
+            runner = self.runner(tournament_id)
+            if runner is not None:
+                if runner.resume():
+                    return runner
+                runner.join()  # it is about to end
+            self._runners[tournament_id] = TournamentRunner(self._manager, tournament_id)
+            return self._runners[tournament_id]
+
+    def pause(self, tournament_id: int) -> None:
+        """Finishes the running trial and starts no more. Raises `JobError` where the user may not stop it."""
+        self._check_may_stop(tournament_id)
+        if (runner := self.runner(tournament_id)) is not None:
+            runner.pause()
+
+    def stop(self, tournament_id: int) -> None:
+        """Stops the running trial and starts no more. A tournament that no program is running is marked as stopped.
+
+        Raises `JobError` where the user may not stop it.
+        """
+        self._check_may_stop(tournament_id)
+        if (runner := self.runner(tournament_id)) is not None:
+            runner.stop()
+        elif not tournament(self._manager.store, tournament_id).held:
+            set_status(self._manager.store, tournament_id, "stopped", note="")
+
+    def _check_may_stop(self, tournament_id: int) -> None:
+        check_may_stop(f"tournament {tournament_id}", tournament(self._manager.store, tournament_id).started_by)
+
+    def shutdown(self) -> None:
+        """Ends every thread; unfinished tournaments can be resumed. Safe to call twice."""
+        with self._lock:
+            for runner in self._runners.values():
+                runner.shutdown()

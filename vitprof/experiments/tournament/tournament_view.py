@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan
-from vitprof.experiments.tournament.tournament_progress import TournamentProgress, progress_of
+from vitprof.experiments.trials import Progress
 from vitprof.recording.columns import LIVE_STATUSES, RunSummary
 from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
@@ -44,7 +44,7 @@ class TournamentState:
     planned: tuple[PlannedTrial, ...]
     entries: tuple[Entry, ...]
     """In the order of the plan."""
-    progress: TournamentProgress
+    progress: Progress
     baseline: str
     """Key of the trial that the others are compared with."""
     n_train: int
@@ -54,12 +54,12 @@ class TournamentState:
 
 
 class TournamentView:
-    """Follows one tournament. The results of runs that have ended are read once and kept. Threads may share it."""
+    """Reads one tournament. The results of runs that have ended are read once and kept. Threads may share it."""
 
     def __init__(self, store: RunStore, tournament_id: int) -> None:
         self._store, self._id = store, tournament_id
         self._lock = threading.RLock()
-        self._given: dict[int, tuple[RunSummary | None, Floats]] = {}
+        self._ended: dict[int, tuple[RunSummary | None, Floats]] = {}
         self._others: dict[int, float] = {}
         self._losses: dict[int, Losses] = {}
         self._planned: tuple[TournamentSpec, tuple[PlannedTrial, ...]] | None = None
@@ -88,30 +88,28 @@ class TournamentView:
                 tournament=found,
                 planned=planned,
                 entries=entries,
-                progress=progress_of(found, planned, entries, newest, spent),
+                progress=_progress(found, planned, entries, newest, spent),
                 baseline=baseline_of(found.spec, planned),
                 n_train=_n_train(found.spec),
                 spent_s=math.fsum(spent.values()),
             )
 
-    def board(self, standing: TournamentState | None = None) -> Leaderboard:
-        """Returns the leaderboard of `standing` (default: the current state), the last one if no trial has changed."""
+    def board(self, now: TournamentState | None = None) -> Leaderboard:
+        """Returns the leaderboard of `now` (default: the current state), the last one if no trial has changed."""
         with self._lock:
-            standing = standing or self.look()
-            now = (
-                standing.baseline,
-                *((e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes)) for e in standing.entries),
+            now = now or self.look()
+            changes = (
+                now.baseline,
+                *((e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes)) for e in now.entries),
             )
-            if self._board is None or self._board[0] != now:
-                made = leaderboard(standing.entries, baseline=standing.baseline, n_train=standing.n_train)
-                self._board = now, made
+            if self._board is None or self._board[0] != changes:
+                self._board = changes, leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train)
             return self._board[1]
 
     def _entry(self, trial: PlannedTrial, mine: Mapping[int, TrialRun], found: StoredTournament) -> Entry:
         was_cut = trial.key in found.cut
         outcomes = tuple(self._outcome(mine[number], was_cut) for number in sorted(mine) if number)
         status, reason = _status(trial, outcomes, mine, found)
-        costs = _costs(trial.config, next((o.summary for o in reversed(outcomes) if o.summary is not None), None))
         return Entry(
             key=trial.key,
             strategy=trial.config.strategy,
@@ -122,8 +120,7 @@ class TournamentView:
             status=status,
             reason=reason,
             n_made=sum(run.n_made for run in mine.values()),
-            **_reading(trial.config),
-            **costs,
+            **_costs(trial.config, next((o.summary for o in reversed(outcomes) if o.summary is not None), None)),
         )
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -141,9 +138,9 @@ class TournamentView:
     def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
             return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
-        if run.id not in self._given:
-            self._given[run.id] = given(self._store, run.id)
-        summary, blocks = self._given[run.id]
+        if run.id not in self._ended:
+            self._ended[run.id] = ended_run(self._store, run.id)
+        summary, blocks = self._ended[run.id]
         if run.status == "done":
             if run.id not in self._others:
                 self._others[run.id] = others_of(self._store, run.id)
@@ -166,7 +163,7 @@ def rounds_of(now: TournamentState) -> int:
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
-def given(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
+def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
     """Returns the summary of a run that has ended and samples/s of blocks of its steps, (n,) float64; None and an empty
     array where they cannot be read.
     """
@@ -207,41 +204,96 @@ def _status(
     over = found.status in ("stopped", "done")
     ended = found.note or BY_A_PERSON
     if done >= found.spec.repeats or (done and over):
-        said = [] if done >= found.spec.repeats else [f"{done} of {found.spec.repeats} rounds", ended]
+        reasons = [] if done >= found.spec.repeats else [f"{done} of {found.spec.repeats} rounds", ended]
         if not any(len(o.blocks_per_s) for o in outcomes):
-            said.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps")
-        return "done", "; ".join(said)
+            reasons.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps")
+        return "done", "; ".join(reasons)
     return ("stopped", ended) if over else ("waiting", "")
 
 
-def _reading(config: RunConfig) -> dict[str, Any]:
-    """Returns in which order a setting reads, and whether from the throttled drive; {} where that is not known."""
-    try:
-        info = dataset_info(config.dataset, config.n_images)
-        made = strategy(config.strategy)
-        parts = made.combination(info, {kind: getattr(config, kind) for kind in PARTS})
-    except ConfigError:
-        return {}
-    own = {**parts.knobs(), **made.defaults, **made.fixed}.get("shuffle") or "full"
-    return {"shuffle": config.shuffle or own, "throttled": parts.location in THROTTLED}
-
-
 def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
-    """Returns what a setting costs besides the time of each epoch. What was not measured is NaN."""
-    unknown = {"prepare_s": math.nan, "disk_bytes": math.nan, "ram_bytes": math.nan}
-    if summary is None:
-        return unknown
+    """Returns in which order a setting reads, whether from the throttled drive, and what it costs besides the time of
+    each epoch. What was not measured is NaN.
+    """
+    unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
-        info = dataset_info(config.dataset, config.n_images)
-        parts = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS})
+        info, chosen = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
+        parts = chosen.combination(info, {kind: getattr(config, kind) for kind in PARTS})
         needs = footprint(parts, info, config.cache_mb)
     except ConfigError:
         return unknown
+    default = {**parts.knobs(), **chosen.defaults, **chosen.fixed}.get("shuffle") or "full"
+    reading = {"shuffle": config.shuffle or default, "throttled": parts.location in THROTTLED}
+    if summary is None:
+        return reading | unknown
     own = prepared_as(parts.storage, info.kind) is None  # the data set's own files, which every strategy needs
     kept = needs.ram_bytes - needs.ram_disk_bytes  # follows from the data set's size alone
-    return {
+    return reading | {
         "prepare_s": 0.0 if own else summary.storage_prepare_s,
         "disk_bytes": (0.0 if own else summary.storage_bytes)
         + (summary.stage_bytes if parts.location == "staged" else 0.0),
         "ram_bytes": kept + (summary.stage_bytes if parts.location == "ram-disk" else 0.0),
     }
+
+
+T = TypeVar("T")
+
+
+def rotated(items: Sequence[T], n: int) -> list[T]:
+    """Returns the `items` with another one first in each round `n`, so that none is always early or always late."""
+    first = n % len(items) if items else 0
+    return [*items[first:], *items[:first]]
+
+
+def planned_rounds(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:
+    """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not refused."""
+    able = [t for t in planned if not t.refused]
+    for number in range(repeats):
+        yield from ((number + 1, trial) for trial in rotated(able, number * len(able) // repeats))
+
+
+def _progress(
+    found: StoredTournament,
+    planned: Sequence[PlannedTrial],
+    entries: Sequence[Entry],
+    newest: Mapping[str, Mapping[int, TrialRun]],
+    spent: Mapping[int, float],
+) -> Progress:
+    """Returns the progress of a tournament from its plan, its entries and the newest run of each trial and round.
+
+    `spent` are the seconds that its runs took, by run id. Counted are runs that have ended by themselves or were cut
+    short, the running one, and those that are certain to come: without the remaining runs of a trial that failed or was
+    cut short, and without rounds that may be added until it is decided.
+    """
+    out = {e.key for e in entries if e.status in ("failed", "cut")}
+    took = {e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}
+    typical = _mean([seconds for mine in took.values() for seconds in mine])
+    turns = [(number, trial.key) for number, trial in planned_rounds(planned, found.spec.repeats)]
+    turns += [(number, key) for key, mine in newest.items() for number in mine if number > found.spec.repeats]
+    done = total = 0
+    left, within, current = 0.0, 0.0, None
+    for number, key in turns:
+        run = newest.get(key, {}).get(number)
+        live = run is not None and run.status in LIVE_STATUSES
+        if key in out and run is None:
+            continue
+        total += 1
+        if run is not None and not live and (key in out or run.status == "done"):
+            done += 1
+            continue
+        expected = _mean(took[key]) if took[key] else typical
+        if run is not None and live and (current is None or run.status == "running"):
+            within = (run.progress or 0.0) if run.stage == "training" else 0.0
+            current = key, number, run.id
+            expected *= 1 - within
+        left += expected
+    if found.spec.seconds is not None and left > 0:
+        left = min(left, max(found.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
+    key, number, run_id = current or ("", 0, None)
+    fraction = min((done + within) / total, 1.0) if total else 1.0
+    over = found.status in ("done", "stopped") and not current
+    return Progress(key, done, total, fraction, 0.0 if over else left, run_id, number)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

@@ -16,7 +16,7 @@ from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroo
 from vitprof.charts.headroom import waterfall
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import headroom, prediction
-from vitprof.experiments.alternatives import MICRO_S, usual_strategies
+from vitprof.experiments.prediction import MICRO_S, usual_strategies
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
 from vitprof.ui import resources

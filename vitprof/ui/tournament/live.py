@@ -14,8 +14,8 @@ from vitprof.config.own_script_trials import OwnScript
 from vitprof.errors import StoreError
 from vitprof.experiments.tournament.own_script import resume_command
 from vitprof.experiments.tournament.planning import rounds_words
-from vitprof.experiments.tournament.tournament_progress import TournamentProgress
 from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.experiments.trials import Progress
 from vitprof.jobs.users import may_stop
 from vitprof.store.tournaments import StoredTournament, add_rounds, release
 from vitprof.ui import resources
@@ -112,10 +112,10 @@ def _draw_progress(tournament_id: int, drawn: object) -> None:
 def _text(now: TournamentState) -> str:
     p = now.progress
     said = f"{p.done} of {p.total} runs done"
-    if p.current_run_id is not None:
-        said += f"; now {key_in_words(p.current_key)}, round {p.current_round}: {_stage(p)}"
+    if p.run_id is not None:
+        said += f"; now {key_in_words(p.words)}, round {p.round}: {_stage(p)}"
     spec = now.tournament.spec
-    if p.current_round > spec.repeats:
+    if p.round > spec.repeats:
         said += "; this round was added because it is not decided yet"
     elif spec.until_decided:
         said += f"; {rounds_words(spec)}"
@@ -124,8 +124,8 @@ def _text(now: TournamentState) -> str:
     return said
 
 
-def _stage(p: TournamentProgress) -> str:
-    run = resources.store().run(p.current_run_id or 0)
+def _stage(p: Progress) -> str:
+    run = resources.store().run(p.run_id or 0)
     if run.status == "queued":
         return run.message or "starting"
     return STAGES.get(run.stage, run.stage or "starting").partition(":")[0]

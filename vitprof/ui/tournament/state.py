@@ -14,11 +14,12 @@ from streamlit.errors import StreamlitAPIException
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
+from vitprof.experiments.candidates import Tuning
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.tournament.tournament_runners import TournamentRunners
+from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
-from vitprof.experiments.tuning.candidates import Tuning
-from vitprof.experiments.tuning.search import TuneProgress, tune
+from vitprof.experiments.trials import Progress
+from vitprof.experiments.tuning import tune
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.background import BackgroundTask, at_end
@@ -172,7 +173,7 @@ def draw_problem() -> None:
 
 
 @st.cache_resource(show_spinner=False)
-def work() -> BackgroundTask[TuneProgress, Tuning]:
+def work() -> BackgroundTask[Progress, Tuning]:
     """Returns the tuning of this server."""
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
     return BackgroundTask("vitprof-tuning")

@@ -16,11 +16,14 @@ from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.duration import about
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.experiments.tuning.candidates import Tuning, candidate_in_words, candidates, enough_of
-from vitprof.experiments.tuning.forecast import (
+from vitprof.experiments.candidates import (
     DEFAULT_S,
     LEAST_S,
     OVERHEAD_S,
+    Tuning,
+    candidate_in_words,
+    candidates,
+    enough_of,
     seconds_for,
     settings_within,
 )

@@ -18,9 +18,11 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError
-from vitprof.experiments.tuning import forecast
-from vitprof.experiments.tuning import search as jobs
-from vitprof.experiments.tuning.candidates import Tried, Tuning, candidates, enough_of, run_command
+from vitprof.experiments import candidates as settings
+from vitprof.experiments import trials
+from vitprof.experiments import tuning as jobs
+from vitprof.experiments.candidates import Tried, Tuning, candidates, enough_of, run_command
+from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 
@@ -40,7 +42,7 @@ def manager(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobMan
 
     torch.set_num_threads(1)  # imported: the search would count the time for it
     monkeypatch.setattr(jobs, "LEAST_S", 0.1)
-    monkeypatch.setattr(jobs, "POLL_S", 0.005)
+    monkeypatch.setattr(trials, "POLL_S", 0.005)
     monkeypatch.setitem(jobs.OVERHEAD_S, "thread", 0.1)
     made = JobManager(store)
     yield made
@@ -81,9 +83,9 @@ class TestCandidates:
 class TestTune:
     @pytest.mark.slow
     def test_the_largest_batch_wins_on_a_device_that_takes_no_longer_for_it(self, manager: JobManager) -> None:
-        told: list[jobs.TuneProgress] = []
+        shown: list[Progress] = []
         slow = ticking_slower()  # a machine that is busy with other things may take its time
-        found = jobs.tune(manager, BASE, 1.5, batch_sizes=[16, 64], progress=told.append, clock=slow)
+        found = jobs.tune(manager, BASE, 1.5, batch_sizes=[16, 64], progress=shown.append, clock=slow)
         assert found.default == Candidate(None, None, 16)
         assert found.winner == Candidate(None, None, 64)
         assert found.verified
@@ -102,8 +104,8 @@ class TestTune:
         assert found.config.batch_size == 64
         assert "batch 64 reaches" in found.sentence
         assert "times that of batch 16" in found.sentence
-        assert told[0].words == "0 of 2 settings tried; now the default: batch 16"
-        assert 0 <= told[-1].fraction <= 1
+        assert shown[0].words == "0 of 2 settings tried; now the default: batch 16"
+        assert 0 <= shown[-1].fraction <= 1
         (group,) = {r.group_key for r in manager.store.runs()}
         assert group.startswith("autotune:")
 
@@ -189,7 +191,7 @@ def test_too_little_was_tried_to_say_anything() -> None:
 
 
 def test_the_time_that_is_named_lets_enough_be_tried() -> None:
-    assert forecast.settings_within(20.0, 40, 5.0) == 3
-    needed = forecast.seconds_for(10, 40, 5.0)
-    assert forecast.settings_within(needed, 40, 5.0) >= 10 > forecast.settings_within(needed - 10, 40, 5.0)
-    assert forecast.settings_within(forecast.DEFAULT_S, 40, 5.0) >= enough_of(40)
+    assert settings.settings_within(20.0, 40, 5.0) == 3
+    needed = settings.seconds_for(10, 40, 5.0)
+    assert settings.settings_within(needed, 40, 5.0) >= 10 > settings.settings_within(needed - 10, 40, 5.0)
+    assert settings.settings_within(settings.DEFAULT_S, 40, 5.0) >= enough_of(40)

@@ -1,4 +1,4 @@
-"""Whose turn it is where the time does not hold all rounds of a script's settings; runs are made up."""
+"""Which setting runs next where the time does not hold all rounds of a script's settings; runs are made up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitprof.config.own_script import OWN_SCRIPT, own_config
 from vitprof.config.own_script_trials import UNCHANGED, OwnScript
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
-from vitprof.experiments.tournament.schedule import is_large, turns
+from vitprof.experiments.tournament.rounds import is_large, rounds
 from vitprof.recording.columns import RunSummary
 
 RUN_S = 10.0
@@ -49,9 +49,9 @@ class Made:
         return SimpleNamespace(entries=tuple(entries))
 
     def play(self, most: int = 1000) -> list[tuple[int, str]]:
-        """Runs what is its turn, as a runner does: not again, and not what is out."""
+        """Runs what comes next, as a runner does: not again, and not what is out."""
         done = []
-        for number, trial in turns(self, self.spec, self.planned, self.cut.__setitem__):  # type: ignore[arg-type]
+        for number, trial in rounds(self, self.spec, self.planned, self.cut.__setitem__):  # type: ignore[arg-type]
             if trial.key in self.cut or any(o.round == number for o in self.runs[trial.key]):
                 continue
             if len(done) == most:
@@ -96,7 +96,7 @@ def test_too_little_time_for_all_takes_some_spread_over_the_list() -> None:
     assert len(first) == 12
     assert {"1", "20"} <= set(first)
     assert [len(r) for r in rest] == [5, 3]
-    left_out = [why for why in made.cut.values() if why.startswith("left out: there is time for 12 of 20 settings")]
+    left_out = [why for why in made.cut.values() if why.startswith("not begun: there is time for 12 of 20 settings")]
     assert len(left_out) == 8
 
 
