@@ -58,35 +58,24 @@ def test_a_run_that_cannot_be_read_stops_no_program_from_opening_the_store(store
     assert store.run(good).verdict is not None
 
 
-def never_ends(*_: Any, **__: Any) -> Any:
-    for _ in itertools.count():
-        pass
-
-
 def breaks(*_: Any, **__: Any) -> Any:
     raise ValueError("a defect\nof ours")
 
 
-@pytest.mark.parametrize(
-    ("defect", "why"),
-    [(never_ends, "it took longer than 22.0 ms and was given up"), (breaks, "ValueError: a defect")],
-)
 def test_a_run_that_cannot_be_judged_says_so_and_keeps_no_other_from_it(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], defect: Any, why: str
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad, good = (add_run(store, status="running", name=name) for name in ("bad", "good"))
     for run_id in (bad, good):
         store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, summary=None, notices=["told before"])
-    judges = {"bad": defect, "good": judge}
-    limits = [60.0, 60.0 if defect is breaks else 0.022]  # newest first: the good one has all the time it wants
+    judges = {"bad": breaks, "good": judge}
     monkeypatch.setattr(finalise, "judge", lambda config, *args, **more: judges[config.name](config, *args, **more))
-    monkeypatch.setattr(finalise, "judge_limit_s", lambda steps: limits.pop(0))
     settle_interrupted(store)
     run = store.run(bad)
     assert (run.status, run.summary, run.verdict) == ("interrupted", None, None)
-    said = f"this run could not be judged: {why}; its steps and telemetry are kept and can be exported"
+    said = "this run could not be judged: ValueError: a defect; its steps and telemetry are kept and can be exported"
     assert run.notices == ("told before", said)
-    assert ("Traceback" in capsys.readouterr().err) == (defect is breaks)
+    assert "Traceback" in capsys.readouterr().err
     other = store.run(good)
     assert other.summary is not None
     assert other.verdict is not None

@@ -34,8 +34,8 @@ from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreAwayError
 from vitprof.home import home
-from vitprof.jobs import finalise, users
 from vitprof.jobs import manager as manager_module
+from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry import Telemetry
@@ -563,24 +563,3 @@ jobs.wait(run_id)
         assert run.summary.n_steps == len(steps)
         jobs.stop(mine)
         assert finished(jobs, mine, STOP_WITHIN_S).status == "stopped"
-
-
-@pytest.mark.slow
-def test_a_run_whose_verdict_has_no_end_leaves_its_turn_to_the_next_one(
-    jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge = finalise.judge
-
-    def never_for_the_first(config: RunConfig, *args: Any, **more: Any) -> Any:
-        while config.name == "endless":
-            pass
-        return judge(config, *args, **more)
-
-    monkeypatch.setattr(finalise, "judge", never_for_the_first)
-    monkeypatch.setattr(finalise, "JUDGE_S", 0.3)
-    gate.open.set()
-    endless, following = queued(jobs, "endless", "following")
-    assert finished(jobs, following).status == "done"
-    run = finished(jobs, endless)
-    assert (run.status, run.error, run.verdict) == ("done", "", None)
-    assert run.notices[-1].startswith("this run could not be judged: it took longer than 300 ms and was given up")

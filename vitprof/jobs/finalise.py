@@ -22,12 +22,9 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import StoreAwayError, VitprofError, one_line
 from vitprof.jobs.spool import import_left
-from vitprof.jobs.time_limit import in_time
 from vitprof.recording.columns import Phase
 from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
 
-JUDGE_S, JUDGE_STEP_S = 10.0, 50e-6
-"""How long (s) judging a run may take, and how much longer for each step: about ten times what a busy machine takes."""
 OPEN_S = 60.0
 """How long (s) a program that opens a store may spend on judging what others left there; the rest stays unjudged."""
 
@@ -41,7 +38,7 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     run, telemetry = store.run(run_id), store.telemetry(run_id)
     steps = _without_stops(store, run, store.steps(run_id))
     try:
-        return in_time(judge_limit_s(steps), lambda: _findings(run, steps, telemetry, t_origin_s, t_end_s))
+        return _findings(run, steps, telemetry, t_origin_s, t_end_s)
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()
@@ -55,11 +52,6 @@ def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
         return steps
     store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][left_out])])
     return {**steps, "warmup": np.where(left_out, 1.0, steps["warmup"])}
-
-
-def judge_limit_s(steps: Series) -> float:
-    """Returns how long (s) judging a run of these steps may take."""
-    return JUDGE_S + JUDGE_STEP_S * len(steps["step"])
 
 
 def unjudged(why: str) -> str:

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vitprof.config import RunConfig
@@ -30,19 +31,42 @@ from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_f
 from vitprof.jobs.users import check_may_stop, may_stop, who
 from vitprof.program import install_command
 from vitprof.recording.columns import Status
-from vitprof.store import LiveRun, RunStore
+from vitprof.store import RunStore
 from vitprof.store.owner import this_program
 
-STOP = None
-"""The item in a queue that ends its worker thread."""
 RETRY_S = 5.0
-"""Time (s) between two tries to record that a run was stopped before it began, while the store is away."""
+"""Time (s) between two tries to record that a run was stopped before it began, while the store is unavailable."""
 WAIT_FOR_STORE_S = 180.0
-"""How long (s) `wait` waits for the store after a run's end while the store is away: as long as a backup takes, or the
-restart of a database server."""
+"""How long (s) `wait` waits for an unavailable store after a run's end: as long as a backup takes, or the restart of a
+database server."""
 LOOK_EVERY_S = 0.5
 """How often (s) a waiting run checks whether another program's run has ended; the end of one of this program wakes
 it."""
+
+
+@dataclass
+class _Job:
+    """A run that was submitted here."""
+
+    run_id: int
+    started_by: str
+    """The user who submitted it, see `users.who`."""
+    start: Callable[[Path], Runner] | None
+    """Starts something other than a job of its config."""
+    waiting: bool = True
+    """Whether it is in the queue. The thread that clears this, which `JobManager._turn` guards, runs it or ends it."""
+    anyway: bool = False
+    """Whether it waits for runs of this program only."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+    lock: MachineLock | None = None
+    """What it holds in its turn."""
+    outbox: Outbox | None = None
+    """That of a run that has begun, until the store has all of it."""
+    over_s: float = math.inf
+    """When it ended, on the monotonic clock (s)."""
+    unrecorded: tuple[Status, str] | None = None
+    """Status and error of a run that ended without a recorder, until the store has them."""
 
 
 class JobManager:
@@ -58,29 +82,16 @@ class JobManager:
         self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None, anyway: bool = False
     ) -> None:
         """`anyway`: runs wait for those of this program only; a run has a notice of others that ran meanwhile."""
-        self.store = store
-        self._anyway = anyway
-        self._run_now: set[int] = set()
-        """Runs that the user wants to begin whatever other programs do."""
-        self._logs, self.launcher = logs, launcher or Launcher()
-        self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
-        """Notified when a run has ended: another one's turn may have come."""
-        self._queues: dict[str, queue.Queue[int | None]] = {}
-        self._threads: list[threading.Thread] = []
-        self._waiting: set[int] = set()
-        self._stops: dict[int, threading.Event] = {}
-        self._starts: dict[int, Callable[[Path], Runner]] = {}
-        self._unsaid: dict[int, tuple[Status, str]] = {}
-        """Status and error of runs that ended without a recorder, until the store has them."""
-        self._outboxes: dict[int, Outbox] = {}
-        """Outboxes of running runs, and of ended ones that the store may not have all of."""
-        self._over_s: dict[int, float] = {}
-        """When such a run ended, on the monotonic clock (s)."""
+        self.store, self.launcher = store, launcher or Launcher()
         self.left: dict[int, str] = {}
         """What became of data that the store had not taken when the program ended, one line for each run."""
-        self._ended: dict[int, threading.Event] = {}
-        self._started_by: dict[int, str] = {}
+        self._anyway, self._logs = anyway, logs
+        self._turn = threading.Condition()
+        """Held where jobs and queues change; notified when a run has ended: another one's turn may have come."""
+        self._jobs: dict[int, _Job] = {}
+        self._queues: dict[str, queue.Queue[_Job | None]] = {}
+        """Device -> its jobs; None ends the worker thread."""
+        self._threads: list[threading.Thread] = []
         self._closed = False
         clear_orphans()
         settle_interrupted(store)
@@ -99,92 +110,72 @@ class JobManager:
             if not installed("torch"):
                 todo = install_command("dashboard")
                 raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
-        self._say_the_unsaid()
+        self._record_ends()
         device, started_by = queue_of(config.device), who()
-        with self._lock:
+        with self._turn:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
             run_id = self.store.create_run(config, group_key=group_key, role=role, started_by=started_by)
-            self._started_by[run_id] = started_by
-            self._stops[run_id] = threading.Event()
-            self._ended[run_id] = threading.Event()
-            if start is not None:
-                self._starts[run_id] = start
+            job = self._jobs[run_id] = _Job(run_id, started_by, start, anyway=self._anyway)
             if device not in self._queues:
-                self._start_worker(device)
-            self._waiting.add(run_id)
-            self._queues[device].put(run_id)
+                jobs = self._queues[device] = queue.Queue()
+                name = f"vitprof-worker-{device}"
+                self._threads.append(threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True))
+                self._threads[-1].start()
+            self._queues[device].put(job)
         return run_id
-
-    def _start_worker(self, device: str) -> None:
-        jobs: queue.Queue[int | None] = queue.Queue()
-        thread = threading.Thread(target=self._work, args=(jobs,), name=f"vitprof-worker-{device}", daemon=True)
-        self._queues[device] = jobs
-        self._threads.append(thread)
-        thread.start()
 
     def owns(self, run_id: int) -> bool:
         """Returns whether the run was submitted here and has not ended."""
-        return run_id in self._ended and not self._ended[run_id].is_set()
+        return run_id in self._jobs and not self._jobs[run_id].ended.is_set()
 
     def may_stop(self, run_id: int) -> bool:
         """Returns whether the current user can `stop` the run."""
-        return self.owns(run_id) and may_stop(self._started_by[run_id])
+        return self.owns(run_id) and may_stop(self._jobs[run_id].started_by)
 
     def stop(self, run_id: int) -> None:
         """Asks a run to stop. A run that is still queued has stopped when this returns; `wait` for one that is running.
 
         Raises `JobError` where it was not started here, or was started by another user of the dashboard.
         """
-        if run_id not in self._stops:
-            raise JobError(f"run {run_id} was not started by this vitprof; stop it where it was started")
-        check_may_stop(f"run {run_id}", self._started_by[run_id])
-        self._stops[run_id].set()
-        if self._claim(run_id):
-            self._end_unbegun(run_id, "stopped", NOT_BEGUN)
-
-    def _end_unbegun(self, run_id: int, status: Status, error: str) -> None:
-        self._unsaid[run_id] = status, error
-        self._has_ended(run_id)
-        self._say_the_unsaid()
+        job = self._own(run_id, "stop it where it was started")
+        job.stop.set()
+        with self._turn:
+            waiting, job.waiting = job.waiting, False
+        if waiting:
+            job.unrecorded = "stopped", NOT_BEGUN
+            self._has_ended(job)
+            self._record_ends()
 
     def run_now(self, run_id: int) -> None:
         """Makes a queued run wait for this program's runs only, as with `anyway`. Raises `JobError` where it was not
         started here, or the current user may not stop it.
         """
-        if run_id not in self._stops:
-            raise JobError(f"run {run_id} was not started by this vitprof; start it where it was queued")
-        check_may_stop(f"run {run_id}", self._started_by[run_id])
+        job = self._own(run_id, "start it where it was queued")
         with self._turn:
-            self._run_now.add(run_id)
+            job.anyway = True
             self._turn.notify_all()
 
-    def _claim(self, run_id: int) -> bool:
-        """Takes a run out of the queue, to run it or to end it; returns False if another thread already has."""
-        with self._lock:
-            waiting = run_id in self._waiting
-            self._waiting.discard(run_id)
-        return waiting
-
-    def _has_ended(self, run_id: int) -> None:
-        self._ended[run_id].set()
-        with self._turn:
-            self._turn.notify_all()
+    def _own(self, run_id: int, todo: str) -> _Job:
+        """Returns a job that the current user may stop. Raises `JobError`."""
+        if run_id not in self._jobs:
+            raise JobError(f"run {run_id} was not started by this vitprof; {todo}")
+        check_may_stop(f"run {run_id}", self._jobs[run_id].started_by)
+        return self._jobs[run_id]
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
         """Waits until the run has ended and the store has all of it, for at most `timeout` seconds; returns whether
         that is so.
 
-        Also returns True where the store is still away `WAIT_FOR_STORE_S` after the run's end, or `LEAVE_AFTER_S` after
-        that of a run that was stopped; see `why_away`.
+        Also returns True where the store is unavailable `WAIT_FOR_STORE_S` after the run's end, or `LEAVE_AFTER_S`
+        after that of a run that was stopped; see `why_away`.
         """
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        if not self._ended[run_id].wait(timeout):
+        until, job = math.inf if timeout is None else time.monotonic() + timeout, self._jobs[run_id]
+        if not job.ended.wait(timeout):
             return False
-        while (outbox := self._outboxes.get(run_id)) is not None and not outbox.wait(0):
+        give_up = job.over_s + (LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
+        while (outbox := job.outbox) is not None and not outbox.wait(0):
             now = time.monotonic()
-            patience_s = LEAVE_AFTER_S if self._stops[run_id].is_set() else WAIT_FOR_STORE_S
-            give_up = self._over_s[run_id] + patience_s
             if now >= give_up:
                 return True
             if now >= until:
@@ -194,138 +185,134 @@ class JobManager:
 
     def why_away(self, run_id: int) -> str:
         """Returns why the store cannot take a run's data just now; "" where it can, or has all of them."""
-        if run_id in self._unsaid:
+        job = self._jobs.get(run_id)
+        if job is None:
+            return ""
+        if job.unrecorded is not None:
             return "it could not be written when the run ended"
-        outbox = self._outboxes.get(run_id)
-        return "" if outbox is None else outbox.unavailable
+        return "" if job.outbox is None else job.outbox.unavailable
 
     def shutdown(self) -> None:
         """Stops every job, keeps what was measured, and ends every thread. May be called again."""
-        with self._lock:
+        with self._turn:
             self._closed = True
-            for stop in self._stops.values():
-                stop.set()
+            for job in self._jobs.values():
+                job.stop.set()
             for jobs in self._queues.values():
-                jobs.put(STOP)
+                jobs.put(None)
             self._turn.notify_all()
         for thread in self._threads:
             thread.join()
         self.launcher.close()
-        self._say_the_unsaid()
+        self._record_ends()
         until = time.monotonic() + LEAVE_AFTER_S
-        while self._outboxes:
-            run_id, outbox = self._outboxes.popitem()
-            if not outbox.wait(max(until - time.monotonic(), 0.0)):
-                self.left[run_id] = outbox.leave()
+        for job in self._jobs.values():
+            if job.outbox is not None and not job.outbox.wait(max(until - time.monotonic(), 0.0)):
+                self.left[job.run_id] = job.outbox.leave()
+            job.outbox = None
 
-    def _work(self, jobs: queue.Queue[int | None]) -> None:
-        while (run_id := self._next(jobs)) is not STOP:
-            lock = self._await_turn(run_id)
-            if not self._claim(run_id):
-                if lock is not None:
-                    lock.release()
+    def _work(self, jobs: queue.Queue[_Job | None]) -> None:
+        """Runs the jobs of a queue one after another."""
+        while True:
+            unrecorded = any(job.unrecorded for job in list(self._jobs.values()))
+            try:
+                job = jobs.get(timeout=RETRY_S if unrecorded else None)
+            except queue.Empty:
+                self._record_ends()
+                continue
+            if job is None:
+                return
+            if not self._await_turn(job):
                 continue
             try:
-                self._record(run_id, lock)
+                self._run(job)
             except Exception as error:  # whatever it is, the next job in the queue must get its turn
                 if not isinstance(error, VitprofError):
                     traceback.print_exc()
-                self._unsaid[run_id] = "failed", one_line(error)
-                self._say_the_unsaid()
-            finally:
-                if lock is not None:
-                    lock.release()
-                self._has_ended(run_id)
+                job.unrecorded = "failed", one_line(error)
+            if job.lock is not None:
+                job.lock.release()
+            self._has_ended(job)
+            self._record_ends()
 
-    def _await_turn(self, run_id: int) -> MachineLock | None:
-        """Waits for the runs that go first, and reports them in the store, as long as the run is queued. Returns the
-        lock that it holds in its turn; None where it left the queue.
+    def _await_turn(self, job: _Job) -> bool:
+        """Waits for the runs that go first, and reports them in the store. Takes the job out of the queue in its turn,
+        or when the manager closes; returns False where another thread has taken it out.
         """
         reported = ""
         with self._turn:
-            while run_id in self._waiting and not self._closed:
+            while job.waiting and not self._closed:
                 try:
-                    mine = self._live(run_id)
+                    (mine,) = (run for run in self.store.live_runs() if run.id == job.run_id)
                     lock = MachineLock(
-                        run_id, queue_of(mine.device), shares=mine.share_machine, store_url=self.store.url
+                        mine.id, queue_of(mine.device), shares=mine.share_machine, store_url=self.store.url
                     )
-                    if not self._ahead_here(run_id) and lock.acquire(anyway=self._is_anyway(run_id)):
-                        return lock
-                    ahead = ahead_of(self.store, run_id)
+                    if not _is_behind(job, self.store, self._jobs) and lock.acquire(anyway=job.anyway):
+                        job.lock = lock
+                        break
+                    ahead = ahead_of(self.store, mine.id)
                     if ahead and (reason := why_waiting(ahead, shares=mine.share_machine)) != reported:
-                        self.store.update_run(run_id, message=reason)
+                        self.store.update_run(mine.id, message=reason)
                         reported = reason
-                except StoreError:
-                    pass  # whether a run is ahead is not known: the next round asks again
+                except (StoreError, ValueError):
+                    pass  # unavailable, or the run was deleted: the next round asks again
                 self._turn.wait(LOOK_EVERY_S)
-        return None
+            waiting, job.waiting = job.waiting, False
+        return waiting
 
-    def _is_anyway(self, run_id: int) -> bool:
-        return self._anyway or run_id in self._run_now
-
-    def _ahead_here(self, run_id: int) -> list[LiveRun]:
-        """Returns the runs of this store that the run waits for."""
-        ahead = [run for run in ahead_in_store(self.store, run_id) if not self._is_over(run.id)]
-        if not self._is_anyway(run_id):
-            return ahead
-        return [run for run in ahead if (run.owner_host, run.owner_pid, run.owner_started) == this_program()]
-
-    def _live(self, run_id: int) -> LiveRun:
-        """Returns the run as other programs see it. Raises `StoreError`, also where it was deleted meanwhile."""
-        for run in self.store.live_runs():
-            if run.id == run_id:
-                return run
-        raise StoreError(f"run {run_id} is not waiting or running")
-
-    def _is_over(self, run_id: int) -> bool:
-        """Returns whether the run was one of this manager's and has ended; the store may not have its end yet."""
-        return run_id in self._ended and self._ended[run_id].is_set()
-
-    def _record(self, run_id: int, lock: MachineLock | None) -> None:
-        stop, own = self._stops[run_id], self._starts.pop(run_id, None)
-        start = None if own is None else lambda: own(log_file(run_id, self._logs))
-        recorder = self._recorder(run_id, stop, start, lock)
-        self._outboxes[run_id] = outbox = recorder.outbox
+    def _run(self, job: _Job) -> None:
+        """Runs and records a job. Waits for an unavailable store, until the job is stopped. Raises `StoreError`."""
+        store, run_id, own, logs = self.store, job.run_id, job.start, self._logs
+        start = None if own is None else lambda: own(log_file(run_id, logs))
+        while True:
+            try:
+                recorder = JobRecorder(
+                    store, run_id, job.stop, logs=logs, launcher=self.launcher, start=start, lock=job.lock
+                )
+                break
+            except StoreAwayError:
+                if job.stop.wait(LOOK_EVERY_S):
+                    raise
+        job.outbox = recorder.outbox
         try:
             recorder.run()
         except Exception as error:
             if not isinstance(error, VitprofError):
                 traceback.print_exc()
             recorder.fail(one_line(error))
-        self._over_s[run_id] = time.monotonic()
-        if outbox.wait(0):
-            del self._outboxes[run_id]
+        job.start, job.over_s = None, time.monotonic()
+        if recorder.outbox.wait(0):
+            job.outbox = None
         else:
-            away = f"the run store is unavailable ({outbox.unavailable}): what was measured waits for it"
-            print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
+            unavailable = (
+                f"the run store is unavailable ({recorder.outbox.unavailable}): what was measured waits for it"
+            )
+            print(f"vitprof: run {run_id} {recorder.end}; {unavailable}", file=sys.stderr)  # noqa: T201
 
-    def _recorder(
-        self, run_id: int, stop: threading.Event, start: Callable[[], Runner] | None, lock: MachineLock | None
-    ) -> JobRecorder:
-        """Returns the recorder of a run; waits for a store that is away, until `stop` is set. Raises `StoreError`."""
-        while True:
-            try:
-                return JobRecorder(
-                    self.store, run_id, stop, logs=self._logs, launcher=self.launcher, start=start, lock=lock
-                )
-            except StoreAwayError:
-                if stop.wait(LOOK_EVERY_S):
-                    raise
+    def _has_ended(self, job: _Job) -> None:
+        job.ended.set()
+        with self._turn:
+            self._turn.notify_all()
 
-    def _next(self, jobs: queue.Queue[int | None]) -> int | None:
-        """Returns the next run in the queue, or `STOP`. Meanwhile tries to record what the store could not take."""
-        while self._unsaid:
-            try:
-                return jobs.get(timeout=RETRY_S)
-            except queue.Empty:
-                self._say_the_unsaid()
-        return jobs.get()
-
-    def _say_the_unsaid(self) -> None:
+    def _record_ends(self) -> None:
         """Records the ends of runs that have no recorder; without this they would stay queued forever."""
-        for run_id, (status, error) in list(self._unsaid.items()):
-            try:
-                self.store.update_run(run_id, status=status, stage="", message="", error=error)
-            except StoreError:
-                return
-            self._unsaid.pop(run_id, None)
+        for job in list(self._jobs.values()):
+            if job.unrecorded is not None:
+                status, error = job.unrecorded
+                try:
+                    self.store.update_run(job.run_id, status=status, stage="", message="", error=error)
+                except StoreError:
+                    return
+                job.unrecorded = None
+
+
+def _is_behind(job: _Job, store: RunStore, jobs: Mapping[int, _Job]) -> bool:
+    """Returns whether runs of its store go before a job. The store may not have the end of one of `jobs`, those of this
+    program, yet. Raises `StoreError`.
+    """
+    for run in ahead_in_store(store, job.run_id):
+        is_over = run.id in jobs and jobs[run.id].ended.is_set()
+        is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()
+        if not is_over and (is_ours or not job.anyway):
+            return True
+    return False

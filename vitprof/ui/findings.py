@@ -19,10 +19,7 @@ from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
-from vitprof.errors import JobError, one_line
 from vitprof.experiments import headroom as headroom_jobs
-from vitprof.jobs.finalise import judge_limit_s, unjudged
-from vitprof.jobs.time_limit import TookTooLong, in_time
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
@@ -108,18 +105,12 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Hea
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since.
-
-    Raises `JobError` for a run that cannot be judged in time.
-    """
+    """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since."""
     found, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
     if found is None and not others and run.verdict is not None and (stored := _read(run.verdict)) is not None:
         return stored
     key = (found, tuple((p.id, p.measured_per_s) for p in others))
-    judged = _judge(run.id, hash(key), found, others)
-    if isinstance(judged, str):
-        raise JobError(judged)
-    return judged
+    return _judge(run.id, hash(key), found, others)
 
 
 def _read(values: dict[str, Any]) -> Verdict | None:
@@ -131,28 +122,18 @@ def _read(values: dict[str, Any]) -> Verdict | None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict | str:
-    """Returns the verdict, or why there is none where judging takes too long. That is cached too, so that a page waits
-    for it once.
-    """
-    run, steps, telemetry, here = store().run(run_id), all_columns(run_id), store().telemetry(run_id), machine()
-    alternatives = [_alternative(run, p) for p in _others]
-    try:
-        return in_time(
-            judge_limit_s(steps),
-            lambda: judge(
-                run.config,
-                steps,
-                run.phases,
-                telemetry,
-                run.environment | run.facts,
-                headroom=_found,
-                alternatives=alternatives,
-                possible=lambda config: can_run(config, machine=here),
-            ),
-        )
-    except TookTooLong as error:
-        return unjudged(one_line(error))
+def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict:
+    run, here = store().run(run_id), machine()
+    return judge(
+        run.config,
+        all_columns(run_id),
+        run.phases,
+        store().telemetry(run_id),
+        run.environment | run.facts,
+        headroom=_found,
+        alternatives=[_alternative(run, p) for p in _others],
+        possible=lambda config: can_run(config, machine=here),
+    )
 
 
 def _alternative(run: StoredRun, p: StoredPrediction) -> Alternative:

@@ -672,18 +672,6 @@ def test_whatever_the_config_is_there_is_a_verdict_or_a_refusal_within_a_second(
     assert all(store.run(run.id).verdict is not None for run in came)
 
 
-def test_a_run_that_cannot_be_judged_in_time_is_not_imported(
-    store: RunStore, judged: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never_ends(*_: Any, **__: Any) -> Any:
-        for _ in itertools.count():
-            pass
-
-    monkeypatch.setattr(bundle.importing, "judge", never_ends)
-    monkeypatch.setattr(bundle.importing, "judge_limit_s", lambda steps: 0.02)
-    refused(store, judged, "it took longer than 20.0 ms and was given up")
-
-
 def test_files_that_cannot_be_read(store: RunStore, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="No such file"):
         import_bundle(store, tmp_path / "nothing.vitprof")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -255,27 +254,6 @@ def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStor
     at = app(run=str(run_id))
     assert "**Input-bound:**" in said(at)
     assert any("the reason" in shown.value for shown in [*at.error, *at.warning])
-
-
-def test_a_run_that_cannot_be_judged_in_time_says_so_and_the_page_waits_once(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = []
-
-    def never_ends(*_: Any, **__: Any) -> Any:
-        begun.append(True)
-        for _ in itertools.count():
-            pass
-
-    monkeypatch.setattr(findings, "judge", never_ends)
-    monkeypatch.setattr(findings, "judge_limit_s", lambda steps: 0.05)
-    run_id = add_run(store)
-    store.update_run(run_id, summary=None)
-    at = app(run=str(run_id))
-    assert "this run could not be judged: it took longer than 50.0 ms and was given up" in said(at)
-    at.run()
-    assert not at.exception
-    assert len(begun) == 1
 
 
 def test_a_run_without_steps_says_only_why(store: RunStore) -> None:

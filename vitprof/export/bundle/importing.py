@@ -17,8 +17,7 @@ from vitprof.export.bundle.run_values import IMPORTED, BundledRun, Identity, fro
 from vitprof.export.bundle.series import steps_of, telemetry_of
 from vitprof.export.bundle.values import BundleError, from_json, need
 from vitprof.formats import size
-from vitprof.jobs.finalise import judge_limit_s, spark
-from vitprof.jobs.time_limit import in_time
+from vitprof.jobs.finalise import spark
 from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
@@ -164,10 +163,7 @@ def _findings(run: BundledRun, steps: Series, telemetry: Series, what: str) -> d
     phases, facts, verdict = [Phase(*phase) for phase in run.phases], run.environment | run.facts, None
     try:
         if run.verdict is not None:
-            verdict = in_time(
-                judge_limit_s(steps),
-                lambda: judge(run.config, steps, phases, telemetry, facts, possible=can_run).to_dict(),
-            )
+            verdict = judge(run.config, steps, phases, telemetry, facts, possible=can_run).to_dict()
         return {"verdict": verdict, "spark": spark(steps, phases)}
     except (VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise BundleError(f"{what}: its steps do not make sense ({one_line(error)})") from error

@@ -33,8 +33,6 @@ from vitprof.charts.headroom import waterfall
 from vitprof.charts.live import BATCHES, live_figure
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
-from vitprof.jobs.finalise import judge_limit_s
-from vitprof.jobs.time_limit import TookTooLong, in_time
 from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
 
@@ -113,12 +111,7 @@ def _verdict(run: StoredRun, steps: Series, telemetry: Series, headroom: Headroo
         except (TypeError, KeyError, ValueError):  # of another version of vitprof
             pass
     facts = run.environment | run.facts
-    try:
-        return in_time(
-            judge_limit_s(steps), lambda: judge(run.config, steps, run.phases, telemetry, facts, headroom=headroom)
-        )
-    except TookTooLong:  # the run's notices say so
-        return None
+    return judge(run.config, steps, run.phases, telemetry, facts, headroom=headroom)
 
 
 def _chart(title: str, says: str, height: int, figure: go.Figure | dict[str, Any]) -> Chart:
