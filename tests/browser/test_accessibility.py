@@ -27,7 +27,7 @@ PAGES = {
     "history": "[class*=st-key-history-table] canvas",
     "tournament": "h1:has-text('Tournament')",
     "tournament?tournament=1": "[data-testid=stDataFrame] canvas",
-    "strategies?strategy-workers=true": ".vitprof-diagram svg.wide",
+    "strategies?strategy-workers=true": ".vitprof-diagram",
     "selftest": ".st-key-selftest-button button:visible",
 }
 """Address -> what is there once it is drawn."""

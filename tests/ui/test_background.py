@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from vitprof.errors import JobError
+from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.jobs import users
 from vitprof.ui.background import BackgroundTask
 
-Task = BackgroundTask[int, str]
+Task = BackgroundTask[str]
+SEVEN = Progress("", 7, 10, 0.7)
 
 
 @pytest.fixture
@@ -24,13 +26,13 @@ def task() -> Iterator[Task]:
 
 
 class Held:
-    """Work that tells 7 as its progress and goes on until it is let go or stopped."""
+    """Work that reports its progress and goes on until it is let go or stopped."""
 
     def __init__(self) -> None:
         self.begun, self.let_go = threading.Event(), threading.Event()
 
-    def __call__(self, tell: Callable[[int], None], stopped: Callable[[], bool]) -> str:
-        tell(7)
+    def __call__(self, report: OnProgress, stopped: Stop) -> str:
+        report(SEVEN)
         self.begun.set()
         while not self.let_go.wait(0.01) and not stopped():
             pass
@@ -42,7 +44,7 @@ def test_progress_then_the_result(task: Task) -> None:
     assert (task.running, task.progress, task.result, task.error) == (False, None, None, "")
     task.start(work)
     work.begun.wait()
-    assert (task.running, task.progress, task.result) == (True, 7, None)
+    assert (task.running, task.progress, task.result) == (True, SEVEN, None)
     work.let_go.set()
     task.wait()
     assert (task.running, task.result, task.error) == (False, "all of it", "")
@@ -54,7 +56,6 @@ def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pyte
     task.start(work)
     work.begun.wait()
     person = "bob"
-    assert not task.may_stop
     with pytest.raises(JobError, match="it was started by ada; others cannot stop it"):
         task.stop()
     assert task.running

@@ -5,21 +5,26 @@ the server ends.
 from __future__ import annotations
 
 import atexit
+import math
 import threading
 import traceback
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from vitprof.errors import one_line
-from vitprof.jobs.users import carried, check_may_stop, may_stop, who
+import streamlit as st
 
-Progress = TypeVar("Progress")
+from vitprof.errors import one_line
+from vitprof.experiments.trials import OnProgress, Progress, Stop
+from vitprof.formats import number
+from vitprof.jobs.users import carried, check_may_stop, may_stop, who
+from vitprof.ui.texts import escaped, rough_time
+
 Result = TypeVar("Result")
-Work = Callable[[Callable[[Progress], None], Callable[[], bool]], Result]
+Work = Callable[[OnProgress, Stop], Result]
 """A function that receives two others: one to call with its progress, and one that returns whether to stop."""
 
 
-class BackgroundTask(Generic[Progress, Result]):
+class BackgroundTask(Generic[Result]):
     """One piece of work at a time: its progress while it runs, then its result or error. Ends with the program."""
 
     def __init__(self, name: str) -> None:
@@ -40,7 +45,7 @@ class BackgroundTask(Generic[Progress, Result]):
         """Returns whether work is running."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, work: Work[Progress, Result]) -> None:
+    def start(self, work: Work[Result]) -> None:
         """Starts `work` and forgets the last result, unless something is running already."""
         with self._lock:
             if self.running:
@@ -51,19 +56,34 @@ class BackgroundTask(Generic[Progress, Result]):
             self._thread = threading.Thread(target=carried(self._run), args=(work,), name=self._name, daemon=True)
             self._thread.start()
 
-    def _run(self, work: Work[Progress, Result]) -> None:
+    def _run(self, work: Work[Result]) -> None:
         try:
-            self.result = work(self._tell, self._stop.is_set)
+            self.result = work(self._report, self._stop.is_set)
         except Exception as error:  # nobody would see an exception of the thread
             self.error = one_line(error)
 
-    def _tell(self, progress: Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         self.progress = progress
 
-    @property
-    def may_stop(self) -> bool:
-        """Returns whether the user of this session may stop the work."""
-        return may_stop(self.started_by)
+    def draw_progress(self, key: str, *, help: str) -> None:
+        """Draws the progress, and the button that stops the work."""
+        now, text = self.progress, "starting"
+        if now is not None:
+            text = now.words
+            if math.isfinite(now.best_per_s):
+                text += f"; best so far {number(now.best_per_s, 'samples/s')}"
+            if math.isfinite(now.seconds_left):
+                text += f", about {rough_time(now.seconds_left)} left"
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.progress(min(now.fraction if now else 0.0, 1.0), text=escaped(text), width="stretch")
+            st.button(
+                "Stop",
+                key=f"{key}-stop",
+                icon=":material/stop:",
+                on_click=self.stop,
+                disabled=not may_stop(self.started_by),
+                help=help,
+            )
 
     def stop(self) -> None:
         """Asks the work to end; what it then returns is the result. Raises `JobError` if the user may not stop it."""

@@ -4,21 +4,17 @@ and what went wrong.
 
 from __future__ import annotations
 
-import math
-from typing import cast
-
 import pandas as pd
 import streamlit as st
 
-from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, run_selftest
 from vitprof.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
 from vitprof.selftest.report import FILE_NAME
-from vitprof.ui import resources
+from vitprof.ui import resources, tables
 from vitprof.ui.background import BackgroundTask
-from vitprof.ui.texts import escaped, guarded, rough_time, sentence
+from vitprof.ui.texts import escaped, guarded, sentence
 
 POLL_S = 1.0
 JOB_S = (1.3, 4.0)
@@ -29,7 +25,7 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 }
 """What can be run on a simulated device: the cases, and how often each."""
 Report = SelftestReport[Result] | SelftestReport[Outcome]
-Task = BackgroundTask[Progress, Report]
+Task = BackgroundTask[Report]
 COLUMNS: dict[str, str] = {
     "": "Right if cause, size and idle share were all found correctly.",
     "slowed by": "What slows the job down, on purpose.",
@@ -52,10 +48,10 @@ def work() -> Task:
 def start(chosen: str) -> None:
     """Starts the self-test of that choice, unless one is running already."""
     if chosen == ON_GPU:
-        work().start(run_on_gpu)
+        work().start(lambda report, stopped: run_gpu_selftest(progress=report, stop=stopped))
         return
     cases, rounds = CHOICES[chosen]
-    work().start(lambda tell, stopped: run_selftest(cases, rounds, progress=tell, stop=stopped))
+    work().start(lambda report, stopped: run_selftest(cases, rounds, progress=report, stop=stopped))
 
 
 def page() -> None:
@@ -78,7 +74,7 @@ def _draw(was_running: bool) -> None:
     if running != was_running:
         st.rerun(scope="app")
     if running:
-        _draw_progress(tests)
+        tests.draw_progress("selftest", help="Stops after the current job and shows what was found so far.")
         return
     busy = bool(resources.store().runs(LIVE_STATUSES))
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -108,10 +104,7 @@ def _draw(was_running: bool) -> None:
     if tests.error:
         st.error(f"The self-test could not be run: {escaped(tests.error)}")
     if tests.result is not None:
-        if tests.result.machine:
-            _draw_gpu_report(cast(SelftestReport[Outcome], tests.result))
-        else:
-            _draw_report(cast(SelftestReport[Result], tests.result))
+        _draw_report(tests.result)
 
 
 def _words(chosen: str) -> str:
@@ -132,37 +125,31 @@ def _minutes(jobs: int) -> str:
     return f"{least:g} to {most:g}"
 
 
-def _draw_progress(tests: Task) -> None:
-    now = tests.progress
-    text = "starting" if now is None else now.words
-    if now is not None and math.isfinite(now.seconds_left):
-        text += f", about {rough_time(now.seconds_left)} left"
-    done = 0.0 if now is None else now.fraction
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.progress(min(done, 1.0), text=escaped(text), width="stretch")
-        st.button(
-            "Stop",
-            key="selftest-stop",
-            icon=":material/stop:",
-            on_click=tests.stop,
-            disabled=not tests.may_stop,
-            help="Stops after the current job and shows what was found so far.",
-        )
-
-
-def _draw_report(report: SelftestReport[Result]) -> None:
+def _draw_report(report: Report) -> None:
+    """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report, and what to
+    read next.
+    """
     (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
-    st.dataframe(
-        pd.DataFrame([_row(result) for result in report.results], columns=list(COLUMNS)),
-        hide_index=True,
-        width="stretch",
-        height="content",
-        key="selftest-table",
-        column_config={name: st.column_config.TextColumn(name, help=text) for name, text in COLUMNS.items()},
-    )
+    columns = GPU_COLUMNS if report.machine else COLUMNS
+    rows = [_row(result) if isinstance(result, Result) else _gpu_row(result) for result in report.results]
+    key = "selftest-gpu-table" if report.machine else "selftest-table"
+    tables.show(pd.DataFrame(rows, columns=list(columns)), key=key, help=columns)
     for result in report.results:
-        if not result.ok:
-            st.caption(f":material/warning: {escaped(result.case)}: {escaped(result.wrong)}")
+        if result.status != "passed":
+            icon = ":material/warning:" if result.status == "failed" else ":material/info:"
+            st.caption(f"{icon} {escaped(result.case)}: {escaped(result.wrong)}")
+    if report.machine:
+        st.download_button(
+            "Figures for a bug report",
+            data=report.to_json,
+            file_name=FILE_NAME,
+            mime="application/json",
+            on_click="ignore",
+            key="selftest-gpu-file",
+            icon=":material/data_object:",
+            help="Device, versions and every figure; no name of the machine or its user.",
+        )
+        st.markdown(escaped(report.advice))
     st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
 
 
@@ -192,40 +179,6 @@ GPU_COLUMNS: dict[str, str] = {
     "measured": "What was found, and what is wrong with it or why it was not run.",
     "took": "How long the case took.",
 }
-
-
-def run_on_gpu(progress: OnProgress, stop: Stop) -> SelftestReport[Outcome]:
-    """Runs the cases. Raises `DeviceError` where there is no GPU that PyTorch can use."""
-    return run_gpu_selftest(progress=progress, stop=stop)
-
-
-def _draw_gpu_report(report: SelftestReport[Outcome]) -> None:
-    """Draws the result, a row for each case, the file for a bug report and what to read next."""
-    (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
-    st.dataframe(
-        pd.DataFrame([_gpu_row(outcome) for outcome in report.results], columns=list(GPU_COLUMNS)),
-        hide_index=True,
-        width="stretch",
-        height="content",
-        key="selftest-gpu-table",
-        column_config={name: st.column_config.TextColumn(name, help=text) for name, text in GPU_COLUMNS.items()},
-    )
-    for outcome in report.results:
-        if outcome.status != "passed":
-            icon = ":material/warning:" if outcome.status == "failed" else ":material/info:"
-            st.caption(f"{icon} {escaped(outcome.case)}: {escaped(outcome.wrong)}")
-    st.download_button(
-        "Figures for a bug report",
-        data=report.to_json,
-        file_name=FILE_NAME,
-        mime="application/json",
-        on_click="ignore",
-        key="selftest-gpu-file",
-        icon=":material/data_object:",
-        help="Device, versions and every figure; no name of the machine or its user.",
-    )
-    st.markdown(escaped(report.advice))
-    st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
 
 
 def _gpu_row(outcome: Outcome) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import pandas as pd
@@ -15,7 +17,7 @@ from vitprof.config.footprint import Footprint, footprint
 from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.formats import seconds, size
-from vitprof.ui import diagrams
+from vitprof.ui import tables
 from vitprof.ui.navigation import keep_query
 from vitprof.ui.profile.settings import use
 from vitprof.ui.resources import machine
@@ -102,11 +104,8 @@ def draw_overview(shown: list[StrategyRow]) -> None:
             "Why not, or with what limit": [r.seen.reason for r in shown],
         }
     )
-    st.dataframe(
+    tables.show(
         frame,
-        hide_index=True,
-        width="stretch",
-        height="content",
         placeholder="–",
         column_config={
             "Strategy": st.column_config.TextColumn(pinned=True),
@@ -132,9 +131,88 @@ def _prepared(row: StrategyRow) -> str:
     return f"{row.needs.prepared_as}: there" if row.needs.made else f"{row.needs.prepared_as}: not yet"
 
 
+# Okabe and Ito's colours, as in the charts; each runner is named in words too.
+STORED, CONCURRENT, IN_THE_LOOP, ON_DEVICE = "#7F8C99", "#56B4E9", "#E69F00", "#009E73"
+
+LOOP = "training loop"
+DEVICE = "device"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One box of a strategy's picture."""
+
+    kind: str
+    """storage, location, loader, transfer or device."""
+    title: str
+    runner: str
+    """The process, thread or device that it runs in, or where it is kept."""
+    colour: str
+
+
+def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
+    """Returns the boxes from storage to device. Of `knobs`, the settings in effect, only `workers` is shown."""
+    storage, location, loader, transfer = parts.parts
+    place = {
+        "disk": "local disk",
+        "ram-disk": "tmpfs: files in RAM",
+        "slow-drive": "throttled drive",
+        "staged": "slow drive, then local disk",
+    }[location.name]
+    if transfer.name == "resident":
+        place = DEVICE
+    elif not storage.on_disk:
+        place = "RAM"
+    location_title = location.title if storage.on_disk else "No files while training"
+    stored = ON_DEVICE if place == DEVICE else STORED
+    runs, colour = _runner(parts, knobs.get("workers"))
+    moves, moves_colour = {
+        "blocking": (LOOP, IN_THE_LOOP),
+        "pinned": ("copy queued on the device", CONCURRENT),
+        "stream": ("CUDA stream of its own", CONCURRENT),
+        "resident": (DEVICE, ON_DEVICE),
+    }[transfer.name]
+    return [
+        Stage("storage", storage.title, place, stored),
+        Stage("location", location_title, place, stored),
+        Stage("loader", loader.title, runs, colour),
+        Stage("transfer", transfer.title, moves, moves_colour),
+        Stage("device", "Train" if storage.form == "samples" else "Normalise and train", DEVICE, ON_DEVICE),
+    ]
+
+
+def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
+    """Returns where batches are made, and the colour for it."""
+    if parts.transfer == "resident":
+        return DEVICE, ON_DEVICE
+    if parts.loader == "dataloader" and workers:
+        return f"{workers} worker process{'es' if workers > 1 else ''}", CONCURRENT
+    if parts.loader == "threads":
+        return f"{workers or 1} thread{'s' if (workers or 1) > 1 else ''} beside the loop", CONCURRENT
+    if parts.loader == "ahead":
+        return "1 thread beside the loop", CONCURRENT
+    if parts.loader == "dali":
+        return "DALI: CPU threads or GPU", CONCURRENT
+    return LOOP, IN_THE_LOOP
+
+
+def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
+    """Returns a strategy as a picture: its parts from storage to device, and which process or thread each runs in.
+
+    HTML for style.css, side by side on a wide page and stacked on a narrow one, with a description for screen readers.
+    """
+    drawn = stages(parts, knobs)
+    alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn))
+    boxes = "".join(
+        f'<div style="--colour: {s.colour}"><small>{s.kind}</small><b>{escape(s.title)}</b>'
+        f"<span>{escape(s.runner)}</span></div>"
+        for s in drawn
+    )
+    return f'<div class="vitprof-diagram" role="img" aria-label="{alt}"><div>{boxes}</div></div>'
+
+
 def draw_details(shown: list[StrategyRow], info: DatasetInfo) -> None:
     """Draws each strategy, closed until it is clicked."""
-    st.html(diagrams.STYLE)
     for row in shown:
         _draw_closed_or_open(row, info)
 
@@ -168,8 +246,7 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
         st.session_state[TO_PROFILE] = True
         st.rerun(scope="app")  # a fragment cannot change the page
     if row.fits:
-        # Not st.html, which removes SVG. The diagram escapes its text.
-        st.markdown(diagrams.diagram(row.parts, {**plan.fixed, **row.knobs}), unsafe_allow_html=True)
+        st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
     _say_whether_it_runs(row)
     left, right = st.columns(2, gap="large")
     with left:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,15 +58,25 @@ def draw(
 ) -> None:
     """Draws a table made by `frame`. With `own_csv` its toolbar has no CSV button, because the page has one."""
     place = st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place")
-    place.dataframe(
-        shown,
-        hide_index=True,
-        width="stretch",
-        height=height_of(len(shown)),
-        key=key,
-        placeholder=placeholder,
-        column_config=column_config(columns, shown),
-    )
+    with place:
+        config = column_config(columns, shown)
+        show(shown, key=key, height=height_of(len(shown)), placeholder=placeholder, column_config=config)
+
+
+def show(
+    data: Any,
+    *,
+    key: str,
+    height: int | Literal["content"] = "content",
+    help: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Any:
+    """Draws a table as wide as the page; `help` has a text for each column. `more` is passed to `st.dataframe`, whose
+    result is returned.
+    """
+    if help is not None:
+        more["column_config"] = {name: st.column_config.TextColumn(name, help=text) for name, text in help.items()}
+    return st.dataframe(data, hide_index=True, width="stretch", height=height, key=key, **more)
 
 
 def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:

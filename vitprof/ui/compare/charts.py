@@ -276,11 +276,8 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
     headers = names_of(runs)
     headers[at] += " (baseline)"
-    st.dataframe(
+    tables.show(
         _highlighted(found, headers),
-        hide_index=True,
-        width="stretch",
-        height="content",
         key="compare-settings",
         column_config={
             "Setting": st.column_config.TextColumn(help="As in the sidebar and on the command line.", pinned=True),

@@ -10,6 +10,7 @@ import streamlit as st
 
 from vitprof.charts.style import GPU_UTIL, IDLE, NEUTRAL
 from vitprof.store import RunRow
+from vitprof.ui import tables
 
 CHIPS: dict[str, str] = {
     "input-bound": IDLE,
@@ -96,11 +97,8 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
         before = st.session_state.get(TICKED, ())
         at = [at for at, row in enumerate(rows) if row.id in before]
         st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
-    shown = st.dataframe(
+    shown = tables.show(
         table(rows),
-        hide_index=True,
-        width="stretch",
-        height="content",
         key=key,
         on_select="rerun",
         selection_mode="multi-row",

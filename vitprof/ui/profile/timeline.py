@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
 from vitprof import formats
@@ -19,7 +20,7 @@ from vitprof.charts.live import GAPS
 from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
-from vitprof.ui import resources
+from vitprof.ui import resources, tables
 from vitprof.ui.findings import all_columns, idle_of
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart, plot
 from vitprof.ui.profile.live import draw_chart, draw_others, for_session
@@ -245,16 +246,7 @@ def draw_account(run: StoredRun) -> None:
         return
     rows = [row for row in [*_times(s), *_others(s)] if row[1] != formats.NOT_AVAILABLE]
     with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
-        st.dataframe(
-            {
-                "what": [r[0] for r in rows],
-                "how much": [r[1] for r in rows],
-                "meaning": [r[2] for r in rows],
-            },
-            hide_index=True,
-            width="stretch",
-            height="content",
-        )
+        tables.show(pd.DataFrame(rows, columns=["what", "how much", "meaning"]), key="whole-run")
 
 
 def _times(s: RunSummary) -> list[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ from vitprof.experiments import headroom, prediction
 from vitprof.experiments.prediction import MICRO_S, usual_strategies
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
-from vitprof.ui import resources
+from vitprof.ui import resources, tables
 from vitprof.ui.findings import headroom_of
 from vitprof.ui.live_chart import plot
 from vitprof.ui.notifications import watch_group
@@ -103,7 +103,7 @@ def _show_headroom(found: Headroom, batch_size: int) -> None:
     plot(
         waterfall(found, batch_size), height=HEADROOM_HEIGHT, key="waterfall", alt=headroom_sentence(found, batch_size)
     )
-    st.dataframe(_anchor_table(found, batch_size), hide_index=True, width="stretch", height="content", key="anchors")
+    tables.show(_anchor_table(found, batch_size), key="anchors")
     for note in found.notes:
         st.caption(f":material/info: {escaped(sentence(note))}")
 
@@ -164,9 +164,7 @@ def _draw_predictions(run: StoredRun, working: bool) -> None:
         total = len(others) if left[0].role == prediction.MICRO else 1
         draw_progress(left, total, _say, key="predictions")
     if found:
-        st.dataframe(
-            _prediction_table(found, run), hide_index=True, width="stretch", height="content", key="predictions"
-        )
+        tables.show(_prediction_table(found, run), key="predictions")
         st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
     for line in prediction.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")

@@ -71,10 +71,8 @@ def _speed(now: TournamentState, board: Leaderboard) -> None:
 
 def _article(now: TournamentState, board: Leaderboard) -> None:
     frame = article_frame(article_table(board))
-    st.dataframe(
+    tables.show(
         frame,
-        hide_index=True,
-        width="stretch",
         height=height_of(len(frame)),
         key="tournament-article",
         placeholder="–",
@@ -162,11 +160,8 @@ def _setting(now: TournamentState, board: Leaderboard) -> None:
     if not row.entry.outcomes:
         return
     runs = [resources.store().run(outcome.run_id) for outcome in row.entry.outcomes]
-    st.dataframe(
+    tables.show(
         pd.DataFrame([_run_line(o.round, run) for o, run in zip(row.entry.outcomes, runs, strict=True)]),
-        hide_index=True,
-        width="stretch",
-        height="content",
         key="tournament-runs",
         placeholder="–",
         column_config={"Samples/s": st.column_config.NumberColumn(format="localized", help="Steady-state throughput.")},

@@ -18,7 +18,6 @@ from vitprof.experiments.candidates import Tuning
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
-from vitprof.experiments.trials import Progress
 from vitprof.experiments.tuning import tune
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
@@ -173,7 +172,7 @@ def draw_problem() -> None:
 
 
 @st.cache_resource(show_spinner=False)
-def work() -> BackgroundTask[Progress, Tuning]:
+def work() -> BackgroundTask[Tuning]:
     """Returns the tuning of this server."""
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
     return BackgroundTask("vitprof-tuning")
@@ -184,4 +183,4 @@ def start_work(base: RunConfig | ConfigError, seconds: float, same_batch: bool) 
     if isinstance(base, ConfigError):
         return
     manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
-    work().start(lambda tell, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=tell, stop=stopped))
+    work().start(lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped))

@@ -219,10 +219,8 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
                 width=width,
             )
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
-        st.dataframe(
+        tables.show(
             shown.style.apply(_tinted, recommended=bool(recommended), axis=1),
-            hide_index=True,
-            width="stretch",
             height=tables.height_of(len(shown)),
             row_height=TWO_LINES_PX if wrapped else None,
             key="tournament-table",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import streamlit as st
 
-from vitprof import formats
 from vitprof.analysis.tournament import importances
 from vitprof.charts.tournament.tuning import importance_bars, optimization_history
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
@@ -154,20 +151,7 @@ def _draw_work(was_running: bool) -> None:
             st.toast("Tuning is done.", icon=":material/tune:")
         st.rerun(scope="app")
     if tuning.running:
-        now = tuning.progress
-        text = "starting" if now is None else now.words
-        if now is not None and math.isfinite(now.best_per_s):
-            text += f"; best so far {formats.number(now.best_per_s, 'samples/s')}"
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.progress(now.fraction if now else 0.0, text=escaped(text), width="stretch")
-            st.button(
-                "Stop",
-                key="tune-stop",
-                icon=":material/stop:",
-                on_click=tuning.stop,
-                disabled=not tuning.may_stop,
-                help="Ends the tuning; the best setting so far is the result.",
-            )
+        tuning.draw_progress("tune", help="Ends the tuning; the best setting so far is the result.")
         return
     if tuning.error:
         st.error(f"Nothing was tuned: {escaped(tuning.error)}")
