@@ -1,0 +1,241 @@
+"""A run as one value. What is printed as JSON, bundled and described by a schema follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
+
+from vitprof.config import RunConfig
+from vitprof.config.accelerators import is_simulated
+from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
+from vitprof.recording.columns import (
+    SCHEMA_VERSION,
+    Phase,
+    RunSummary,
+    Status,
+    StepRecord,
+    Stop,
+    TelemetrySample,
+)
+from vitprof.recording.verdict import Verdict
+
+Columns = dict[str, NDArray[np.float64]]
+"""A float64 array of the same length for each column, NaN where a value is not available."""
+
+
+class WatchedLoader(TypedDict, total=False):
+    """The train DataLoader of a user's own script, in PyTorch's words. Other loaders have fewer of these."""
+
+    dataset: str
+    """Class of the dataset."""
+    n_samples: int | None
+    """Length of the dataset; null where it has none."""
+    batch_size: int | None
+    """Samples for each step; null where the script makes its own batches."""
+    num_workers: int
+    """Worker processes."""
+    prefetch_factor: int | None
+    """Batches that each worker keeps ready; null without workers."""
+    pin_memory: bool
+    """Whether batches come in page-locked memory."""
+    persistent_workers: bool
+    """Whether workers are kept between epochs."""
+    start_method: str | None
+    """How workers start; null where the script leaves it to PyTorch."""
+    collate: str | None
+    """The collate function."""
+    sampler: str | None
+    """Class of the sampler."""
+    drop_last: bool
+    """Whether a last batch that is not full is dropped."""
+    name: str
+    """The name that the script gave to `vitprof.watch`."""
+
+
+class Environment(TypedDict, total=False):
+    """The machine and the software, as the job found them. Which keys there are depends on the device."""
+
+    vitprof: str
+    """Version of vitprof."""
+    python: str
+    """Version of Python."""
+    torch: str
+    """Version of PyTorch."""
+    torchvision: str | None
+    """Version of torchvision."""
+    torch_threads: int
+    """Threads that PyTorch uses within an operation."""
+    platform: str
+    """Operating system."""
+    hostname: str
+    """Name of the machine."""
+    cpu_count: int | None
+    """Logical cores; null where the system does not report it."""
+    memory_bytes: int | None
+    """Memory of the machine."""
+    variables: str
+    """Environment variables that can change results, as NAME=VALUE; empty for none."""
+    device: str
+    """Device that it trained on: cpu, cuda:N or simulated:..."""
+    device_name: str
+    """Name that the device reports."""
+    lap_s: float
+    """Time that reading the clock inside the loader takes."""
+    simulated: bool
+    """True where the device was simulated."""
+    simulated_origin: str
+    """Where the times of the simulated device come from."""
+    gpu_uuid: str | None
+    """Unique id of the GPU; null where it does not report one."""
+    cuda_version: str | None
+    """Version of CUDA that PyTorch was built for."""
+    gpu_memory_bytes: int
+    """Memory of the GPU."""
+    gpu_memory_free_bytes: float | None
+    """Free memory of the GPU when the job began; null where it cannot be read."""
+    gpu_capability: str
+    """Compute capability, such as 9.0."""
+    driver_version: str | None
+    """Version of the driver."""
+    gpu_power_limit_w: float | None
+    """Power limit; null where it cannot be read."""
+    gpu_not_available: str | None
+    """Figures that NVML never gave, and the reason; null where it gave all."""
+    sm_activity_not_available: str | None
+    """The reason why there is no SM activity; null where there is."""
+    pid: int
+    """Id of the process that was watched."""
+    world_size: int
+    """Ranks of a distributed job."""
+    watched: WatchedLoader
+    """The train loader of a watched run."""
+
+
+class TransformTime(TypedDict):
+    """One transform of torchvision's Compose, over the train loader's batches after the warm-up."""
+
+    s_per_sample: float
+    """Mean time for each sample."""
+    calls: int
+    """Calls that the mean is over."""
+
+
+class ReplayBlock(TypedDict):
+    """Sums over a block of steps with kept batches, for the headroom of a user's own script."""
+
+    steps: int
+    """Steps that count."""
+    step_s: float
+    """Time of these steps."""
+    compute_s: float
+    """Compute in these steps."""
+    data_wait_s: float
+    """Data wait in these steps."""
+
+
+class Facts(TypedDict, total=False):
+    """What was measured once in a run. Which keys there are depends on device and loader, and how far the run got."""
+
+    storage_bytes: float | None
+    """Disk space that the storage takes."""
+    storage_prepare_s: float | None
+    """Time that making the storage took when it was made; 0 for a data set's own files."""
+    stage_s: float | None
+    """Time to copy the storage to RAM disk or local disk in this run."""
+    stage_bytes: float | None
+    """Bytes copied to RAM disk or local disk."""
+    page_cached_frac: float | None
+    """Share of the storage's files in the page cache when training began; null where the system does not report it."""
+    cache_hit_frac: float | None
+    """Share of the samples that the partial cache holds; null without one."""
+    n_unreadable: float
+    """Samples that could not be read."""
+    n_train: int
+    """Samples of the training set."""
+    n_beside: int
+    """Jobs that ran at the same time."""
+    stops: list[Stop]
+    """Times in which the job could not run. Steps that they fell into are not in the figures."""
+    cpu_s: float
+    """CPU time of job and workers over the steady part."""
+    cpu_samples: int
+    """Samples that were loaded in that part."""
+    test_loss: float | None
+    """Mean loss on the test set at the last evaluation."""
+    test_accuracy: float | None
+    """Share of the test set classified correctly at the last evaluation."""
+    gpu_mem_reserved_peak_bytes: float | None
+    """Highest device memory reserved by PyTorch's allocator."""
+    gpu_mem_allocated_peak_bytes: float | None
+    """Highest device memory allocated to PyTorch's tensors."""
+    transforms: dict[str, TransformTime]
+    """Each transform of a watched run by its name, in their order."""
+    replay: dict[str, ReplayBlock]
+    """Blocks of a watched run by number; odd ones reuse kept batches."""
+    replay_refused: str | None
+    """The reason why no batches were kept; null where they were."""
+    started_by: str
+    """User of the dashboard who started it."""
+    imported: Any
+    """Host and run_id where an imported run was recorded."""
+
+
+for _open in (WatchedLoader, Environment, Facts):  # unknown keys are kept
+    _open.__pydantic_config__ = CONFIG | {"extra": "allow"}  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """Everything that is known of a run."""
+
+    schema_version: int = SCHEMA_VERSION
+    """Version of the fields and their meaning."""
+    run_id: int
+    """Number of the run in the store that it was read from."""
+    name: str
+    """Name of the run."""
+    status: Status
+    """Its state now."""
+    created_utc: str
+    """When it was submitted, ISO 8601 with a Z."""
+    t_origin_s: float | None = None
+    """When the job left the queue, on the clock of all other moments; null for a run that is queued."""
+    training_since_s: float | None = None
+    """When its training began; null where it did not."""
+    config: RunConfig
+    """Its settings."""
+    simulated: bool = field(init=False)
+    """Whether the device was simulated."""
+    environment: Annotated[dict[str, Any], KnownKeys(Environment)] = field(default_factory=dict)
+    """The machine and the software."""
+    facts: Annotated[dict[str, Any], KnownKeys(Facts)] = field(default_factory=dict)
+    """What was measured once: preparing, staging, transforms."""
+    verdict: Verdict | None = None
+    """Whether loading held the device up; null where it has no steps, or has not ended."""
+    summary: RunSummary | None = None
+    """Its figures; null where it was never summed up."""
+    phases: tuple[Phase, ...] = ()
+    """What it did other than steps."""
+    notices: tuple[str, ...] = ()
+    """What to know when reading the figures, one line each."""
+    error: str | None = None
+    """Why it failed, in one line; null where it did not."""
+    note: str = ""
+    """The user's note."""
+    tags: tuple[str, ...] = ()
+    """The user's tags, sorted."""
+    group_key: str = ""
+    """Runs with the same key belong together; empty for a run in no group."""
+    role: str = ""
+    """The run's role in its group."""
+    steps: Annotated[Columns, ColumnsOf(StepRecord)] = field(default_factory=dict, repr=False, compare=False)
+    """Its steps in order, by column."""
+    telemetry: Annotated[Columns, ColumnsOf(TelemetrySample)] = field(default_factory=dict, repr=False, compare=False)
+    """Its telemetry samples in order, by column."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "simulated", is_simulated(self.config.device))
