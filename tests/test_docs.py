@@ -59,9 +59,7 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof code --strategy workers --dataset photos --output train_photos.py": [],
     "vitprof run --help": [],
     "vitprof runs": [],
-    "vitprof runs --json": [],
     "vitprof runs --tag kept --json": [],
-    "vitprof strategies --json": [],
     "vitprof schema": [],
     "vitprof schema run": [],
 }

@@ -16,32 +16,35 @@ from tests import ROOT
 
 PACKAGE = ROOT / "vitprof"
 PAGES = [*sorted((ROOT / "pages").glob("*.py")), ROOT / "app.py"]
+COLUMNS = PACKAGE / "recording" / "columns.py"
+"""A part of recording/ that every folder may use: it imports nothing but the standard library."""
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "errors formats home names program recording"
+BASE = "errors formats home names program columns"
 MAY_IMPORT = {
     "errors": "",
     "formats": "",
     "names": "",
-    "recording": "",
+    "columns": "",
     "home": "errors",
     "program": "",
     "telemetry": BASE,
     "config": f"{BASE} telemetry",
-    "analysis": f"{BASE} telemetry config",
+    "recording": f"{BASE} telemetry config",
+    "analysis": f"{BASE} telemetry config recording",
     "measure": f"{BASE} telemetry config",
     "engine": f"{BASE} telemetry config measure",
     "watch": f"{BASE} measure",
-    "store": f"{BASE} telemetry config analysis",
-    "charts": f"{BASE} telemetry config analysis",
-    "jobs": f"{BASE} telemetry config analysis measure engine store charts",
-    "experiments": f"{BASE} telemetry config analysis measure engine store charts jobs",
-    "selftest": f"{BASE} telemetry config analysis measure engine store charts jobs experiments",
-    "export": f"{BASE} telemetry config analysis store charts jobs",
-    "demo": f"{BASE} telemetry config analysis store charts jobs export",
-    "ui": f"{BASE} telemetry demo config analysis store charts jobs experiments selftest export",
-    "cli": f"{BASE} telemetry demo config analysis store charts jobs experiments selftest export",
-    "notebook": f"{BASE} telemetry config analysis store charts jobs experiments selftest export",
+    "store": f"{BASE} telemetry config recording analysis",
+    "charts": f"{BASE} telemetry config recording analysis",
+    "jobs": f"{BASE} telemetry config recording analysis measure engine store charts",
+    "experiments": f"{BASE} telemetry config recording analysis measure engine store charts jobs",
+    "selftest": f"{BASE} telemetry config recording analysis measure engine store charts jobs experiments",
+    "export": f"{BASE} telemetry config recording analysis store charts jobs",
+    "demo": f"{BASE} telemetry config recording analysis store charts jobs export",
+    "ui": f"{BASE} telemetry demo config recording analysis store charts jobs experiments selftest export",
+    "cli": f"{BASE} telemetry demo config recording analysis store charts jobs experiments selftest export",
+    "notebook": f"{BASE} telemetry config recording analysis store charts jobs experiments selftest export",
     "app": "errors config store ui",
     "__main__": "program cli",
     "__init__": "watch notebook",
@@ -53,6 +56,8 @@ def folder(path: Path) -> str:
     """The name in `MAY_IMPORT` that a file belongs to."""
     if not path.is_relative_to(PACKAGE):
         return "app"
+    if path == COLUMNS:
+        return "columns"
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -73,7 +78,8 @@ def imported(path: Path) -> Iterator[str]:
 
 def folders(path: Path) -> set[str]:
     """The folders of vitprof that a file imports from."""
-    parts = [name.split(".") for name in imported(path)]
+    columns = "vitprof.recording.columns"
+    parts = [name.replace(columns, "vitprof.columns").split(".") for name in imported(path)]
     return {p[1] for p in parts if p[0] == "vitprof" and len(p) > 1 and not p[1].startswith("__")}
 
 

@@ -9,7 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vitprof.cli.schemas import schema
+from vitprof.cli.common.printed import PRINTED
+from vitprof.recording import codec
+
+
+@functools.cache
+def schema(name: str) -> dict[str, Any]:
+    return codec.schema(PRINTED[name][0], name)
 
 
 @functools.cache
@@ -27,5 +33,5 @@ def told(name: str, text: str) -> Any:
 
 def not_described(name: str, run: Any) -> set[str]:
     """Returns facts of a run, and of its machine, that its schema allows without describing them."""
-    known = schema(name)["$defs"]
-    return {fact for part in ("environment", "facts") for fact in run[part].keys() - known[part]["properties"].keys()}
+    known = {"environment": schema(name)["$defs"]["Environment"], "facts": schema(name)["$defs"]["Facts"]}
+    return {fact for part, one in known.items() for fact in run[part].keys() - one["properties"].keys()}

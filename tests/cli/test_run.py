@@ -33,7 +33,7 @@ from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.csv import SUMMARY_HEADER
 from vitprof.home import data_dir, home
 from vitprof.jobs.machine_lock import MachineLock
-from vitprof.recording.columns import STEP_COLUMNS, SUMMARY_COLUMNS
+from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]
@@ -59,7 +59,8 @@ class TestRun:
         run = read_json("run", out)
         assert out == json.dumps(run, indent=2) + "\n"
         assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= run.keys()
-        assert (run["schema_version"], run["name"], run["status"], run["error"]) == (1, "a name", "done", None)
+        assert run["schema_version"] == SCHEMA_VERSION
+        assert (run["name"], run["status"], run["error"]) == ("a name", "done", None)
         assert (run["config"]["strategy"], run["config"]["batch_size"]) == ("memory", 50)
         assert run["config"]["lr"] == catalog.MODELS["tiny"].lr  # what was used, not only what was asked for
         assert {"torch", "device_name", "platform"} <= run["environment"].keys()

@@ -13,6 +13,7 @@ from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
 from tests.command_line import Call
 from vitprof.config import RunConfig
+from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 
@@ -20,7 +21,7 @@ def test_empty(call: Call) -> None:
     status, out, err = call("runs")
     assert (status, err) == (0, "")
     assert "no runs yet" in out
-    assert read_json("runs", call("runs", "--json")[1]) == {"schema_version": 1, "runs": []}
+    assert read_json("runs", call("runs", "--json")[1]) == {"schema_version": SCHEMA_VERSION, "runs": []}
 
 
 def test_one_run_is_shown(call: Call, mine: RunStore) -> None:

@@ -1,9 +1,8 @@
-"""Schemas of what commands print: whole, closed, as docs/json.md has them. Their commands' tests hold outputs against
-them (`json_objects.told`)."""
+"""Schemas of what commands print: whole and closed. Their commands' tests hold outputs against them
+(`json_objects.told`)."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -13,35 +12,15 @@ import jsonschema
 import pytest
 import typer
 
-from tests.cli.json_objects import told, validator
-from tests.cli.json_page import PAGE, page, shapes
+from tests.cli.json_objects import schema, told, validator
 from tests.command_line import Call
 from tests.ui.dashboard import add_run
 from vitprof.cli import app
-from vitprof.cli.schemas import PRINTED, schema
-from vitprof.cli.schemas.fields import fields_of
+from vitprof.cli.common.printed import PRINTED
 from vitprof.jobs.finalise import settle
-from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    wait_s: float
-    """Time of a wait; NaN where nobody
-    waited."""
-    n: int | None = dataclasses.field(default=None, metadata={"description": "GPUs that waited"})
-    parts: tuple[float, ...] = ()
-    """All of them (`math.fsum`)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Odd:
-    at: complex
-    """Not in JSON."""
-
-
-OPEN = {"environment", "facts", "watched"}
+OPEN = {"Environment", "Facts", "WatchedLoader", "TransformTime", "ReplayBlock", "Stop"}
 """Facts that depend on device and versions."""
 
 
@@ -73,17 +52,6 @@ def test_a_schema_is_one_and_allows_no_field_that_it_does_not_describe(name: str
         assert all(p["description"] for p in one["properties"].values()), one["properties"]
 
 
-def test_each_object_is_told_once() -> None:
-    titles = [shape.title for shape in shapes()]
-    assert len(set(titles)) == len(titles)
-
-
-def test_the_page_is_made_of_the_schemas() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page(), "write it anew: python -m tests.cli.json_page"
-    assert f"**`schema_version`** is {SCHEMA_VERSION}." in text
-
-
 def test_runs_of_every_kind_are_as_their_schema_says(call: Call, mine: RunStore) -> None:
     """With a verdict, without any step, and with steps and telemetry."""
     whole = add_run(mine, device="simulated:5,0")
@@ -110,21 +78,11 @@ def test_a_field_that_nobody_described_is_found(call: Call, mine: RunStore) -> N
         run | {"verdict": run["verdict"] | {"mood": "good"}},
         run | {"config": {k: v for k, v in run["config"].items() if k != "seed"}},
         run | {"status": "lost"},
-        run | {"schema_version": 2},
         run | {"run_id": None},
     ):
         assert not validator("runs-one").is_valid(changed)
     with pytest.raises(pytest.fail.Exception, match="NaN is no JSON"):
         told("runs-one", json.dumps(run | {"facts": {"n_train": math.nan}}))
-
-
-def test_a_dataclass_is_described_in_its_own_words() -> None:
-    wait, n, parts = fields_of(Sample).values()
-    assert (wait.doc, wait.unit, wait.null) == ("time of a wait", "s", "where nobody waited")
-    assert (n.kind, n.doc, n.null) == ({"type": "integer"}, "GPUs that waited", "where it is not known")
-    assert (parts.doc, parts.kind) == ("all of them", {"type": "array", "items": {"type": ["number", "null"]}})
-    with pytest.raises(TypeError, match="there is no JSON for"):
-        fields_of(Odd)
 
 
 def test_the_command_prints_them(call: Call) -> None:

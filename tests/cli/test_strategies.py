@@ -7,6 +7,7 @@ import pytest
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from vitprof.config.strategies import STRATEGIES
+from vitprof.recording.columns import SCHEMA_VERSION
 
 
 def test_strategies(call: Call) -> None:
@@ -16,7 +17,7 @@ def test_strategies(call: Call) -> None:
     status, out, err = call("strategies", "--json")
     assert (status, err) == (0, "")
     listed = read_json("strategies", out)
-    assert listed["schema_version"] == 1
+    assert listed["schema_version"] == SCHEMA_VERSION
     assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)
     assert {"storage", "location", "loader", "transfer", "what", "when", "costs", "origin", "defaults"} <= listed[
         "strategies"

@@ -54,7 +54,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert (run.name, run.status, run.config.batch_size, run.config.workers) == ("mine", "failed", scripts.BATCH, 0)
     assert (run.config.strategy, run.config.dataset, run.config.device) == ("own-script", "Samples", "cpu")
     assert run.verdict is not None
-    assert run.verdict["cause"] == "read"
+    assert run.verdict.cause == "read"
     assert [phase.name for phase in run.phases].count("evaluate") == 3
     for command in ("code", "headroom"):  # nothing of it can be run from here
         status, _, err = call(command, "1")

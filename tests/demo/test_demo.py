@@ -45,8 +45,8 @@ def test_it_has_what_every_page_is_to_show(place: Path) -> None:
     assert (tournament.id, tournament.status) == (demo.TOURNAMENT, "done")
     assert not [run.id for run in runs if run.status in LIVE_STATUSES]
     assert {run.environment["hostname"] for run in runs} == {HOST}
-    own = {run.name: (run.verdict or {}).get("kind") for run in runs if not run.group_key and run.status == "done"}
-    assert set(own.values()) == {"input-bound", "not input-bound", "launch-bound"}
+    own = {run.verdict.kind for run in runs if run.verdict and not run.group_key and run.status == "done"}
+    assert own == {"input-bound", "not input-bound", "launch-bound"}
     assert {run.group.kind for run in runs if run.group} == {"headroom", "prediction", "tournament"}
     (watched,) = [run for run in runs if run.config.strategy == "own-script"]
     assert {"RandomResizedCrop", "ToTensor"} <= set(watched.facts["transforms"])

@@ -27,6 +27,7 @@ from vitprof.export.csv import (
     write_steps_csv,
 )
 from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
 SPECIAL = 'a "run", with\nlines\r\nand 50% Größe 🚀; it\'s'
@@ -37,7 +38,7 @@ NAMES = ["plain", SPECIAL, "a\rb", "", "  spaces ", "a\n", *FORMULAS]
 # NUL: Python 3.10's csv cannot read it
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 EXAMPLE = StoredRun(
-    id=7,
+    run_id=7,
     name="example",
     status="done",
     stage="",
@@ -72,7 +73,8 @@ def test_the_headers_are_the_tables_of_the_records() -> None:
 
 
 def test_the_verdict_is_the_last_column() -> None:
-    rows = parse(summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict={"kind": "input-bound"})]))
+    verdict = Verdict(kind="input-bound", sentence="", simulated=False)
+    rows = parse(summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict=verdict)]))
     assert [row["verdict"] for row in rows] == ["", "input-bound"]
 
 
@@ -103,7 +105,7 @@ def test_a_run_without_a_summary_has_a_row_without_figures() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_can_be_read_back(name: str) -> None:
-    runs = [dataclasses.replace(EXAMPLE, id=i, name=name, error=name) for i in (1, 2)]
+    runs = [dataclasses.replace(EXAMPLE, run_id=i, name=name, error=name) for i in (1, 2)]
     text = summary_csv(runs)
     for row in parse(text):
         assert None not in row

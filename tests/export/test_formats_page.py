@@ -50,7 +50,7 @@ def test_each_is_told_in_the_words_of_its_record(record: type) -> None:
 
 def test_settings_are_told_in_the_words_of_the_config() -> None:
     settings = [f for f in dataclasses.fields(RunConfig) if f.name != "name"]
-    assert [f.name for f in settings if f"| `{f.name}` | {f.metadata['doc']} |" not in TEXT] == []
+    assert [f.name for f in settings if f"| `{f.name}` | {f.metadata['description']} |" not in TEXT] == []
 
 
 def test_counters_tags_and_the_version_are_there() -> None:

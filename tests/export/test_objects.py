@@ -27,7 +27,7 @@ def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_availa
     assert (found["error"], found["notices"]) == (None, ["no GPU"])
     failed = run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
     assert (failed["status"], failed["error"]) == ("failed", "out of memory")
-    assert failed["summary"] == dict.fromkeys(SUMMARY_COLUMNS)
+    assert failed["summary"] is None
 
 
 def no_constant(name: str) -> None:
@@ -53,7 +53,7 @@ def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(
 
 
 def test_without_steps_there_are_only_figures(store: RunStore) -> None:
-    found = json.loads(runs_json([store.run(add_run(store)), store.run(add_run(store))]))
+    found = json.loads(runs_json(store, [store.run(add_run(store)), store.run(add_run(store))]))
     assert found["schema_version"] == SCHEMA_VERSION
     assert [run["run_id"] for run in found["runs"]] == [1, 2]
-    assert not {"steps", "telemetry", "phases"} & set(found["runs"][0])
+    assert (found["runs"][0]["steps"], found["runs"][0]["telemetry"]) == (None, None)

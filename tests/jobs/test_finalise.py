@@ -88,7 +88,8 @@ def test_many_runs_that_cannot_be_judged_take_no_longer_than_a_minute(
     for _ in range(5):
         store.update_run(add_run(store, n=2, status="running"), owner_started=1.0, summary=None)
     clock = itertools.count(0.0, OPEN_S / 2 - 1)
-    monkeypatch.setattr(finalise, "settle", lambda *_: {"verdict": {"kind": "inconclusive"}})
+    settled = {"verdict": {"kind": "inconclusive", "sentence": "", "simulated": False}}
+    monkeypatch.setattr(finalise, "settle", lambda *_: settled)
     settle_interrupted(store, clock.__next__)
     assert [run.verdict is not None for run in store.runs()] == [True, True, False, False, False]
     assert "could not be judged: judging other runs took all the time" in store.run(1).notices[-1]

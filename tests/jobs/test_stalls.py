@@ -20,7 +20,6 @@ from vitprof.config.own_script import own_config
 from vitprof.jobs import supervisor
 from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.supervisor import JobRecorder
-from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc and its states of processes")
@@ -73,7 +72,8 @@ def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind
     assert steps["warmup"][5:].sum() <= 2
     assert len(run.notices) == 1
     assert "was stopped (by a signal or a debugger) are left out" in run.notices[0]
-    verdict = Verdict.from_dict(run.verdict or {})
+    verdict = run.verdict
+    assert verdict is not None
     others = steps["warmup"] == 0
     share = steps["data_wait_s"][others].sum() / steps["step_s"][others].sum()
     assert verdict.idle_frac == pytest.approx(share, abs=0.02), "that of the other steps"
@@ -94,5 +94,6 @@ def test_a_worker_that_waits_for_its_file_is_starvation(store: RunStore, tmp_pat
     assert (run.status, run.notices, stops_of(run.facts)) == ("done", (), ())
     assert steps["data_wait_s"][stalling.READ_AT] > 0.9 * STALL_S
     assert not steps["warmup"][5:].any()
-    verdict = Verdict.from_dict(run.verdict or {})
+    verdict = run.verdict
+    assert verdict is not None
     assert verdict.idle_frac > 0.3

@@ -54,7 +54,7 @@ FORMATS: dict[str, Write] = {
     "steps-csv": write_steps_csv,
     "parquet": lambda store, found, file: file.write(summary_parquet(found)),
     "steps-parquet": write_steps_parquet,
-    "json": lambda store, found, file: file.write(runs_json(found).encode()),
+    "json": lambda store, found, file: file.write(runs_json(store, found).encode()),
     "steps-json": write_runs_json,
     "html": _html,
     "trace": _trace,

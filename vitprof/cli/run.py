@@ -40,7 +40,7 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
 
         anchor_configs(config)  # raises before the run if its headroom cannot be measured
     finished = _run_job(config, anyway=anyway)
-    told: dict[str, Any] = {}
+    told: dict[str, Any] = {"headroom": None}
     stopped = False
     if not as_json:
         show_run(finished, terminal.out)

@@ -83,7 +83,7 @@ def runs(
     with contextlib.closing(RunStore()) as store:
         settle_interrupted(store)
         if run is not None:
-            _show(store.run(run), as_json)
+            _show(store.run(run), store.tags(run), as_json)
             return
         total = store.count_runs(query)
         most = limit if limit is not None else max(total, 1) if as_json else DEFAULT_LIMIT
@@ -105,10 +105,10 @@ def runs(
         out.print(f"no runs yet: {program()} run --strategy memory --steps 50 makes one")
 
 
-def _show(run: StoredRun, as_json: bool) -> None:
+def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
     """Prints what is known of one run."""
     if as_json:
-        print_json(run_object(run))
+        print_json(run_object(run, tags))
         return
     if run.summary is None or not run.summary.n_steps:
         out.print(f"run {run.id}: {run.name}: {run.status}")
@@ -131,4 +131,4 @@ def _objects(store: RunStore, rows: list[RunRow]) -> Any:
     """Yields the runs in full. A run that was deleted meanwhile or that another version wrote is left out."""
     for row in rows:
         with contextlib.suppress(StoreError):
-            yield run_object(store.run(row.id)) | {"tags": list(row.tags), "note": row.note}
+            yield run_object(store.run(row.id), row.tags)

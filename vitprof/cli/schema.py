@@ -18,11 +18,11 @@ def schema(
     ] = "",
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of what a command prints with --json."""
-    from vitprof.cli.schemas import PRINTED
-    from vitprof.cli.schemas import schema as schema_of
+    from vitprof.cli.common.printed import PRINTED
+    from vitprof.recording import codec
 
     if name in PRINTED:
-        print_text(json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n")
+        print_text(json.dumps(codec.schema(PRINTED[name][0], name), indent=2, ensure_ascii=False) + "\n")
     elif name:
         raise typer.BadParameter(f"there is no {name}; choose one of {', '.join(PRINTED)}", param_hint="NAME")
     else:

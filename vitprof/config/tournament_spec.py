@@ -100,11 +100,7 @@ class TournamentSpec:
         """Returns plain values, for JSON."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
-        plain |= {"base": self.base.to_dict()}
-        if self.script is None:  # earlier versions do not know the field
-            plain.pop("script")
-            return plain
-        return plain | {"script": self.script.to_dict()}
+        return plain | {"base": self.base.to_dict(), "script": self.script and self.script.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TournamentSpec:

@@ -87,7 +87,7 @@ def summary_row(run: StoredRun) -> list[object]:
         run.error,
         SCHEMA_VERSION,
         is_simulated(run.config.device),
-        (run.verdict or {}).get("kind"),
+        run.verdict.kind if run.verdict else None,
     ]
 
 

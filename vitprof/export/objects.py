@@ -2,78 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.config.accelerators import is_simulated
-from vitprof.export.csv import figures
 from vitprof.export.timestamps import since_start
+from vitprof.recording import codec
 from vitprof.recording.columns import SCHEMA_VERSION, StepRecord, columns
+from vitprof.recording.recording import Recording
 from vitprof.store import RunStore, StoredRun
 
 NUMBERS_AT_ONCE = 100_000
 INTEGERS = frozenset(c.name for c in columns(StepRecord) if c.integer) | {"seq"}
 
 
-def run_object(run: StoredRun) -> dict[str, Any]:
-    """Returns a run as one JSON object; figures that are not available are null."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run_id": run.id,
-        "name": run.name,
-        "status": run.status,
-        "created_utc": run.created_utc,
-        "config": run.config.to_dict(),
-        "simulated": is_simulated(run.config.device),
-        "environment": strict(run.environment),
-        "facts": strict(run.facts),
-        "verdict": run.verdict,
-        "summary": figures(run),
-        "notices": list(run.notices),
-        "error": run.error or None,
-    }
+def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns a run as one JSON object, a `Recording` without series; its phases count from the run's beginning."""
+    origin = run.t_origin_s or 0.0
+    phases = [dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin) for p in run.phases]
+    shown = dataclasses.replace(run, phases=tuple(phases), tags=tuple(tags))
+    plain: dict[str, Any] = codec.to_plain(shown, Recording)
+    return plain | {"error": run.error or None}
 
 
-def runs_json(runs: Iterable[StoredRun]) -> str:
+def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
     """Returns runs as one JSON object on one line, without steps and telemetry."""
-    return _json({"schema_version": SCHEMA_VERSION, "runs": [strict(run_object(run)) for run in runs]}) + "\n"
+    objects = [run_object(run, store.tags(run.id)) for run in runs]
+    return _json({"schema_version": SCHEMA_VERSION, "runs": objects}) + "\n"
 
 
 def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes runs as one JSON object on one line; each has its phases, and its steps and telemetry by column.
+    """Writes runs as one JSON object on one line; each has its steps and telemetry, by column.
 
     Moments are seconds since the run began, as in the CSV files. Only `NUMBERS_AT_ONCE` numbers at a time become Python
     objects: a million steps take the memory of their arrays.
     """
     file.write(_json({"schema_version": SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):
-        origin = run.t_origin_s or 0.0
-        phases = [
-            {"name": p.name, "t_start_s": p.t_start_s - origin, "t_end_s": p.t_end_s - origin} for p in run.phases
-        ]
-        one = strict(run_object(run) | {"phases": phases})
-        file.write(f"{', ' if number else ''}{_json(one).removesuffix('}')}".encode())
+        about = run_object(run, store.tags(run.id))
+        about = {name: value for name, value in about.items() if name not in ("steps", "telemetry")}
+        file.write(f"{', ' if number else ''}{_json(about).removesuffix('}')}".encode())
         for name, series in (("steps", store.steps(run.id)), ("telemetry", store.telemetry(run.id))):
             file.write(f', "{name}": '.encode())
-            _write_columns(since_start(series, origin), file)
+            _write_columns(since_start(series, run.t_origin_s or 0.0), file)
         file.write(b"}")
     file.write(b"]}\n")
-
-
-def strict(value: Any) -> Any:
-    """Returns `value` with None in place of every NaN and infinity in it, and plain dicts and lists."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): strict(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict(part) for part in value]
-    return value
 
 
 def _json(value: Any) -> str:

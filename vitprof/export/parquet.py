@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, step_names, summary_row
-from vitprof.export.objects import run_object, strict
+from vitprof.export.objects import run_object
 from vitprof.export.timestamps import since_start
 from vitprof.recording.columns import SCHEMA_VERSION, RunSummary, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
@@ -72,7 +72,7 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> pa.S
         "vitprof.simulated": json.dumps(any(is_simulated(run.config.device) for run in runs)),
     }
     if rows == "steps":
-        told["vitprof.runs"] = json.dumps([strict(run_object(run)) for run in runs], allow_nan=False)
+        told["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
     fields = [pa.field(n, _type(n), metadata={"description": DOCS[n]} if DOCS.get(n) else None) for n in header]
     return pa.schema(fields, metadata=told)
 

@@ -13,7 +13,6 @@ from vitprof import formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
 from vitprof.export.objects import run_object
 from vitprof.notebook.packages import needed
 from vitprof.recording.columns import RunSummary, Status
@@ -70,17 +69,17 @@ class Run:
     @property
     def verdict(self) -> str:
         """Returns the verdict in one sentence; "" where there is none."""
-        return str((self._stored.verdict or {}).get("sentence", ""))
+        return self._stored.verdict.sentence if self._stored.verdict else ""
 
     @property
     def verdict_kind(self) -> str:
         """Returns the verdict in a word or two, such as "input-bound"; "" where there is none."""
-        return str((self._stored.verdict or {}).get("kind", ""))
+        return self._stored.verdict.kind if self._stored.verdict else ""
 
     @property
     def simulated(self) -> bool:
         """Returns whether its device was simulated."""
-        return is_simulated(str(self._stored.environment.get("device") or self.config.device))
+        return self._stored.simulated
 
     @property
     def note(self) -> str:
@@ -123,7 +122,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the object that `vitprof runs RUN --json` prints: plain values, None for what is not known."""
-        return run_object(self._stored)
+        return run_object(self._stored, self.tags)
 
     def __repr__(self) -> str:
         said = f": {self.verdict}" if self.verdict else ""

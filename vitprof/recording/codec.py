@@ -6,10 +6,11 @@ pydantic is imported at the first use: the watched process, which has the record
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from vitprof.recording.columns import columns
+from vitprof.recording.columns import SCHEMA_VERSION, columns
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -58,12 +59,77 @@ def adapter(kind: Hashable) -> TypeAdapter[list[Any]]:
     return TypeAdapter(list[kind], config=cast(Any, CONFIG))  # type: ignore[valid-type]
 
 
-def to_plain(value: Any) -> Any:
-    """Returns a dataclass as dicts, lists, texts and numbers; NaN and infinities become None."""
-    return adapter(cast(Hashable, type(value))).dump_python([value], mode="json")[0]
+def to_plain(value: Any, kind: Any = None) -> Any:
+    """Returns a dataclass as dicts, lists, texts and numbers; NaN and infinities become None.
+
+    `kind` is a class of `value` whose fields are wanted, if not all.
+    """
+    return json.loads(adapter(cast(Hashable, kind or type(value))).dump_json([value]))[0]
 
 
 def from_plain(kind: type[T], values: Any) -> T:
     """Returns the inverse of `to_plain`; ignores unknown names. Raises `ValueError` for values of other types."""
     read: list[T] = adapter(cast(Hashable, kind)).validate_python([values])
     return read[0]
+
+
+def schema(kind: Any, name: str) -> dict[str, Any]:
+    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`.
+
+    It allows no fields but those of this version of vitprof, unless a type keeps unknown ones.
+    """
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        """Any float may be NaN, which JSON has as null; neither titles nor defaults say anything of what is printed."""
+
+        def float_schema(self, schema: Any) -> dict[str, Any]:
+            return {"type": ["number", "null"]}
+
+        def default_schema(self, schema: Any) -> dict[str, Any]:
+            inner: dict[str, Any] = self.generate_inner(schema["schema"])
+            return inner
+
+        def nullable_schema(self, schema: Any) -> dict[str, Any]:
+            inner: dict[str, Any] = self.generate_inner(schema["schema"])
+            return inner if inner.get("type") == ["number", "null"] else super().nullable_schema(schema)
+
+        def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+            return _inherited(schema["cls"], super().dataclass_schema(schema))
+
+        def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
+            return _inherited(schema["cls"], super().typed_dict_schema(schema))
+
+        def field_is_required(self, field: Any, total: bool) -> bool:
+            return bool(field.get("required", total)) if field["type"] == "typed-dict-field" else True
+
+        def get_title_from_name(self, name: str) -> str:
+            return ""
+
+    config = CONFIG | {"extra": "forbid"}
+    adapter = TypeAdapter(list[kind], config=cast(Any, config))
+    whole: dict[str, Any] = adapter.json_schema(mode="serialization", schema_generator=Generator)
+    known = _plain(whole["$defs"])
+    head = {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:vitprof:{name}:{SCHEMA_VERSION}"}
+    root: dict[str, Any] = known.pop(kind.__name__)
+    return head | root | {"$defs": known}
+
+
+def _inherited(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns a schema with the descriptions of inherited fields: pydantic reads only a class's own docstrings."""
+    for base in getattr(kind, "__orig_bases__", kind.__bases__):
+        if hasattr(base, "__annotations__"):
+            known = adapter(base).json_schema()["$defs"][base.__name__]
+            for name, described in _inherited(base, known)["properties"].items():
+                schema["properties"][name].setdefault("description", described.get("description", ""))
+    return schema
+
+
+def _plain(schema: Any) -> Any:
+    """Returns a schema with descriptions in one line each, without empty titles."""
+    if isinstance(schema, dict):
+        return {key: _plain(value) for key, value in schema.items() if (key, value) != ("title", "")}
+    if isinstance(schema, list):
+        return [_plain(value) for value in schema]
+    return " ".join(schema.split()) if isinstance(schema, str) else schema

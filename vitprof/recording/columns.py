@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_type_hints
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the JSON objects and of the CSV columns. It rises when a column changes its meaning or is removed."""
 
 Status = Literal["queued", "running", "done", "stopped", "failed", "interrupted"]
@@ -39,12 +39,7 @@ class NullIsNaN:
         return core_schema.no_info_before_validator_function(
             lambda value: math.nan if value is None else value,
             handler(source),
-            serialization=core_schema.plain_serializer_function_ser_schema(json_number, when_used="json"),
         )
-
-    def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
-        """Returns the JSON Schema of such a float."""
-        return {"type": ["number", "null"]}
 
 
 Figure = Annotated[float, NullIsNaN()]
@@ -298,8 +293,11 @@ class Phase:
     """A named span of a run that is not a step: prepare, stage, startup, evaluate or shutdown."""
 
     name: str
+    """prepare, stage, startup, evaluate or shutdown."""
     t_start_s: float
+    """When it began, on the monotonic clock; in JSON since the job left the queue."""
     t_end_s: float
+    """When it ended, on the same clock."""
 
 
 STEP_COLUMNS: tuple[str, ...] = tuple(c.name for c in columns(StepRecord))

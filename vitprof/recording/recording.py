@@ -14,6 +14,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
 from vitprof.recording.columns import (
     SCHEMA_VERSION,
+    STARTED_BY,
     Phase,
     RunSummary,
     Status,
@@ -203,12 +204,12 @@ class Recording:
     created_utc: str
     """When it was submitted, ISO 8601 with a Z."""
     t_origin_s: float | None = None
-    """When the job left the queue, on the clock of all other moments; null for a run that is queued."""
+    """When the job left the queue, on its machine's monotonic clock. Moments in JSON count from here."""
     training_since_s: float | None = None
     """When its training began; null where it did not."""
     config: RunConfig
     """Its settings."""
-    simulated: bool = field(init=False)
+    simulated: bool = False
     """Whether the device was simulated."""
     environment: Annotated[dict[str, Any], KnownKeys(Environment)] = field(default_factory=dict)
     """The machine and the software."""
@@ -232,10 +233,15 @@ class Recording:
     """Runs with the same key belong together; empty for a run in no group."""
     role: str = ""
     """The run's role in its group."""
-    steps: Annotated[Columns, ColumnsOf(StepRecord)] = field(default_factory=dict, repr=False, compare=False)
-    """Its steps in order, by column."""
-    telemetry: Annotated[Columns, ColumnsOf(TelemetrySample)] = field(default_factory=dict, repr=False, compare=False)
-    """Its telemetry samples in order, by column."""
+    steps: Annotated[Columns, ColumnsOf(StepRecord)] | None = field(default=None, repr=False, compare=False)
+    """Its steps in order, by column; null where they are not asked for."""
+    telemetry: Annotated[Columns, ColumnsOf(TelemetrySample)] | None = field(default=None, repr=False, compare=False)
+    """Its telemetry samples in order, by column; null where they are not asked for."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "simulated", is_simulated(self.config.device))
+
+    @property
+    def started_by(self) -> str:
+        """Returns the dashboard's user who started it; "" where there is no login."""
+        return str(self.facts.get(STARTED_BY) or "")

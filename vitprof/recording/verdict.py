@@ -83,6 +83,7 @@ class Verdict:
     """Whether a run was input-bound, by what, and what to do about it. Shares are of the steady-state time."""
 
     kind: Kind
+    """The verdict in a word or two."""
     sentence: str
     """The whole verdict in one sentence."""
     idle_frac: Figure = math.nan

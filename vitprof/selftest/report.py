@@ -146,6 +146,7 @@ class Outcome:
     """The result of a case on a GPU."""
 
     status: Status
+    """Whether it passed."""
     measured: str = ""
     """What was measured, in words; empty where nothing was."""
     wrong: str = ""

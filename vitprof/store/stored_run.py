@@ -11,7 +11,9 @@ import sqlalchemy as sa
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.names import UNNAMED, tamed_name
-from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, Status, summary_from_dict
+from vitprof.recording.columns import LIVE_STATUSES, Phase, summary_from_dict
+from vitprof.recording.recording import Recording
+from vitprof.recording.verdict import Verdict
 from vitprof.store.groups import RunGroup
 from vitprof.store.schema import runs
 
@@ -20,43 +22,25 @@ class UnreadableRun(StoreError):
     """Raised for a run that another version of vitprof wrote. It is still listed, and can be deleted."""
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A stored run: everything but its steps and telemetry."""
+@dataclass(frozen=True, kw_only=True)
+class StoredRun(Recording):
+    """A stored run: its recording without tags, steps and telemetry, and what belongs to the store."""
 
-    id: int
-    name: str
-    status: Status
-    stage: str
+    error: str = ""
+    stage: str = ""
     """What a running job is doing: starting, preparing, training, evaluating, finishing."""
-    progress: float | None
+    progress: float | None = None
     """Progress of the stage, 0 to 1; None where it is not known."""
-    message: str
+    message: str = ""
     """A detail of the stage, such as what is being prepared."""
-    created_utc: str
-    """ISO 8601 with a Z."""
-    t_origin_s: float | None
-    """When the job left the queue, in seconds on its machine's monotonic clock."""
-    training_since_s: float | None
-    """When its training began, on the same clock."""
-    config: RunConfig
-    environment: dict[str, Any]
-    facts: dict[str, Any]
-    phases: tuple[Phase, ...]
-    notices: tuple[str, ...]
-    summary: RunSummary | None
-    error: str
     owner_host: str
     owner_pid: int
     owner_started: float
-    verdict: dict[str, Any] | None = None
-    """A `vitprof.analysis.verdict.verdict.Verdict` as plain values."""
-    group_key: str = ""
-    """Runs with the same key belong together; "" for a run in no group."""
-    role: str = ""
-    """The run's role in its group."""
-    note: str = ""
-    """The user's note."""
+
+    @property
+    def id(self) -> int:
+        """Returns its number in the store."""
+        return self.run_id
 
     @property
     def live(self) -> bool:
@@ -64,17 +48,16 @@ class StoredRun:
         return self.status in LIVE_STATUSES
 
     @property
-    def started_by(self) -> str:
-        """Returns the dashboard's user who started it; "" where there is no login."""
-        return str(self.facts.get(STARTED_BY) or "")
-
-    @property
     def group(self) -> RunGroup | None:
         """Returns its group; None for a run in no group, and for a group that only another version knows."""
         return RunGroup.parse(self.group_key)
 
 
-STORED = tuple(runs.c[f.name] for f in dataclasses.fields(StoredRun))
+STORED = tuple(
+    runs.c.id.label("run_id") if f.name == "run_id" else runs.c[f.name]
+    for f in dataclasses.fields(StoredRun)
+    if f.name == "run_id" or f.name in runs.c
+)
 """The columns that make a `StoredRun`."""
 
 
@@ -91,11 +74,20 @@ def stored_run(row: sa.Row[Any]) -> StoredRun:
                     "phases": tuple(Phase(*p) for p in values["phases"]),
                     "notices": tuple(values["notices"]),
                     "summary": summary_from_dict(values["summary"]) if values["summary"] else None,
+                    "verdict": _verdict(values["verdict"]),
                 }
             )
         )
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise UnreadableRun(
-            f"run {values['id']} was written by another version of vitprof and cannot be read ({one_line(error)}); "
+            f"run {values['run_id']} was written by another version of vitprof and cannot be read ({one_line(error)}); "
             "open it with that version, or delete it"
         ) from error
+
+
+def _verdict(values: dict[str, Any] | None) -> Verdict | None:
+    """Returns a stored verdict; None where this version cannot read it: it can be judged again."""
+    try:
+        return Verdict.from_dict(values) if values else None
+    except ValueError:
+        return None

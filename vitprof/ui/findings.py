@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import streamlit as st
 
@@ -107,18 +106,10 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Hea
 def verdict_of(run: StoredRun) -> Verdict:
     """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since."""
     found, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
-    if found is None and not others and run.verdict is not None and (stored := _read(run.verdict)) is not None:
-        return stored
+    if found is None and not others and run.verdict is not None:
+        return run.verdict
     key = (found, tuple((p.id, p.measured_per_s) for p in others))
     return _judge(run.id, hash(key), found, others)
-
-
-def _read(values: dict[str, Any]) -> Verdict | None:
-    """Returns a stored verdict; None where another version of vitprof wrote what this one cannot read."""
-    try:
-        return Verdict.from_dict(values)
-    except (TypeError, KeyError, ValueError):
-        return None
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)

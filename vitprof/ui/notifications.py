@@ -136,5 +136,5 @@ def ending_in_words(run: StoredRun) -> str:
     """Returns how a run ended: the first part of its verdict, or why there is none. Markdown."""
     why = run.error
     if run.status == "done":
-        why = str((run.verdict or {}).get("sentence", "")).partition(";")[0]
+        why = (run.verdict.sentence if run.verdict else "").partition(";")[0]
     return f"**{escaped(run.name)}** {run.status}{f': {escaped(why)}' if why else ''}"

@@ -41,6 +41,8 @@ Change = Callable[[dict[str, Any]], object]
 TELLTALE = "was not imported: "
 REFUSED_S = 5.0
 """CPU time in which any file is taken in or refused here; the largest have 200,000 steps."""
+SENT = {"kind": "inconclusive", "sentence": "whatever the sender says", "simulated": False}
+"""A stored verdict."""
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A bundle of one run of 40 steps that has a verdict: it is found anew where it is taken in."""
     opened = RunStore(f"sqlite:///{tmp_path_factory.mktemp('judged') / 'runs.sqlite'}")
     run_id = add_run(opened, n=40)
-    opened.update_run(run_id, verdict={})
+    opened.update_run(run_id, verdict=SENT)
     data = bundle_bytes(opened, [run_id])
     opened.close()
     return data
@@ -151,7 +153,7 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
         notices=["no GPU", "ein zweiter Hinweis: Größe 🚀"],
         facts={"n_train": 60000, "cache_hit_frac": None, "page_cached_frac": 0.5, "started_by": "ada@lab.example"},
         environment={"device_name": "Zürich 9000", "cpu_count": 2, "simulated": True},
-        verdict={"kind": "whatever the sender says"},
+        verdict=SENT,
         training_since_s=100.0,
     )
     other.rename(run_id, '=a "name", with ünïcode')
@@ -175,7 +177,7 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
         for name, values in went_in.items():
             np.testing.assert_allclose(came_out[name], values, rtol=0, atol=1e-9, err_msg=name)
     assert after.verdict is not None
-    assert after.verdict["kind"] == "input-bound"  # found here, from the steps; the sender's word does not count
+    assert after.verdict.kind == "input-bound"  # found here, from the steps; the sender's word does not count
     (row,) = store.list_runs(RunQuery(), limit=9)
     assert row.verdict_kind == "input-bound"
     assert len(row.spark) == 40
@@ -193,7 +195,7 @@ def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore,
         "replay": {"0": BLOCK, "1": BLOCK},
     }
     config = with_loader(own_config("python train.py", storage="memory"), environment)
-    other.update_run(run_id, config=config, environment=environment, facts=told, verdict={"kind": "x"})
+    other.update_run(run_id, config=config, environment=environment, facts=told, verdict=SENT)
     write_bundle(other, [run_id], path)
     import_bundle(store, path)
     came = store.run(1)
@@ -201,7 +203,7 @@ def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore,
     assert list(came.facts["transforms"].items()) == list(told["transforms"].items()), "in their order"
     assert came.facts["replay"] == told["replay"]
     assert came.verdict is not None
-    assert came.verdict["kind"] == "input-bound"
+    assert came.verdict.kind == "input-bound"
 
 
 def test_the_same_runs_give_the_same_bytes(other: RunStore) -> None:
@@ -648,7 +650,7 @@ def test_the_same_run_twice_in_a_file(target: RunStore, other: RunStore) -> None
 @pytest.mark.slow
 def test_whatever_the_times_are_there_is_a_verdict_or_a_refusal(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=40)
-    other.update_run(run_id, verdict={})
+    other.update_run(run_id, verdict=SENT)
     sent = bundle_bytes(other, [run_id])
     rng = np.random.default_rng(7)
     stored, names = 0, ("compute_start_s", "compute_s", "gap_s", "data_wait_s", "step_s", "host_s")

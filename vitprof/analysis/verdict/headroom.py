@@ -50,6 +50,7 @@ class Anchor:
     high: Figure
     """Upper end of that interval."""
     n_runs: int
+    """Runs behind it."""
     n_steps: int
     """Steady steps of all repeats together."""
 

@@ -73,7 +73,7 @@ def show_run(run: StoredRun, console: Console) -> None:
             table.add_row(label, value)
     console.print(table)
     if run.verdict is not None:
-        _tell(Verdict.from_dict(run.verdict), console)
+        _tell(run.verdict, console)
 
 
 def show_watched(run: StoredRun, console: Console) -> None:
@@ -84,7 +84,7 @@ def show_watched(run: StoredRun, console: Console) -> None:
     s = run.summary
     if s is None or not s.n_steps or run.verdict is None:
         return
-    verdict = Verdict.from_dict(run.verdict)
+    verdict = run.verdict
     console.print(f"\nvitprof run {run.id}: {run.name}", soft_wrap=True)
     console.print(verdict.sentence, soft_wrap=True)
     based = [f"{s.n_steady_steps:,} steady steps of {s.n_steps:,}"]

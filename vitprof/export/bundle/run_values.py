@@ -151,6 +151,7 @@ def to_values(run: StoredRun, tags: tuple[str, ...], series: dict[str, Any]) -> 
         "phases": [dataclasses.astuple(phase) for phase in run.phases],
         "notices": run.notices[:MAX_NOTICES],
         "summary": summary_to_dict(run.summary) if run.summary else None,
+        "verdict": run.verdict.to_dict() if run.verdict else None,
         "note": run.note[:MAX_NOTE],
         "tags": sorted({kept for tag in tags if (kept := tamed_name(tag))})[:MAX_TAGS],
         **series,

@@ -106,10 +106,7 @@ def contents(
 
 def _verdict(run: StoredRun, steps: Series, telemetry: Series, headroom: Headroom | None) -> Verdict | None:
     if headroom is None and run.verdict is not None:
-        try:
-            return Verdict.from_dict(run.verdict)
-        except (TypeError, KeyError, ValueError):  # of another version of vitprof
-            pass
+        return run.verdict
     facts = run.environment | run.facts
     return judge(run.config, steps, run.phases, telemetry, facts, headroom=headroom)
 
