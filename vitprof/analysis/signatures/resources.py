@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
+from vitprof.analysis.bootstrap import block_sums
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC
 from vitprof.analysis.timing.steady import while_steady
@@ -252,9 +252,7 @@ def _slope(t: Floats, values: Floats) -> tuple[float, float, float]:
     independent.
     """
     blocks = min(20, len(t))
-    edges = np.linspace(0, len(t), blocks + 1).astype(int)
-    x = np.array([t[a:b].mean() for a, b in itertools.pairwise(edges)])
-    y = np.array([values[a:b].mean() for a, b in itertools.pairwise(edges)])
+    x, y = (block_sums(each, blocks) / block_sums(np.ones(len(t)), blocks) for each in (t, values))
     x = x - x.mean()
     slope = float((x * y).sum() / (x * x).sum())
     residual = y - y.mean() - slope * x

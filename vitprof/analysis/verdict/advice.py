@@ -145,19 +145,9 @@ def _told(alternative: Alternative, situation: Situation) -> Advice:
     how = "measured" if alternative.measured else "predicted, not run"
     interval = f"{number(alternative.low)}-{number(alternative.high)}"
     figure = f"{number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
-    return Advice(
-        settings=dict(alternative.settings),
-        words=f"{_named(alternative.settings)}: {figure}",
-        reason=f"{number(times)}x as fast as this run's {number(situation.samples_per_s, 'samples/s')}",
-        samples_per_s=alternative.samples_per_s,
-        low=alternative.low,
-        high=alternative.high,
-        measured=alternative.measured,
-    )
-
-
-def _named(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())
+    names = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items())
+    reason = f"{number(times)}x as fast as this run's {number(situation.samples_per_s, 'samples/s')}"
+    return Advice(words=f"{names}: {figure}", reason=reason, **vars(alternative))
 
 
 def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | None:
@@ -170,17 +160,8 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
     """Returns a key that is equal for resolved configs of the same job, whatever their strategies are called."""
-    names = (
-        *PARTS,
-        *KNOBS,
-        "augment",
-        "batch_size",
-        "precision",
-        "compile",
-        "compile_mode",
-        "fused_optimizer",
-        "page_cache",
-    )
+    others = ("augment", "batch_size", "precision", "compile", "compile_mode", "fused_optimizer", "page_cache")
+    names = (*PARTS, *KNOBS, *others)
     return tuple(getattr(config, name) for name in names)
 
 

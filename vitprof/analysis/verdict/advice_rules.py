@@ -13,7 +13,9 @@ from vitprof.config.catalog import dataset_info
 from vitprof.config.footprint import footprint, pixel_bytes
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, Combination
 from vitprof.formats import percent, size
-from vitprof.recording.verdict import Advice
+from vitprof.recording.verdict import Advice, Signature
+
+END_OTHERS = Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:
@@ -27,9 +29,11 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
         if s.cause == "transfer" and s.config.replay == "host":
             yield from (advice for advice in _transfer(s) if "strategy" not in advice.settings)
         return
-    yield from _keep_workers(s)
+    if restart := _restart(s):
+        reason = f"Starting the workers again takes {percent(restart.cost_frac)} of each epoch."
+        yield Advice({"persistent_workers": True}, "persistent workers", reason)
     if s.cause == "cpu_contention":
-        yield Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
+        yield END_OTHERS
     rules = RULES.get(s.cause, _preparing)
     yield from rules(s)
     for cause in s.causes:
@@ -37,14 +41,10 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
             yield from RULES.get(cause, _preparing)(s)
 
 
-def _keep_workers(s: Situation) -> Iterator[Advice]:
-    for signature in s.signatures:
-        if signature.name == "epoch-start" and signature.evidence.get("workers_restarted"):
-            yield Advice(
-                {"persistent_workers": True},
-                "persistent workers",
-                f"Starting the workers again takes {percent(signature.cost_frac)} of each epoch.",
-            )
+def _restart(s: Situation) -> Signature | None:
+    """Returns the signature of workers that start again in each epoch; None if they don't, or it costs nothing."""
+    restarts = (x for x in s.signatures if x.name == "epoch-start" and x.evidence.get("workers_restarted"))
+    return next(restarts, None)
 
 
 def _launches(s: Situation) -> Iterator[Advice]:
@@ -195,15 +195,10 @@ def _transfer(s: Situation) -> Iterator[Advice]:
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
     """Yields advice to use as many workers as there are free cores.
 
-    Where free cores are not known, all but one for the training loop count as free. One worker in place of the loop
-    would only add a hand-over on an asynchronous device, which computes while the loop loads anyway.
+    One worker in place of the loop would only add a hand-over on an asynchronous device, which computes while the loop
+    loads anyway.
     """
-    cores = s.facts.get("cpu_count")
-    if not cores or s.free_cores < 1:
-        return
-    workers = s.config.workers or 0
-    free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, int(cores) - 1 - workers)
-    wanted = min(int(cores), workers + free)
+    workers, wanted, _ = _workers(s)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
         return
     settings = {"workers": wanted}
@@ -211,6 +206,13 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
     if s.config.loader == "dataloader" and not workers:
         yield Advice({"strategy": "workers", **settings}, f"strategy workers with {words}", reason)
     yield Advice(settings, words, reason)
+
+
+def _workers(s: Situation) -> tuple[int, int, int]:
+    """Returns the number of workers, how many to use, and the free cores: all but one where that is not known."""
+    cores, workers = int(s.facts.get("cpu_count") or 0), s.config.workers or 0
+    free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
+    return workers, min(cores, workers + free), free
 
 
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
@@ -250,10 +252,10 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if s.cause == "launches":
         yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
-    if s.config.workers and s.config.persistent_workers is False and _restarts(s):
+    if s.config.workers and s.config.persistent_workers is False and _restart(s):
         yield Advice({}, "setting persistent_workers=True in the DataLoader", "Workers start again for each epoch.")
     if s.cause == "cpu_contention":
-        yield Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
+        yield END_OTHERS
     making = [cause for cause in (s.cause, *s.causes) if cause in ("read", "decode", "transform", "collate")]
     if making:
         yield from _more_dataloader_workers(s)
@@ -317,24 +319,15 @@ def _lighter_transforms(s: Situation) -> Advice:
     return Advice({}, words, reason)
 
 
-def _restarts(s: Situation) -> bool:
-    return any(x.name == "epoch-start" and x.evidence.get("workers_restarted") for x in s.signatures)
-
-
 def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
     """Yields advice to use as many workers as there are free cores.
 
     One worker in place of the loop is advised where a device computes meanwhile, or a core was measured to be free: on
     the CPU the training itself may use all the others.
     """
-    cores = s.facts.get("cpu_count")
-    workers = s.config.workers or 0
-    if not cores or s.free_cores < 1:
-        return
-    measured = math.isfinite(s.free_cores)
-    free = int(s.free_cores) if measured else max(0, int(cores) - 1 - workers)
-    wanted = min(int(cores), workers + free)
-    if wanted <= workers or (wanted == 1 and synchronous(s.config) and s.on_cpu and not measured):
+    workers, wanted, free = _workers(s)
+    unsure = s.on_cpu and math.isnan(s.free_cores)
+    if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
         return
     now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
     yield Advice(
