@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.analysis.tournament.test_importance import Trial, grid
+from tests.analysis.tournament.test_tuning import Trial, grid
 from vitprof.analysis.tournament import Candidate, importances
 from vitprof.charts.tournament.tuning import importance_bars, optimization_history
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.tournament import LEAST_ROUNDS, Candidate, Rung, rungs
+from vitprof.analysis.tournament import Candidate
+from vitprof.analysis.tournament.scores import LEAST_ROUNDS
+from vitprof.analysis.tournament.tuning import Rung, rungs
 from vitprof.config import BUDGETS, PARTS, RunConfig
 from vitprof.config.bounds import MOST_TRIALS
 from vitprof.config.catalog import dataset_info

@@ -1,6 +1,6 @@
 """Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain.
 
-It uses successive halving (`vitprof.analysis.tournament.halving`): many settings train for a short time, the best third
+It uses successive halving (`vitprof.analysis.tournament.tuning`): many settings train for a short time, the best third
 of them for longer, and so on. They are compared by samples/s from end to end, as in every other figure. Then the winner
 and the strategy's own setting are run again in turns, so that the reported gain does not rest on the runs that chose
 the winner.
@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
-from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, survivors, trial_key
+from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, trial_key
+from vitprof.analysis.tournament.tuning import survivors
 from vitprof.config import RunConfig
 from vitprof.config.bounds import TUNING_S
 from vitprof.config.resolve import resolve

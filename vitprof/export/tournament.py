@@ -7,7 +7,6 @@ from typing import Any
 
 from vitprof import formats
 from vitprof.analysis.tournament import (
-    ArticleCell,
     BreakEven,
     Leaderboard,
     LeaderboardRow,
@@ -162,19 +161,21 @@ def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recom
     return "\n".join([*lines, "", *([best.sentence] if best else [])]).rstrip() + "\n"
 
 
-def _cell(cell: ArticleCell | None) -> str:
+def _cell(cell: LeaderboardRow | None) -> str:
     if cell is None:
         return ""
     if cell.epoch_s != cell.epoch_s:
-        return _cell_text(f"{cell.status}: {cell.reason}" if cell.reason else cell.status)
-    said = [f"{formats.seconds(cell.epoch_s)} ({formats.seconds(cell.low)} to {formats.seconds(cell.high)})"]
-    if cell.low != cell.low:
+        return _cell_text(f"{cell.entry.status}: {cell.entry.reason}" if cell.entry.reason else cell.entry.status)
+    said = [
+        f"{formats.seconds(cell.epoch_s)} ({formats.seconds(cell.epoch_low)} to {formats.seconds(cell.epoch_high)})"
+    ]
+    if cell.epoch_low != cell.epoch_low:
         said = [formats.seconds(cell.epoch_s)]
     if cell.gpu_mem_bytes == cell.gpu_mem_bytes:
         said.append(formats.size(cell.gpu_mem_bytes))
     if cell.gpu_util_pct == cell.gpu_util_pct:
         said.append(f"GPU-util {formats.percent(cell.gpu_util_pct / 100)}")
-    if cell.status == "cut":
+    if cell.entry.status == "cut":
         said.append("cut short")
     return ", ".join(said)
 

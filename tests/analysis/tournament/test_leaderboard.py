@@ -1,4 +1,4 @@
-"""The leaderboard: what is ranked, what is equal, and what the order of the entries must not change."""
+"""The leaderboard: what is ranked, what is equal, what the order of entries must not change; the article's table."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import (
     Entry,
     Outcome,
+    article_table,
     key_in_words,
     leaderboard,
     recommend,
@@ -303,3 +304,34 @@ def test_the_slow_drive_says_that_it_is_one() -> None:
     assert setting_in_words(entry("staged", 1)) == "staged (throttled), batch 64"
     assert key_in_words("slow-drive/b32/w0/cold") == "slow-drive (throttled), batch 32, 0 workers, cold cache"
     assert setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith("files (throttled), ")
+
+
+def test_rows_are_settings_and_columns_batch_sizes() -> None:
+    slow = entry("per-sample", 1000, batch_size=1000)
+    made = [
+        entry("pt-memory", 9000, batch_size=1000, gpu_mem_peak_bytes=1.7e9, gpu_util_pct_mean=30.0),
+        entry("pt-memory", 5000, batch_size=500),
+        slow,
+        entry("pt-memory", 8000, batch_size=1000, workers=2, page_cache="cold"),
+        entry("hdf5", 100, batch_size=5000, runs=0, status="refused", reason="batch is larger than the set"),
+    ]
+    table = article_table(leaderboard(made, baseline=slow.key, n_train=60_000))
+    assert table.batch_sizes == (500, 1000, 5000)
+    assert [line.name for line in table.lines] == [
+        "pt-memory",
+        "pt-memory, 2 workers, cold cache",
+        "per-sample",
+        "hdf5",
+    ]
+    first = table.lines[0].cells
+    assert [cell.key if cell else None for cell in first] == [made[1].key, made[0].key, None]
+    assert first[1] is not None
+    assert first[1].epoch_s == pytest.approx(60 / 9, rel=0.02)
+    assert first[1].epoch_low < first[1].epoch_s < first[1].epoch_high
+    assert (first[1].gpu_mem_bytes, first[1].gpu_util_pct) == (1.7e9, 30)
+    assert first[1].speed_up == pytest.approx(9, rel=0.02)
+    refused = table.lines[3].cells[2]
+    assert refused is not None
+    assert (refused.entry.status, refused.entry.reason) == ("refused", "batch is larger than the set")
+    assert math.isnan(refused.epoch_s)
+    assert table.lines[3].cells[:2] == (None, None)

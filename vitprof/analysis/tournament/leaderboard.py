@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
-from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow, Standing
+from vitprof.analysis.tournament.blocks import usable
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words
 from vitprof.analysis.tournament.scores import (
     NO_SCORE,
     Comparison,
@@ -23,10 +25,127 @@ from vitprof.analysis.tournament.scores import (
     spoiled,
     sure_level,
     throughput,
-    usable,
     within_low,
 )
 from vitprof.recording.columns import RunSummary
+
+Standing = Literal["", "fastest"] | Comparison
+
+UNEVEN_FRAC = 0.9
+"""A throughput below this share of the score is explained, because its ratio to the baseline's is not the speed-up."""
+UNEVEN_TOLD = 2
+"""Settings for which that is explained, at most."""
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """A row of the leaderboard.
+
+    Intervals are at `scores.sure_level`: over all looks at the tournament together they hold with 95%.
+    """
+
+    rank: int | None
+    """From 1; settings equal to the fastest share its rank. None if there is nothing to rank: no figures yet, failed or
+    refused."""
+    entry: Entry
+    n_runs: int
+    """Runs behind the figures; `Entry.n_made` counts all runs."""
+    n_steps: int
+    """Steady steps of those runs that have ended, together."""
+    samples_per_s: float
+    """All samples over all time of the rounds that count; NaN without figures, as is all that follows."""
+    low: float
+    """Lower end of its interval; NaN if the noise between runs is not known, as after one run."""
+    high: float
+    """Upper end of its interval."""
+    speed_up: float
+    """Its score (`analysis.tournament.scores`), which other programs disturb less than the throughput, over the
+    baseline's; 1 for the baseline itself."""
+    speed_up_low: float
+    speed_up_high: float
+    against_baseline: Literal[""] | Comparison
+    """What the interval of the speed-up says; "" for the baseline itself, and if either has no figure."""
+    epoch_s: float
+    """Seconds for an epoch, measured or extrapolated (`leaderboard.leaderboard`)."""
+    epoch_low: float
+    epoch_high: float
+    gpu_mem_bytes: float
+    """Highest device memory of any run: NVML's figure, or what PyTorch reserved if NVML has none."""
+    gpu_util_pct: float
+    """Mean of NVML's utilisation over the runs."""
+    device_idle_frac: float
+    """Mean share of the steady time that the device did not compute."""
+    rss_bytes: float
+    """Highest resident memory of any run's processes."""
+    too_few: int | None = None
+    """Its steady steps if they are fewer than `MIN_STEPS`, too few for an interval; else None."""
+    standing: Standing = ""
+    """Comparison with the fastest setting of the same page cache (cold and warm are different experiments); "" if not
+    ranked."""
+    spoiled: Mapping[int, float] = field(default_factory=dict)
+    """Rounds that do not count -> the CPU cores that other programs used then (`scores.spoiled`)."""
+    near_best: float = math.nan
+    """Probability that no setting of the same page cache is faster by more than 5%; NaN while the noise of a rival is
+    not known."""
+    score: float = math.nan
+    """samples/s that a fifth of its blocks reach, by which settings are ranked and compared
+    (`analysis.tournament.scores`)."""
+    within_low: float = math.nan
+    """Lower end of the interval from blocks within its runs, samples/s; known after one round too."""
+
+    @property
+    def key(self) -> str:
+        """Returns the key of its setting."""
+        return self.entry.key
+
+
+def runs_words(row: LeaderboardRow) -> str:
+    """Returns how many runs of a setting count, and how many were made if that is more: "2 of 3"."""
+    return f"{row.n_runs}" if row.entry.n_made <= row.n_runs else f"{row.n_runs} of {row.entry.n_made}"
+
+
+def spoiled_words(row: LeaderboardRow) -> str:
+    """Returns which rounds of a setting do not count, and why; "" if all do."""
+    if not row.spoiled:
+        return ""
+    *others, last = map(str, row.spoiled)
+    rounds = f"{', '.join(others)} and {last}" if others else last
+    n = "rounds" if others else "round"
+    return f"{n} {rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A tournament's settings: the ranked ones first, by rank."""
+
+    rows: tuple[LeaderboardRow, ...]
+    baseline: str
+    """Key of the setting that speed-ups are relative to."""
+    best: str | None
+    """Key of the fastest setting with the baseline's page cache, or of all if none with it is ranked; None if none
+    is."""
+    n_train: int
+    """Training images in an epoch; 0 where it is not known."""
+    level: float
+    """How sure an answer must be after the rounds so far (`scores.sure_level`)."""
+
+    def row(self, key: str) -> LeaderboardRow | None:
+        """Returns the row of this setting; None if it has none."""
+        return next((row for row in self.rows if row.key == key), None)
+
+
+def uneven_words(board: Leaderboard) -> str:
+    """Returns why a speed-up is not the ratio of two throughputs shown, for the settings where it clearly is not."""
+    uneven = [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score]
+    if not uneven:
+        return ""
+    said = "; ".join(
+        f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
+        f"{formats.number(row.samples_per_s)} over all its time"
+        for row in uneven[:UNEVEN_TOLD]
+    )
+    more = f"; {len(uneven) - UNEVEN_TOLD} more settings were as uneven" if len(uneven) > UNEVEN_TOLD else ""
+    return f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {said}{more}."
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
@@ -83,30 +202,36 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     }
     rows = []
     for key in (*ranked, *(key for key in by_key if key not in ranked)):
-        gain = over(key, baseline)
-        standing = standings.get(key, "")
-        rows.append(
-            _row(
-                None if not standing else ranked.index(bests[caches[key]] if standing == "equal" else key) + 1,
-                by_key[key],
-                runs[key],
-                _without_interval(speeds[key]) if key in few else speeds[key],
-                gain,
-                against_baseline="" if key == baseline or math.isnan(gain.value) else outcome(key, baseline),
-                standing=standing,
-                near_best=near.get(key, math.nan),
-                too_few=few.get(key),
-                n_train=n_train,
-                whole_epochs=whole_epochs,
-                score=math.exp(scores[key].value),
-                within=within_low(runs[key], key, seed),
-            )
+        entry, gain, standing = by_key[key], over(key, baseline), standings.get(key, "")
+        speed = Interval(speeds[key].value, math.nan, math.nan) if key in few else speeds[key]
+        figures = _figures(entry, runs[key])
+        epoch_s = figures.pop("epoch_s")
+        if not whole_epochs or math.isnan(epoch_s):
+            epoch_s = n_train / speed.value if n_train else math.nan
+        row = LeaderboardRow(
+            rank=None if not standing else ranked.index(bests[caches[key]] if standing == "equal" else key) + 1,
+            entry=entry,
+            n_runs=len(runs[key]),
+            samples_per_s=speed.value,
+            low=speed.low,
+            high=speed.high,
+            speed_up=gain.value,
+            speed_up_low=gain.low,
+            speed_up_high=gain.high,
+            against_baseline="" if key == baseline or math.isnan(gain.value) else outcome(key, baseline),
+            epoch_s=epoch_s,
+            epoch_low=epoch_s * speed.value / speed.high,
+            epoch_high=epoch_s * speed.value / speed.low,
+            too_few=few.get(key),
+            standing=standing,
+            near_best=near.get(key, math.nan),
+            score=math.exp(scores[key].value),
+            within_low=within_low(runs[key], key, seed),
+            spoiled=spoiled(entry),
+            **figures,
         )
+        rows.append(row)
     return Leaderboard(tuple(rows), baseline, best, n_train, level)
-
-
-def _without_interval(known: Interval) -> Interval:
-    return Interval(known.value, math.nan, math.nan)
 
 
 def _n_steps(entry: Entry, runs: Rounds) -> int:
@@ -137,26 +262,9 @@ def _saw_whole_epochs(entry: Entry, runs: Rounds) -> bool:
     return len(summaries) == len(runs) and all(s.n_epochs_measured and s.epoch_s > 0 for s in summaries.values())
 
 
-def _row(
-    rank: int | None,
-    entry: Entry,
-    runs: Rounds,
-    speed: Interval,
-    gain: Interval,
-    *,
-    against_baseline: Literal[""] | Comparison,
-    standing: Standing,
-    near_best: float,
-    too_few: int | None,
-    n_train: int,
-    whole_epochs: bool,
-    score: float,
-    within: float,
-) -> LeaderboardRow:
+def _figures(entry: Entry, runs: Rounds) -> dict[str, Any]:
+    """Returns the figures of a row that are means, or the highest, of the runs behind it."""
     summaries = _counted(entry, runs).values()
-    epoch_s = n_train / speed.value if n_train else math.nan
-    if whole_epochs and _saw_whole_epochs(entry, runs) and runs:
-        epoch_s = math.exp(math.fsum(math.log(s.epoch_s) for s in summaries) / len(summaries))
 
     def known(name: str) -> list[float]:
         values = [float(getattr(s, name)) for s in summaries]
@@ -166,29 +274,53 @@ def _row(
         values = known(name)
         return math.fsum(values) / len(values) if values else math.nan
 
-    return LeaderboardRow(
-        rank=rank,
-        entry=entry,
-        n_runs=len(runs),
-        n_steps=sum(s.n_steady_steps for s in summaries),
-        samples_per_s=speed.value,
-        low=speed.low,
-        high=speed.high,
-        speed_up=gain.value,
-        speed_up_low=gain.low,
-        speed_up_high=gain.high,
-        against_baseline=against_baseline,
-        epoch_s=epoch_s,
-        epoch_low=epoch_s * speed.value / speed.high,
-        epoch_high=epoch_s * speed.value / speed.low,
-        gpu_mem_bytes=max(known("gpu_mem_peak_bytes"), default=math.nan),
-        gpu_util_pct=mean("gpu_util_pct_mean"),
-        device_idle_frac=mean("device_idle_frac"),
-        rss_bytes=max(known("rss_peak_bytes"), default=math.nan),
-        too_few=too_few,
-        standing=standing,
-        near_best=near_best,
-        score=score,
-        within_low=within,
-        spoiled=spoiled(entry),
+    whole = bool(runs) and _saw_whole_epochs(entry, runs)
+    return {
+        "n_steps": sum(s.n_steady_steps for s in summaries),
+        "epoch_s": math.exp(math.fsum(math.log(s.epoch_s) for s in summaries) / len(summaries)) if whole else math.nan,
+        "gpu_mem_bytes": max(known("gpu_mem_peak_bytes"), default=math.nan),
+        "gpu_util_pct": mean("gpu_util_pct_mean"),
+        "device_idle_frac": mean("device_idle_frac"),
+        "rss_bytes": max(known("rss_peak_bytes"), default=math.nan),
+    }
+
+
+@dataclass(frozen=True)
+class ArticleLine:
+    """A setting at all batch sizes."""
+
+    name: str
+    """The strategy, its workers and its page cache: "pt-memory, 2 workers, cold"."""
+    cells: tuple[LeaderboardRow | None, ...]
+    """In the order of the table's batch sizes; None where the setting was not part of the tournament."""
+
+
+@dataclass(frozen=True)
+class ArticleTable:
+    """A table whose rows are settings and whose columns are batch sizes."""
+
+    batch_sizes: tuple[int, ...]
+    """Ascending."""
+    lines: tuple[ArticleLine, ...]
+
+
+def article_table(board: Leaderboard) -> ArticleTable:
+    """Returns the leaderboard as the article prints it.
+
+    Settings are in the order of their best rank, unranked ones last.
+    """
+    batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
+    lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
+    for row in board.rows:  # the ranked ones come first, by rank
+        entry = row.entry
+        lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[entry.batch_size] = row
+    return ArticleTable(
+        batches,
+        tuple(
+            ArticleLine(
+                setting_in_words(next(iter(cells.values())).entry, batch=False),
+                tuple(map(cells.get, batches)),
+            )
+            for cells in lines.values()
+        ),
     )

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vitprof import formats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament.cheapest import cheapest
 from vitprof.analysis.tournament.entries import setting_in_words
-from vitprof.analysis.tournament.rows import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
 """Order of an epoch's samples (`RunConfig.shuffle`) -> what a setting with it does."""
 MOST_NAMED = 3
 """Settings that a sentence names at most."""
+CLEARLY_MORE_FRAC = 0.10
+"""A cost that is higher by a smaller share than this does not count: a setting's memory varies by some percent."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A cost that settings are compared by."""
+
+    name: str
+    value: Callable[[LeaderboardRow], float]
+    grain: float
+    """A smaller difference than this does not count either; in the unit of the cost."""
+    words: Callable[[float], str]
+
+    def of(self, row: LeaderboardRow) -> float:
+        """Returns the setting's cost; infinite where it is not known."""
+        value = self.value(row)
+        return math.inf if math.isnan(value) else value
+
+
+MIB = 2.0**20
+SCALES: tuple[Scale, ...] = (
+    Scale("memory", lambda row: row.rss_bytes, 64 * MIB, formats.size),
+    Scale("RAM disk and kept samples", lambda row: row.entry.ram_bytes, 64 * MIB, formats.size),
+    Scale("disk", lambda row: row.entry.disk_bytes, 64 * MIB, formats.size),
+    Scale("preparation", lambda row: row.entry.prepare_s, 1.0, formats.seconds),
+    Scale("workers", lambda row: float(row.entry.workers or 0), 0.0, "{:g}".format),
+)
+"""In the order in which they are compared."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +74,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     Settings that shuffle all samples are preferred.
 
     Costs are compared in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each
-    rules out the settings that cost clearly more than the cheapest (`cheapest.Scale`); an unknown cost counts as high.
+    rules out the settings that cost clearly more than the cheapest (`Scale`); an unknown cost counts as high.
     Speed decides among the rest. A setting with its own batch size trains differently: the sentence says so.
     """
     keep = keep or board.baseline
@@ -58,30 +86,32 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
         return None
     cache = best.entry.page_cache
     ranked = [row for row in every if row.entry.page_cache == cache]
-    if why := _too_early(board, best, ranked):
-        return Recommendation(None, why, ())
+    if reason := _too_early(board, best, ranked):
+        return Recommendation(None, reason, ())
     if not any(row.near_best >= board.level for row in ranked):
         return _undecided(board, ranked)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
     chosen, reasons = cheapest(orderly, keep)
     base = board.row(board.baseline)
-    said = [
+    sentences = [
         _use(chosen, base, board.baseline),
         *_other_caches(board, cache),
-        *_why(chosen, best, orderly, reasons),
+        *_reasons(chosen, best, orderly, reasons),
         *_unsure([row for row in ranked[: ranked.index(chosen)] if row not in fast]),
         *_order(chosen, [row for row in fast if row not in orderly], ranked),
         *_disturbed(ranked),
     ]
     if chosen.entry.losses:
-        said.append(f"Note the losses: {chosen.entry.losses}")
+        sentences.append(f"Note the losses: {chosen.entry.losses}")
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
-        said.append("Another batch size also changes how the model learns: check the learning rate and the accuracy")
+        sentences.append(
+            "Another batch size also changes how the model learns: check the learning rate and the accuracy"
+        )
     if few := [row for row in ranked if row.too_few is not None]:
-        said.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
+        sentences.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
     equals = tuple(row.key for row in fast if row is not chosen)
-    return Recommendation(chosen.key, _sentences(said), equals, chosen.near_best)
+    return Recommendation(chosen.key, _sentences(sentences), equals, chosen.near_best)
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
@@ -123,7 +153,7 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
 def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommendation:
     first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
     rivals = [row for row in ranked if row is not first and row.near_best > 1 - board.level]
-    said = [
+    sentences = [
         f"Undecided so far: {setting_in_words(first.entry)} is the most probable, but {_listed(rivals)} can be faster "
         f"by more than 5%"
         if rivals
@@ -132,7 +162,7 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         "run more rounds",
         *_disturbed(ranked),
     ]
-    return Recommendation(None, _sentences(said), tuple(row.key for row in (first, *rivals)), first.near_best)
+    return Recommendation(None, _sentences(sentences), tuple(row.key for row in (first, *rivals)), first.near_best)
 
 
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
@@ -153,8 +183,8 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     ]
 
 
-def _sentences(said: Sequence[str]) -> str:
-    return " ".join(f"{sentence}." for sentence in said)
+def _sentences(sentences: Sequence[str]) -> str:
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
 def _other_caches(board: Leaderboard, cache: str) -> list[str]:
@@ -170,11 +200,11 @@ def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Seq
         return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
     if chosen.entry.shuffle == FULL_SHUFFLE:
         return []
-    said = f"It {ORDER_WORDS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
+    order = f"It {ORDER_WORDS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
     full = next((row for row in ranked if row.entry.shuffle == FULL_SHUFFLE), None)
     if full is None:
-        return [said]
-    return [f"{said}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
+        return [order]
+    return [f"{order}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
 
 
 def _too_few(row: LeaderboardRow) -> str:
@@ -231,7 +261,7 @@ def _probability(p: float) -> str:
     return f"{'almost certain' if p >= 0.99 else 'very probable'} ({100 * p:.3g}%)"
 
 
-def _why(
+def _reasons(
     chosen: LeaderboardRow, best: LeaderboardRow, fast: Sequence[LeaderboardRow], reasons: Sequence[str]
 ) -> list[str]:
     others = [row for row in fast if row is not chosen]
@@ -242,3 +272,33 @@ def _why(
         return [f"{as_fast}; {setting_in_words(chosen.entry)} saves {', '.join(reasons)}"]
     which = "it is the fastest by a hair" if chosen is best else "it costs no more"
     return [f"{as_fast}; none costs clearly less, and {which}"]
+
+
+def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
+    """Returns which of the equally fast settings `level` to use, and the costs in which it clearly beats others, in
+    words.
+
+    Of settings that cost the same it is the one with the key `baseline`, else the best ranked.
+    """
+    left = list(level)
+    lost: list[tuple[Scale, list[LeaderboardRow]]] = []
+    for scale in SCALES:
+        costs = {row.key: scale.of(row) for row in left}
+        least = min(costs.values())
+        if not math.isfinite(least):
+            continue
+        lost.append((scale, [row for row in left if _clearly_more(scale, costs[row.key], least)]))
+        left = [row for row in left if not _clearly_more(scale, costs[row.key], least)]
+    chosen = next((row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0))
+    reasons = []
+    for scale, rows in lost:
+        own = scale.of(chosen)
+        if beaten := [scale.of(row) for row in rows if _clearly_more(scale, scale.of(row), own)]:
+            dearest = max(beaten)
+            against = f" against up to {scale.words(dearest)}" if math.isfinite(dearest) else ""
+            reasons.append(f"{scale.name} ({scale.words(own)}{against})")
+    return chosen, reasons
+
+
+def _clearly_more(scale: Scale, cost: float, least: float) -> bool:
+    return cost > max(least * (1 + CLEARLY_MORE_FRAC), least + scale.grain)

@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.tournament import (
     OUT_OF_THE_RACE,
-    ArticleCell,
     ArticleTable,
     Leaderboard,
     LeaderboardRow,
@@ -158,13 +157,15 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
         hovers.append([])
         for cell, batch in zip(line.cells, x, strict=True):
             number = getattr(cell, value) if cell is not None else math.nan
-            known = math.isfinite(number) and number > 0 and cell is not None and cell.status not in OUT_OF_THE_RACE
+            known = (
+                math.isfinite(number) and number > 0 and cell is not None and cell.entry.status not in OUT_OF_THE_RACE
+            )
             hover = _cell_in_words(cell, f"{name}, batch {batch}")
             z[-1].append(math.log10(number) if known else None)
             texts[-1].append(_cell_text(cell, value) if known and cell is not None else "")
             hovers[-1].append(hover)
             if not known:
-                empty.append((batch, name, cell.status if cell is not None else "", hover))
+                empty.append((batch, name, cell.entry.status if cell is not None else "", hover))
     known_z = [v for row in z for v in row if v is not None]
     seconds = value == "epoch_s"
     heat = go.Heatmap(
@@ -204,20 +205,22 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
     )
 
 
-def _cell_text(cell: ArticleCell, value: str) -> str:
+def _cell_text(cell: LeaderboardRow, value: str) -> str:
     if value == "epoch_s":
         return formats.seconds(cell.epoch_s)
     return f"{formats.number(cell.speed_up)}x{comparison_words(cell.against_baseline)}"
 
 
-def _cell_in_words(cell: ArticleCell | None, where: str) -> str:
+def _cell_in_words(cell: LeaderboardRow | None, where: str) -> str:
     if cell is None:
         return f"{where}<br>not part of the tournament"
     said = [where]
-    if cell.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
-        said.append(f"{cell.status}{': ' + plain(cell.reason) if cell.reason else ''}")
+    if cell.entry.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
+        said.append(f"{cell.entry.status}{': ' + plain(cell.entry.reason) if cell.entry.reason else ''}")
     if math.isfinite(cell.epoch_s):
-        said.append(f"{formats.seconds(cell.epoch_s)}{spread_words(cell.low, cell.high, formats.seconds)} an epoch")
+        said.append(
+            f"{formats.seconds(cell.epoch_s)}{spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)} an epoch"
+        )
     if math.isfinite(cell.samples_per_s):
         said.append(formats.number(cell.samples_per_s, "samples/s"))
     if math.isfinite(cell.speed_up):

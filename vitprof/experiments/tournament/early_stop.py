@@ -9,16 +9,8 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament import (
-    EARLIEST_STOP_FRAC,
-    Entry,
-    Leaderboard,
-    LeaderboardRow,
-    cannot_win,
-    setting_in_words,
-    usable,
-    without_others,
-)
+from vitprof.analysis.tournament import Entry, Leaderboard, LeaderboardRow, setting_in_words
+from vitprof.analysis.tournament.blocks import EARLIEST_STOP_FRAC, cannot_win, usable, without_others
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.tournament.planning import PlannedTrial
 from vitprof.experiments.tournament.tournament_view import TournamentState, blocks_of, others_of

@@ -8,7 +8,9 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament import can_be_fastest, first_rung, rounds_of, rung_sizes, spoiled
+from vitprof.analysis.tournament import can_be_fastest
+from vitprof.analysis.tournament.scores import rounds_of, spoiled
+from vitprof.analysis.tournament.tuning import first_rung, rung_sizes
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of

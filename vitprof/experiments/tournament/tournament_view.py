@@ -13,7 +13,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, block_rates, leaderboard
+from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, leaderboard
+from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.losses import Losses, loss_effect
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info

@@ -12,10 +12,10 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.tournament import (
-    ArticleCell,
     ArticleTable,
     Cost,
     Leaderboard,
+    LeaderboardRow,
     article_table,
     break_even,
     cost,
@@ -199,7 +199,7 @@ class Measure:
 
     name: str
     unit: str
-    value: Callable[[ArticleCell], float]
+    value: Callable[[LeaderboardRow], float]
 
 
 MEASURES = (
@@ -217,8 +217,7 @@ def article_frame(found: ArticleTable) -> pd.DataFrame:
     for measure in MEASURES:
         columns = {
             f"{measure.name} ({measure.unit}), batch {batch:,}": [
-                math.nan if line.cells[i] is None else rounded(measure.value(line.cells[i]))  # type: ignore[arg-type]
-                for line in found.lines
+                math.nan if (row := line.cells[i]) is None else rounded(measure.value(row)) for line in found.lines
             ]
             for i, batch in enumerate(found.batch_sizes)
         }

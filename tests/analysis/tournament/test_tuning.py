@@ -1,15 +1,18 @@
-"""Successive halving: the ladder stays within its budget, and finds the best where runs tell the truth."""
+"""The ladder stays within its budget and finds the best; known effects of parameters are found, in shares."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.tournament import Candidate, first_rung, rungs, survivors
+from vitprof.analysis.tournament import Candidate, importances
+from vitprof.analysis.tournament.tuning import first_rung, rungs, survivors
 
 
 @pytest.mark.slow
@@ -71,3 +74,55 @@ def test_what_makes_no_ladder(eta: int, budget_s: float) -> None:
 )
 def test_how_many_can_begin(n: int, runs: int, expected: int) -> None:
     assert first_rung(n, runs, rounds=3) == expected
+
+
+@dataclass(frozen=True)
+class Trial:
+    candidate: Candidate
+    samples_per_s: float
+    rung: int = 1
+
+
+def grid(workers: float, batch: float, noise: float = 0.0) -> list[Trial]:
+    """Two numbers of workers, two batch sizes, three prefetch factors; effects in logarithms from low to high."""
+    rng = np.random.default_rng(0)
+    return [
+        Trial(Candidate(w, p, b), 1000 * math.exp(workers * (w == 4) + batch * (b == 512) + rng.normal(0, noise)))
+        for w, b, p in itertools.product((2, 4), (128, 512), (2, 4, 8))
+    ]
+
+
+def test_shares_are_those_of_the_effects() -> None:
+    found = importances(grid(workers=0.2, batch=0.1))
+    assert list(found.shares) == ["workers", "batch size", "prefetch factor"]
+    assert list(found.shares.values()) == pytest.approx([0.8, 0.2, 0], abs=1e-9), "squares: 4 to 1"
+    assert (found.n, found.explained) == (12, pytest.approx(1))
+    assert found.sentence.startswith("Based on 12 settings")
+    noisy = importances(grid(0.2, 0.1, noise=0.05))
+    assert next(iter(noisy.shares)) == "workers"
+    assert 0.5 < noisy.explained < 1
+    assert math.fsum(noisy.shares.values()) == pytest.approx(1)
+
+
+def test_what_no_workers_costs_is_put_down_to_the_workers() -> None:
+    made = grid(0.0, 0.1) + [Trial(Candidate(0, None, b), 1000 * math.exp(-1 + 0.1 * (b == 512))) for b in (128, 512)]
+    assert list(importances(made).shares)[:2] == ["workers", "batch size"]
+    assert importances(made).shares["prefetch factor"] == pytest.approx(0, abs=1e-9)
+
+
+def test_each_setting_counts_once_by_its_longest_run_of_the_search() -> None:
+    made = grid(0.2, 0.1)
+    misled = [Trial(t.candidate, 1.0) for t in made[:3]]
+    checks = [Trial(t.candidate, 9e9, rung=0) for t in made[:2]]
+    failed = [Trial(Candidate(8, 2, 128), math.nan)]
+    assert importances([*misled, *made, *checks, *failed]) == importances(made)
+
+
+def test_too_few_trials_and_nothing_to_explain_are_said() -> None:
+    few = importances(grid(0.2, 0.1)[:7])
+    assert not few.shares
+    assert few.sentence == "Too few trials: 7 settings have a figure, at least 8 are needed. Give more time."
+    assert importances([]).sentence.startswith("Too few trials: 0 settings have")
+    alike = importances(grid(0.0, 0.0))
+    assert not alike.shares
+    assert alike.sentence == "No parameter matters: all 12 settings are within about 1% of each other."
