@@ -66,7 +66,7 @@ def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
         assert all(part in shown for part in (plan.what, plan.when, plan.costs, plan.origin))
     pictures = [html for html in at.html if "vitprof-diagram" in html.value]
     assert len(pictures) == len(STRATEGIES) - 1  # none of the one that decodes JPEG only
-    assert "digits as `hdf5` is prepared: 60.0 MiB on disk, made in 2.50 s" in shown
+    assert "hdf5 is prepared (60.0 MiB, took 2.50 s)" in shown
     frame = at.dataframe[0].value.set_index("Strategy")
     assert frame.loc["hdf5", "Disk"] == 60
     assert frame.loc["hdf5", "Prepared"] == "hdf5: there"

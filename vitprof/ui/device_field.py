@@ -26,7 +26,7 @@ from vitprof.config.catalog import MODELS
 from vitprof.errors import ConfigError
 from vitprof.ui import resources
 from vitprof.ui.texts import escaped, sentence
-from vitprof.ui.widgets import DEFAULTS, help_of, label, settings
+from vitprof.ui.widgets import DEFAULTS, help_of, label, settings, within
 
 OWN = f"{SIMULATED}own"
 """The entry of the list for a device with the user's own times; never a device's name."""
@@ -110,13 +110,10 @@ def _own(key: str) -> str:
         made.append(
             column.number_input(
                 words,
-                min_value=float(bounds.least),
-                max_value=float(bounds.most),
                 value=float(bounds.least) if shown is None else shown,
-                step=10.0,
-                format="%g",
                 key=f"{key}-{name}",
                 help=help_text,
+                **within(bounds, 10),
             )
         )
     return given(*made)

@@ -16,31 +16,16 @@ from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.summary import RunningTotals, Totals
 from vitprof.analysis.timing.suspensions import stops_of
 from vitprof.charts.live import LiveChart, Points
-from vitprof.recording.columns import TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
 
-STEP_NAMES = (
-    "step",
-    "epoch",
-    "t_start_s",
-    "data_wait_s",
-    "h2d_s",
-    "compute_start_s",
-    "compute_s",
-    "gap_s",
-    "exposed_wait_s",
-    "step_s",
-    "samples",
-    "loss",
-    "warmup",
-    "device_prepare_s",
-    "launch_idle_s",
-    "host_s",
-    "h2d_start_s",
-    "decode_wait_s",
-    "outside_s",
+READ_LATER = frozenset(
+    {*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s", "made_start_s", "made_end_s", "queue_depth", "worker"}
+    | {"kernel_s", "rank"}
 )
-"""Columns that charts and tiles draw, and from which the device's gaps and their causes are computed."""
+"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
+STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
+"""Columns that are kept in memory. A new column is one of them."""
 
 
 class Growing:

@@ -16,13 +16,12 @@ from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
 from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.formats import seconds, size
 from vitprof.ui import tables
 from vitprof.ui.navigation import keep_query
-from vitprof.ui.profile.settings import use
+from vitprof.ui.profile.settings import takes, use
 from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.widgets import AUTOMATIC, IN_URL, help_of, label, settings
+from vitprof.ui.widgets import AUTOMATIC, IN_URL, help_of, label, settings, within
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
@@ -76,10 +75,8 @@ def filters() -> tuple[DatasetInfo, bool]:
         bounds = RUN_BOUNDS["n_images"]
         n_images = middle.number_input(
             label("n_images"),
-            min_value=int(bounds.least),
-            max_value=int(bounds.most),
+            **within(bounds, 1000),
             value=known if isinstance(known, int) and bounds.least <= known <= bounds.most else info.n_train,
-            step=1000,
             help=help_of("n_images"),
             key="images",
             bind=IN_URL,
@@ -253,9 +250,7 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
         st.markdown(f"**When it helps.** {plan.when}")
         st.markdown(f"**What it costs.** {plan.costs}")
         if row.fits:
-            st.markdown(
-                "\n".join(f"- {line}" for line in costs(row.needs, info, cached=bool(row.knobs.get("cache_mb"))))
-            )
+            st.markdown("\n".join(f"- {line}" for line in takes(row.needs, info)))
         st.markdown(f"**Where it comes from.** {plan.origin}.")
     with right:
         st.markdown("**Its settings**" if row.knobs else "**Its settings.** It has none.")
@@ -273,30 +268,6 @@ def _say_whether_it_runs(row: StrategyRow) -> None:
         st.info(f"Runs here; {escaped(row.seen.reason)}")
     else:
         st.markdown(":green[:material/check:] Runs here.")
-
-
-def costs(needs: Footprint, info: DatasetInfo, *, cached: bool = False) -> list[str]:
-    """Returns what a strategy needs of this machine for that data set: lines of Markdown with sizes and times."""
-    lines = []
-    if needs.made is not None:
-        took = f"{size(needs.made.size_bytes)} on disk, made in {seconds(needs.made.prepare_s)}"
-        lines.append(f"{info.name} as `{needs.prepared_as}` is prepared: {took}")
-    elif needs.prepared_as is not None:
-        lines.append(
-            f"{info.name} as `{needs.prepared_as}`: about {size(needs.prepared_bytes)} on disk, not prepared yet"
-        )
-    else:
-        lines.append(f"reads the files of {info.name} as they are: about {size(needs.source_bytes)} on disk")
-    if needs.staged_bytes:
-        lines.append(f"the copy on the local disk: about {size(needs.staged_bytes)}, made for each run")
-    if needs.ram_disk_bytes:
-        lines.append(f"the copy on the RAM disk: about {size(needs.ram_disk_bytes)}, made for each run")
-    if needs.ram_bytes > needs.ram_disk_bytes:
-        what = "the cache" if cached else "the whole set"
-        lines.append(f"RAM for {what}: about {size(needs.ram_bytes - needs.ram_disk_bytes)}")
-    if needs.device_bytes:
-        lines.append(f"device memory for the whole set: about {size(needs.device_bytes)}")
-    return lines
 
 
 def _value(name: str, default: Any) -> str:

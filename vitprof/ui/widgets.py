@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
-from vitprof.config.bounds import RUN_BOUNDS
+from vitprof.config.bounds import RUN_BOUNDS, Bounds
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.ui.texts import sentence
 
@@ -143,21 +143,24 @@ def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
         st.session_state[key] = otherwise
 
 
+def within(bounds: Bounds, step: float = 1) -> dict[str, Any]:
+    """Returns the arguments of `st.number_input` that keep it to `bounds`, as whole numbers where they are whole."""
+    kind: Callable[[float], Any] = int if bounds.whole else float
+    ends = {"min_value": kind(bounds.least), "max_value": kind(bounds.most)}
+    return ends | {"step": kind(step), "format": "%d" if bounds.whole else "%g"}
+
+
 def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
     """Draws a number. Without a value of its own it shows `default`, or only `hint` where that is None too."""
     values = settings()
     bounds = RUN_BOUNDS[field]
-    kind: Callable[[Any], Any] = int if bounds.whole else float
     optional = FIELDS[field].default is None and default is None
     shown = default if values[field] is None else values[field]
-    shown = shown if shown is None else kind(shown)
+    shown = shown if shown is None else int(shown) if bounds.whole else float(shown)
     given = st.number_input(
         label(field),
-        min_value=kind(bounds.least),
-        max_value=kind(bounds.most),
         value=None if optional else shown,  # a number with a default cannot be emptied
-        step=kind(STEPS.get(field, 1)),
-        format="%d" if kind is int else "%g",
+        **within(bounds, STEPS.get(field, 1)),
         placeholder=hint or None,
         help=help_of(field),
         key=state_key(field, shown, fresh),

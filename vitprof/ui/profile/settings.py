@@ -18,8 +18,9 @@ from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
 from vitprof.config.duration import duration, duration_sentence
-from vitprof.config.footprint import footprint, made
-from vitprof.config.parts import DECODERS, PARTS_BY_KIND, Combination, why_not
+from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.footprint import made as prepared
+from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
@@ -44,6 +45,7 @@ from vitprof.ui.widgets import (
     settings,
     state_key,
     toggle,
+    within,
 )
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
@@ -182,18 +184,11 @@ def _budget() -> None:
         )
     with right:
         field = values["budget"]
-        bounds = RUN_BOUNDS[field]
-        kind = int if bounds.whole else float
-        length = kind(values[field] or BUDGET_DEFAULTS[field])
+        bounds, length = RUN_BOUNDS[field], values[field] or BUDGET_DEFAULTS[field]
+        length = int(length) if bounds.whole else float(length)
+        key = state_key(field, length)
         values[field] = st.number_input(
-            field.capitalize(),
-            min_value=kind(bounds.least),
-            max_value=kind(bounds.most),
-            value=length,
-            step=kind(1),
-            format="%d" if bounds.whole else "%g",
-            help=help_of(field),
-            key=state_key(field, length),
+            field.capitalize(), value=length, help=help_of(field), key=key, **within(bounds)
         )
 
 
@@ -338,7 +333,8 @@ def run_button(
         if message:
             st.error(escaped(message))
         elif usable is not None:
-            lines = [remark, resized(info), takes(plan.combination(info, usable.to_dict()), info)]
+            needs = footprint(plan.combination(info, usable.to_dict()), info)
+            lines = [remark, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
                 st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
     return usable, pressed
@@ -348,28 +344,26 @@ def lasts(config: RunConfig, info: DatasetInfo) -> str:
     """Returns how long a run takes, in a sentence; "" where that is not known beforehand."""
     config = resolve(config)
     there = (home.data_dir() / info.directory).is_dir()
-    return duration_sentence(duration(config, info, made=there, prepared=made(config.storage or "", info) is not None))
+    return duration_sentence(
+        duration(config, info, made=there, prepared=prepared(config.storage or "", info) is not None)
+    )
 
 
-def takes(parts: Combination, info: DatasetInfo) -> str:
-    """Returns what a run writes and keeps in memory, in a line; "" where that is next to nothing."""
-    needs = footprint(parts, info)
-    said = []
-    if not (home.data_dir() / info.directory).is_dir():
-        said.append(f"makes {info.name} first (about {size(needs.source_bytes)} on disk)")
-    if needs.made is not None:
-        said.append(
-            f"{needs.prepared_as} is prepared ({size(needs.made.size_bytes)}, took {seconds(needs.made.prepare_s)})"
-        )
-    elif needs.prepared_as is not None:
-        said.append(f"prepares {needs.prepared_as} once (about {size(needs.prepared_bytes)} on disk)")
-    if needs.staged_bytes:
-        said.append(f"copies {size(needs.staged_bytes)} to the local disk")
-    if needs.ram_disk_bytes:
-        said.append(f"copies {size(needs.ram_disk_bytes)} to the RAM disk")
-    elif needs.ram_bytes:
-        said.append(f"keeps about {size(needs.ram_bytes)} in RAM")
-    return ", ".join(said)
+def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
+    """Returns what a run writes and keeps in memory, in parts of a sentence; nothing where that is next to nothing."""
+    there, made = (home.data_dir() / info.directory).is_dir(), needs.made
+    storing = f"prepares {needs.prepared_as} once (about {size(needs.prepared_bytes)} on disk)"
+    if made is not None:
+        storing = f"{needs.prepared_as} is prepared ({size(made.size_bytes)}, took {seconds(made.prepare_s)})"
+    parts = {
+        f"makes {info.name} first (about {size(needs.source_bytes)} on disk)": not there,
+        storing: needs.prepared_as is not None,
+        f"copies {size(needs.staged_bytes)} to the local disk": needs.staged_bytes,
+        f"copies {size(needs.ram_disk_bytes)} to the RAM disk": needs.ram_disk_bytes,
+        f"keeps about {size(needs.ram_bytes)} in RAM": needs.ram_bytes > needs.ram_disk_bytes,
+        f"keeps about {size(needs.device_bytes)} on the device": needs.device_bytes,
+    }
+    return [words for words, holds in parts.items() if holds]
 
 
 def resized(info: DatasetInfo) -> str:

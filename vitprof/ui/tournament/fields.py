@@ -17,7 +17,7 @@ from vitprof.errors import ConfigError
 from vitprof.ui import resources
 from vitprof.ui.device_field import draw_device
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, IN_URL, help_of, label, settings
+from vitprof.ui.widgets import FIELDS, IN_URL, help_of, label, settings, within
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -47,9 +47,7 @@ def draw_job() -> None:
         if info.any_size:
             values["n_images"] = st.number_input(
                 label("n_images"),
-                min_value=int(RUN_BOUNDS["n_images"].least),
-                max_value=int(RUN_BOUNDS["n_images"].most),
-                step=1000,
+                **within(RUN_BOUNDS["n_images"], 1000),
                 value=None,
                 placeholder=f"{info.n_train:,}",
                 key=shown("n_images", values["n_images"]),
@@ -192,15 +190,10 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             )
         )
     with second:
-        bounds = RUN_BOUNDS[budget]
-        kind = int if bounds.whole else float
         lasts = st.number_input(
             budget.capitalize(),
-            min_value=kind(bounds.least),
-            max_value=kind(bounds.most),
+            **within(RUN_BOUNDS[budget]),
             value=BUDGETS_AT_FIRST[budget],
-            step=kind(1),
-            format="%d" if bounds.whole else "%g",
             key=f"{TRIAL}{budget}",
             bind=IN_URL,
             help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
@@ -209,10 +202,8 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     with third:
         repeats = st.number_input(
             "Rounds",
-            min_value=int(TOURNAMENT_BOUNDS["repeats"].least),
-            max_value=int(TOURNAMENT_BOUNDS["repeats"].most),
+            **within(TOURNAMENT_BOUNDS["repeats"]),
             value=TournamentSpec.repeats,
-            step=1,
             key=f"{TRIAL}repeats",
             bind=IN_URL,
             help="Every setting runs once in each round. The difference between rounds shows which gains are more than "

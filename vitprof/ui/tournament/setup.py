@@ -33,7 +33,7 @@ from vitprof.ui.tournament.fields import (
     what_is_taken,
 )
 from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start, work
-from vitprof.ui.widgets import IN_URL, keep_to, label, name_field, say_settings, settings
+from vitprof.ui.widgets import IN_URL, keep_to, label, name_field, say_settings, settings, within
 
 NAME_KEY = f"{TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
@@ -105,10 +105,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     with middle:
         minutes = st.number_input(
             "Time for all of it (min)",
-            min_value=LIMIT_MIN.least,
-            max_value=LIMIT_MIN.most,
-            step=1.0,
-            format="%g",
+            **within(LIMIT_MIN),
             placeholder="no limit",
             value=None,
             key=f"{TRIAL}limit",
