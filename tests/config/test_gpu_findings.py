@@ -6,11 +6,18 @@ import pytest
 import torch
 
 from vitprof.config import gpu_findings as rules
-from vitprof.config.torch_build import TorchBuild, read_build, torch_build
+from vitprof.config.gpu_findings import TorchBuild, read_build, torch_build
+from vitprof.telemetry import VisibleGpu
 
 TORCH = "2.15.0+cu132"
 
 
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "torch_build", lambda: TorchBuild(TORCH, (13, 2)))
+
+
+@pytest.mark.usefixtures("build")
 @pytest.mark.parametrize(
     ("driver", "cuda_driver", "knows"),
     [
@@ -20,7 +27,7 @@ TORCH = "2.15.0+cu132"
     ],
 )
 def test_a_driver_that_is_too_old(driver: str, cuda_driver: rules.Version | None, knows: str) -> None:
-    found = rules.driver_too_old(TORCH, (13, 2), driver, cuda_driver)
+    found = rules.unusable("T4", driver, cuda_driver)
     assert found is not None
     assert found.verdict == "bad"
     older = "" if driver == "390.48" else ", or a PyTorch built for CUDA 12 (https://pytorch.org/get-started)"
@@ -30,6 +37,7 @@ def test_a_driver_that_is_too_old(driver: str, cuda_driver: rules.Version | None
     )
 
 
+@pytest.mark.usefixtures("build")
 @pytest.mark.parametrize(
     ("driver", "cuda_driver"),
     [
@@ -40,38 +48,7 @@ def test_a_driver_that_is_too_old(driver: str, cuda_driver: rules.Version | None
     ],
 )
 def test_a_driver_that_will_do_or_is_not_known(driver: str, cuda_driver: rules.Version | None) -> None:
-    assert rules.driver_too_old(TORCH, (13, 2), driver, cuda_driver) is None
-
-
-@pytest.mark.parametrize(
-    ("capability", "archs", "runs"),
-    [
-        ((6, 1), "sm_75 sm_80 sm_90", False),
-        ((8, 9), "sm_75 sm_86", True),  # machine code runs on later minor versions
-        ((8, 0), "sm_75 sm_86", False),  # and on no earlier ones
-        ((12, 1), "sm_75 sm_120", True),
-        ((12, 0), "sm_90 compute_90", True),  # PTX is compiled for whatever comes later
-        ((10, 0), "sm_90a", False),
-        ((9, 0), "sm_90a", True),
-        ((10, 3), "sm_100f", True),
-        ((6, 1), "", True),  # not known
-    ],
-)
-def test_a_card_that_pytorch_was_not_built_for(capability: rules.Version, archs: str, runs: bool) -> None:
-    found = rules.no_kernels(TORCH, "GTX 1080", capability, archs.split())
-    assert (found is None) is runs
-    if found is not None:
-        assert found.line.startswith(
-            f"GTX 1080: PyTorch {TORCH} has no kernels for its compute capability {rules.dotted(capability)}, only for "
-        )
-
-
-def test_the_same_answer_as_pytorchs_own_for_cards_there_are() -> None:
-    archs = torch.cuda.get_arch_list() or ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
-    compatible = torch.cuda._code_compatible_with_device
-    for cc in (60, 61, 70, 75, 80, 86, 89, 90, 100, 103, 120, 121):
-        theirs = any(compatible(cc, int(arch.removeprefix("sm_"))) for arch in archs if arch.startswith("sm_"))
-        assert (rules.no_kernels(TORCH, "GPU", divmod(cc, 10), archs) is None) is theirs, cc
+    assert rules.unusable("T4", driver, cuda_driver) is None
 
 
 def test_bf16_is_emulated_before_ampere() -> None:
@@ -93,19 +70,19 @@ def test_variables_that_change_results() -> None:
 
 
 def test_dalis_wheel_follows_the_driver() -> None:
-    assert rules.dali_package("535.104", (12, 2)) == "nvidia-dali-cuda120"
-    assert rules.dali_package("535.104") == "nvidia-dali-cuda120"
-    assert rules.dali_package("580.65", (13, 0)) == rules.dali_package() == "nvidia-dali-cuda130"
-    assert rules.dali_package("470.82") == "nvidia-dali-cuda110"
-    assert rules.dali_too_new("nvidia-dali-cuda120", "535.104", (12, 2)) is None
-    assert rules.dali_too_new("nvidia-dali-cuda130", "", None) is None
+    def wheel(driver: str, cuda_driver: rules.Version | None) -> str:
+        return rules.dali_wheel([VisibleGpu(0, "T4", "GPU-1", 15e9, cuda_driver=cuda_driver)], driver)
+
+    assert wheel("535.104", (12, 2)) == wheel("535.104", None) == "nvidia-dali-cuda120"
+    assert wheel("580.65", (13, 0)) == rules.dali_wheel([]) == "nvidia-dali-cuda130"
+    assert wheel("470.82", None) == "nvidia-dali-cuda110"
 
 
 def test_the_build_that_is_installed_is_read_without_importing_it() -> None:
     found = torch_build()
     assert found is not None
     assert found.version == torch.__version__
-    assert found.cuda == (rules.version(torch.version.cuda) if torch.version.cuda else None)
+    assert found.cuda == (rules._version(torch.version.cuda) if torch.version.cuda else None)
     old = "__version__ = '2.1.0+cpu'\ndebug = False\ncuda = None\ngit_version = 'x'\nhip = None\n"
     assert read_build(old) == TorchBuild("2.1.0+cpu", None)
     assert read_build("hip = '6.4'\n__version__ = '2.9'\n") == TorchBuild("2.9", None, rocm=True)

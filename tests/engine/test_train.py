@@ -15,11 +15,11 @@ import torch.nn.functional as F
 
 from tests.engine_fixtures import SMALL, Recorded, made_once, shared_home, small_digits, ticking, trained  # noqa: F401
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.config import gpu_software
+from vitprof.config import gpu_findings
 from vitprof.config.catalog import MODELS
+from vitprof.config.gpu_findings import TorchBuild
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
-from vitprof.config.torch_build import TorchBuild
 from vitprof.engine import data, train, trainer
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.order import epoch_order
@@ -318,7 +318,7 @@ class TestFailure:
         self, monkeypatch: pytest.MonkeyPatch, shown: list[str], kept: list[str]
     ) -> None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
+        monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
         monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("", []))
         monkeypatch.setattr(cuda_checks, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
         monkeypatch.setattr(cuda_checks.own_gpu, "kept", lambda: kept)

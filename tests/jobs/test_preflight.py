@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitprof.config import RunConfig, gpu_software
-from vitprof.config.gpu_findings import Finding, kernel_failed
-from vitprof.config.torch_build import TorchBuild
+from vitprof.config import RunConfig, gpu_findings
+from vitprof.config.gpu_findings import DALI, Finding, TorchBuild
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import Check, examine
 from vitprof.measure.devices import cuda_checks
@@ -131,7 +130,7 @@ def t4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "visible_gpus", lambda: [T4])
     monkeypatch.setattr(cuda_checks, "shown_here", lambda: [T4])
     monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("535.104.05", [T4.name]))
-    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
+    monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -139,12 +138,10 @@ def t4(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_wrong_with_a_gpus_software_is_a_row_each_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    monkeypatch.setattr(gpu_software.pynvml, "__path__", [], raising=False)
     driver = "NVIDIA driver 535.104.05"
-    checks = looked_at(driver, "Tesla T4", "package pynvml", "CUDA_LAUNCH_BLOCKING=1")
+    checks = looked_at(driver, "Tesla T4", "CUDA_LAUNCH_BLOCKING=1")
     assert (checks[driver].verdict, checks[driver].meaning.partition(",")[0]) == ("bad", "install driver 580 or later")
     assert checks["Tesla T4"].meaning == "choose precision fp16"
-    assert checks["DALI"].meaning.endswith("pip install nvidia-dali-cuda120")
 
 
 @pytest.mark.usefixtures("t4")
@@ -153,7 +150,7 @@ def test_one_kernel_is_run_and_some_memory_pinned_to_know(monkeypatch: pytest.Mo
     def first_kernel(device: torch.device) -> Finding | None:
         if kernel == "finds no memory":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
-        return kernel_failed("Tesla T4", "no kernel image") if kernel == "fails" else None
+        return Finding("bad", "Tesla T4", "no kernel image", "restart") if kernel == "fails" else None
 
     monkeypatch.setattr(preflight, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))])
     monkeypatch.setattr(cuda_checks, "first_kernel", first_kernel)
@@ -238,25 +235,31 @@ def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "package", "pip"),
+    ("version", "module", "check"),
     [
-        ("DALI", "nvidia-dali-cuda130", "nvidia-dali-cuda130"),
+        ("2.4.0", True, Check("DALI", "nvidia-dali-cuda130 2.4.0", "ok", "")),
+        (
+            "2.4.0",
+            False,
+            Check("DALI", "nvidia-dali-cuda130 2.4.0, without its module", "note", "install it again: {}"),
+        ),
+        ("", False, Check("DALI", "not installed", "note", "strategy dali needs it: {}")),
     ],
 )
 def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
-    what: str, package: str, pip: str, monkeypatch: pytest.MonkeyPatch
+    version: str, module: bool, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
+    real = metadata.version
 
-    monkeypatch.setattr(gpu_software.metadata, "version", lambda name: "2.4.0")
-    monkeypatch.setattr(preflight, "installed", lambda name: True)
-    assert (found(what).verdict, found(what).found) == ("ok", f"{package} 2.4.0")
-    monkeypatch.setattr(preflight, "installed", lambda name: False)
-    assert (found(what).verdict, found(what).found) == ("note", f"{package} 2.4.0, without its module")
-    monkeypatch.setattr(gpu_software.metadata, "version", missing)
-    assert found(what).verdict == "note"
-    assert found(what).meaning.endswith(f"pip install {pip}")
+    def answer(name: str) -> str:
+        if name in DALI and not version:
+            raise metadata.PackageNotFoundError(name)
+        return version if name in DALI else real(name)
+
+    monkeypatch.setattr(preflight.metadata, "version", answer)
+    monkeypatch.setattr(preflight, "installed", lambda name: module)
+    meaning = check.meaning.format("pip install nvidia-dali-cuda130")
+    assert found("DALI") == dataclasses.replace(check, meaning=meaning)
 
 
 def test_no_ram_disk_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from vitprof.config import gpu_software
-from vitprof.config.torch_build import TorchBuild
+from vitprof.config import gpu_findings
+from vitprof.config.gpu_findings import TorchBuild
 from vitprof.telemetry import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.device_field import OWN
@@ -56,7 +56,7 @@ def warnings(at: AppTest) -> list[str]:
 def test_a_gpu_that_cannot_be_used_is_said_where_it_is_chosen(
     gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
+    monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
     gpus.append(VisibleGpu(0, "Tesla T4", "GPU-1", 15e9, cuda_driver=(12, 2), capability=(7, 5)))
     monkeypatch.setattr(resources, "driver", lambda: "535.104")
     at = field()

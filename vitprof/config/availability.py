@@ -18,7 +18,7 @@ from vitprof import home
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.footprint import Footprint, footprint
-from vitprof.config.gpu_software import dali_finding, dali_wheel, unusable
+from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
@@ -192,8 +192,6 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
         yield f"without a GPU {loader.title} decodes on the CPU"
     if not (on_cpu or simulated):
         yield from _too_small_gpu(footprint(parts, info).device_bytes, device, machine)
-        if parts.loader == "dali" and (too_new := dali_finding(machine.gpus, machine.driver)) is not None:
-            yield too_new.line
     decoder = settings.get("decoder")
     if decoder in DEPRECATED_DECODERS:
         yield f"decoder {decoder} is {DEPRECATED_DECODERS[decoder]}; choose {DECODERS[info.kind][0]}"

@@ -1,14 +1,21 @@
-"""Rules for what is wrong with a GPU's software, or limits it. Each makes a line that pages, `doctor` and runs show.
+"""What is wrong with a GPU's software, or limits it, as lines that pages, `doctor` and runs show.
 
-The rules take facts that were found out elsewhere: by NVML beside a job, or by PyTorch in it.
+Only what a user would not learn otherwise, or too late: PyTorch's own messages are passed on as they are. Nothing here
+imports PyTorch.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+from vitprof.telemetry import VisibleGpu
 
 Version = tuple[int, int]
 """Major and minor number."""
@@ -20,6 +27,8 @@ GET_PYTORCH = "https://pytorch.org/get-started"
 NATIVE_BF16: Version = (8, 0)
 """First compute capability with tensor cores for bfloat16 (CUDA C++ Programming Guide, table of arithmetic).
 `torch.cuda.is_bf16_supported(including_emulation=False)` uses the same limit."""
+DALI: dict[str, int] = {"nvidia-dali-cuda130": 13, "nvidia-dali-cuda120": 12, "nvidia-dali-cuda110": 11}
+"""Name of DALI's wheel -> major version of CUDA that it is built for, newest first (DALI's installation page)."""
 
 
 @dataclass(frozen=True)
@@ -41,153 +50,138 @@ class Finding:
         return f"{self.where}: {self.wrong}; {self.todo}"
 
 
-def version(text: str) -> Version | None:
+@dataclass(frozen=True)
+class TorchBuild:
+    """What is known about a PyTorch before it is loaded."""
+
+    version: str
+    """Its own version, such as 2.15.0+cu132."""
+    cuda: Version | None
+    """Version of CUDA that it was built for, such as (13, 2); None for a build without CUDA."""
+    rocm: bool = False
+    """Whether it is a build for AMD's GPUs."""
+
+
+@functools.cache
+def torch_build() -> TorchBuild | None:
+    """Returns the build that `torch/version.py` describes; None if it is missing or cannot be read."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return read_build(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None
+
+
+def read_build(source: str) -> TorchBuild | None:
+    """Returns the build that the text of a version file describes; None if it names no version.
+
+    Raises `SyntaxError` or `ValueError` if the text is no Python.
+    """
+    values: dict[str, str] = {}
+    for line in ast.parse(source).body:
+        if not isinstance(line, ast.Assign | ast.AnnAssign) or not isinstance(line.value, ast.Constant):
+            continue
+        target = line.target if isinstance(line, ast.AnnAssign) else line.targets[0]
+        if isinstance(target, ast.Name) and isinstance(line.value.value, str):
+            values[target.id] = line.value.value
+    if "__version__" not in values:
+        return None
+    return TorchBuild(values["__version__"], _version(values.get("cuda", "")), rocm="hip" in values)
+
+
+def _version(text: str) -> Version | None:
     """Returns the first two numbers of a version, such as (13, 2) of "13.2.1"; None if it does not begin with two."""
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return None if found is None else (int(found[1]), int(found[2]))
+    numbers = re.match(r"(\d+)\.(\d+)", text)
+    return None if numbers is None else (int(numbers[1]), int(numbers[2]))
 
 
-def dotted(numbers: Version) -> str:
-    """Returns a version as people write it: 13.2."""
+def _dotted(numbers: Version) -> str:
     return f"{numbers[0]}.{numbers[1]}"
 
 
-def newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
+def _newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
     """Returns the newest major version of CUDA that a driver supports: as it reports (`cuda_driver`), else from its own
     version; None if neither is known, 0 if it is older than all known ones.
     """
     if cuda_driver is not None:
         return cuda_driver[0]
-    number = version(driver)
+    number = _version(driver)
     return None if number is None else max((c for c, least in LEAST_DRIVERS.items() if number[0] >= least), default=0)
 
 
-def driver_too_old(torch: str, torch_cuda: Version, driver: str, cuda_driver: Version | None) -> Finding | None:
-    """Returns a finding if the driver's CUDA has a lower major version than `torch_cuda`, that of PyTorch; else None.
+def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | None:
+    """Returns why the installed PyTorch cannot use the GPU `card`; None if it can or that is not known.
 
-    Minor versions need not agree (CUDA Compatibility, "Minor Version Compatibility").
+    `driver` is the driver's version, `cuda_driver` the newest CUDA that it supports. Minor versions need not agree
+    (CUDA Compatibility, "Minor Version Compatibility").
     """
-    runs = newest_cuda(driver, cuda_driver)
-    if runs is None or runs >= torch_cuda[0]:
+    build = torch_build()
+    if build is None or build.rocm:
         return None
-    knows = dotted(cuda_driver) if cuda_driver else str(runs) if runs else "no CUDA that PyTorch still supports"
-    known = f"it knows CUDA up to {knows}" if runs else f"it knows {knows}"
-    least = LEAST_DRIVERS.get(torch_cuda[0])
-    newer = f"driver {least} or later" if least else "newest driver"
+    name = f"PyTorch {build.version}"
+    if build.cuda is None:
+        wrong = f"it is built without CUDA and cannot use {card}"
+        return Finding("bad", name, wrong, f"install one with ({GET_PYTORCH})")
+    runs = _newest_cuda(driver, cuda_driver)
+    if runs is None or runs >= build.cuda[0]:
+        return None
+    newest = _dotted(cuda_driver) if cuda_driver else runs
+    knows = f"CUDA up to {newest}" if runs else "no CUDA that PyTorch still supports"
     older = f", or a PyTorch built for CUDA {runs} ({GET_PYTORCH})" if runs else ""
     return Finding(
         "bad",
         f"NVIDIA driver {driver}".strip(),
-        f"{known}, and PyTorch {torch} is built for CUDA {dotted(torch_cuda)} and cannot use the GPU with it",
-        f"install {newer}{older}",
+        f"it knows {knows}, and {name} is built for CUDA {_dotted(build.cuda)} and cannot use the GPU with it",
+        f"install driver {LEAST_DRIVERS.get(build.cuda[0], 'newest')} or later{older}",
     )
 
 
-def built_without_cuda(torch: str, card: str) -> Finding:
-    """Returns the finding that PyTorch was built without CUDA although there is a GPU, `card`."""
-    return Finding(
-        "bad",
-        f"PyTorch {torch}",
-        f"it is built without CUDA and cannot use {card}",
-        f"install one with ({GET_PYTORCH})",
-    )
+def findings(
+    gpus: Sequence[VisibleGpu], environ: Mapping[str, str], *, driver: str = "", precision: str = ""
+) -> tuple[Finding, ...]:
+    """Returns what is wrong here for runs on `gpus`, the worst first; nothing if there are no GPUs.
 
-
-def not_supported(torch: str, accelerator: str) -> Finding:
-    """Returns the finding that PyTorch can use an accelerator that is no NVIDIA GPU; `accelerator` names it."""
-    return Finding(
-        "note",
-        f"PyTorch {torch}",
-        f"it has {accelerator}, which vitprof does not support yet",
-        "choose device cpu, or a simulated GPU",
-    )
-
-
-def not_seen(torch: str, card: str, error: str) -> Finding:
-    """Returns the finding that PyTorch sees no GPU although the driver lists one; `error` is PyTorch's message."""
-    return Finding(
-        "bad",
-        f"PyTorch {torch}",
-        f"it sees no GPU, and the driver lists {card} ({error})",
-        "check CUDA_VISIBLE_DEVICES and, in a container, that it was started with the GPU",
-    )
-
-
-def cuda_fails(torch: str, error: str) -> Finding:
-    """Returns the finding that CUDA does not start and no GPU is listed; `error` is PyTorch's message."""
-    return Finding(
-        "bad",
-        f"PyTorch {torch}",
-        f"CUDA does not start ({error})",
-        "restart the machine if its driver was updated; in a container, check that it was started with the GPU",
-    )
-
-
-def no_kernels(torch: str, card: str, capability: Version, archs: Sequence[str]) -> Finding | None:
-    """Returns a finding if PyTorch was built without kernels for this card; None if it has some or that is not known.
-
-    `archs`: the result of `torch.cuda.get_arch_list()`. Machine code (sm_) runs on its own major version from its minor
-    version on, PTX (compute_) on all later ones (CUDA C++ Programming Guide, "Binary" and "PTX Compatibility"); code
-    for a family (suffix f) runs within its major version, code for one architecture (suffix a) on that one only.
+    `driver`: version of their driver, "" if it is not known. `precision`: that of the run to come, "" for any.
     """
-    if not archs or any(_runs(arch, capability) for arch in archs):
-        return None
-    return Finding(
-        "bad",
-        card,
-        f"PyTorch {torch} has no kernels for its compute capability {dotted(capability)}, only for {', '.join(archs)}",
-        f"install a PyTorch built for it ({GET_PYTORCH}), or choose device cpu",
-    )
+    if not gpus:
+        return ()
+    cards = dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus if gpu.capability is not None)
+    every = [
+        unusable(gpus[0].name, driver, gpus[0].cuda_driver),
+        *(bf16_emulated(card, capability) for card, capability in cards if precision in ("", "bf16")),
+        *changing_variables(environ),
+    ]
+    return tuple(finding for finding in every if finding is not None)
 
 
-def _runs(arch: str, capability: Version) -> bool:
-    found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
-    if found is None:
-        return False
-    kind, major, minor, only = found[1], int(found[2]), int(found[3]), found[4]
-    if only == "a":
-        return capability == (major, minor)
-    if kind == "compute" and not only:
-        return capability >= (major, minor)
-    return capability[0] == major and capability[1] >= minor
-
-
-def kernel_failed(card: str, error: str) -> Finding:
-    """Returns the finding that a first small kernel failed for any other reason; `error` is PyTorch's message."""
-    return Finding("bad", card, f"a first kernel failed ({error})", "restart the machine, or choose device cpu")
+def pytorch_fails(torch: str, card: str, error: str) -> Finding:
+    """Returns the finding that CUDA does not start in PyTorch, although the driver lists `card` ("" where it lists
+    none); `error` is PyTorch's message.
+    """
+    wrong = f"it sees no GPU, and the driver lists {card} ({error})" if card else f"CUDA does not start ({error})"
+    todo = "check CUDA_VISIBLE_DEVICES, and that a container was started with the GPU; restart after a driver's update"
+    return Finding("bad", f"PyTorch {torch}", wrong, todo)
 
 
 def bf16_emulated(card: str, capability: Version) -> Finding | None:
     """Returns a finding if the card has no units for bf16, so that it is emulated; else None."""
     if capability >= NATIVE_BF16:
         return None
-    return Finding(
-        "note",
-        card,
-        f"it has no units for bf16 (compute capability {dotted(capability)}, they come with {dotted(NATIVE_BF16)}): "
-        "precision bf16 is emulated, often slower than fp32",
-        "choose precision fp16",
+    wrong = (
+        f"it has no units for bf16 (compute capability {_dotted(capability)}, they come with {_dotted(NATIVE_BF16)}): "
+        "precision bf16 is emulated, often slower than fp32"
     )
+    return Finding("note", card, wrong, "choose precision fp16")
 
 
-def old_pynvml(installed: str) -> Finding:
-    """Returns the finding that the old package pynvml hides nvidia-ml-py; `installed` is its version."""
-    return Finding(
-        "note",
-        f"package pynvml {installed}".strip(),
-        "it hides nvidia-ml-py, so that figures of the GPU can be missing",
-        "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py",
-    )
-
-
-def pinning_refused(error: str) -> Finding:
-    """Returns the finding that the system refused page-locked memory, with what is done instead."""
-    return Finding(
-        "note",
-        "pinned memory",
-        f"the system refused it ({error}); batches are copied from pageable memory: slower, never during compute",
-        "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM",
-    )
+def dali_wheel(gpus: Sequence[VisibleGpu], driver: str = "") -> str:
+    """Returns the name of DALI's newest wheel that the driver of `gpus` supports; the newest of all where none is or
+    that is not known.
+    """
+    runs = _newest_cuda(driver, gpus[0].cuda_driver) if gpus else None
+    return next((name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI)))
 
 
 CHANGING: dict[tuple[str, str], str] = {
@@ -234,29 +228,3 @@ def changing_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     for (name, value), wrong in CHANGING.items():
         if environ.get(name) == value:
             yield Finding("note", f"{name}={value}", wrong, "unset it unless that is what you want to measure")
-
-
-DALI: dict[str, int] = {"nvidia-dali-cuda130": 13, "nvidia-dali-cuda120": 12, "nvidia-dali-cuda110": 11}
-"""Name of DALI's wheel -> major version of CUDA that it is built for, newest first (DALI's installation page)."""
-
-
-def dali_package(driver: str = "", cuda_driver: Version | None = None) -> str:
-    """Returns the name of DALI's newest wheel that this driver supports; the newest of all if there is none or the
-    driver is not known.
-    """
-    runs = newest_cuda(driver, cuda_driver)
-    return next((name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI)))
-
-
-def dali_too_new(installed: str, driver: str, cuda_driver: Version | None) -> Finding | None:
-    """Returns a finding if DALI's wheel `installed` needs a newer CUDA than the driver supports, else None."""
-    runs, fits = newest_cuda(driver, cuda_driver), dali_package(driver, cuda_driver)
-    which = f"NVIDIA driver {driver}".strip()
-    if runs is None or DALI[installed] <= runs:
-        return None
-    return Finding(
-        "note",
-        f"package {installed}",
-        f"it is built for CUDA {DALI[installed]}, and {which} knows CUDA up to {runs}: DALI cannot decode on the GPU",
-        f"pip uninstall {installed}, then pip install {fits}",
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from typing import Literal
 
 from vitprof import __version__, formats
 from vitprof.config.availability import installed
-from vitprof.config.gpu_findings import DALI, Finding
-from vitprof.config.gpu_software import dali_finding, dali_wheel, findings
+from vitprof.config.gpu_findings import DALI, Finding, dali_wheel, findings
 from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
@@ -111,24 +109,16 @@ def _packages() -> Check:
 
 
 def _dali(gpus: Sequence[VisibleGpu], driver: str) -> Check:
-    check, too_new = _optional("DALI", tuple(DALI), "dali", dali_wheel(gpus, driver)), dali_finding(gpus, driver)
-    if check.verdict != "ok" or too_new is None:
-        return check
-    return Check("DALI", f"{check.found}: {too_new.wrong}", too_new.verdict, too_new.todo)
-
-
-def _optional(what: str, packages: tuple[str, ...], loader: str, fits: str | None = None) -> Check:
-    """Checks the packages that only one loader needs. A package without its module was made for another system, or is
-    half removed. `fits` is what to install, where that depends on the machine.
+    """Checks the package that one loader needs. A package without its module was made for another system, or is half
+    removed. What to install depends on the driver.
     """
-    version = _version(packages)
-    (package,) = LOADERS[loader].packages
-    pip = f"pip install {shlex.quote(fits or package)}"
+    version = _version(tuple(DALI))
+    pip = f"pip install {dali_wheel(gpus, driver)}"
     if version is None:
-        return Check(what, "not installed", "note", f"strategy {loader} needs it: {pip}")
-    if not installed(package):
-        return Check(what, f"{version}, without its module", "note", f"install it again: {pip}")
-    return Check(what, version, "ok", "")
+        return Check("DALI", "not installed", "note", f"strategy dali needs it: {pip}")
+    if not installed(LOADERS["dali"].packages[0]):
+        return Check("DALI", f"{version}, without its module", "note", f"install it again: {pip}")
+    return Check("DALI", version, "ok", "")
 
 
 def _torch() -> tuple[Check, list[Finding]]:

@@ -9,8 +9,7 @@ import streamlit as st
 from vitprof.config.accelerators import SIMULATED
 from vitprof.config.availability import Machine, look_around
 from vitprof.config.cards import CARDS
-from vitprof.config.gpu_findings import Finding
-from vitprof.config.gpu_software import findings
+from vitprof.config.gpu_findings import Finding, findings
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from tests.engine_fixtures import small_home, trained  # noqa: F401
-from vitprof.config import RunConfig, gpu_software
-from vitprof.config.gpu_findings import Version
-from vitprof.config.torch_build import TorchBuild
+from vitprof.config import RunConfig, gpu_findings
+from vitprof.config.gpu_findings import TorchBuild, Version
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import cuda_checks, open_device
 from vitprof.measure.devices.out_of_memory import is_out_of_memory
@@ -35,8 +34,7 @@ class Driver:
         self._patch = monkeypatch
         self.shows(())
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        monkeypatch.setattr(torch.version, "cuda", "13.2")
-        monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
+        monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
 
     def shows(self, gpus: Sequence[VisibleGpu], number: str = "", listed: Sequence[str] = ()) -> None:
         """What CUDA's driver shows; its version, and the names of the cards, as NVML tells them."""
@@ -65,7 +63,6 @@ class Driver:
             "set_device": None,
             "get_device_name": name,
             "get_device_capability": capability,
-            "get_arch_list": ["sm_75", "sm_80"],
         }
         for function, answer in answers.items():
             self._patch.setattr(torch.cuda, function, lambda *_, answer=answer: answer)
@@ -77,19 +74,23 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(monkeypatch)
 
 
-@pytest.mark.parametrize("gpus", [(CARD,), ()])
-def test_a_driver_that_is_too_old(driver: Driver, gpus: Sequence[VisibleGpu]) -> None:
-    """By what PyTorch found, also in a container without NVML."""
+@pytest.mark.parametrize(
+    ("gpus", "wrong"),
+    [
+        ((CARD,), WRONG.format(torch.__version__)),
+        ((), f"PyTorch {torch.__version__}: CUDA does not start (RuntimeError: {TOO_OLD}"),  # a container without NVML
+    ],
+)
+def test_a_driver_that_is_too_old(driver: Driver, gpus: Sequence[VisibleGpu], wrong: str) -> None:
     driver.refuses(TOO_OLD)
     driver.shows(gpus, "535.104.05" if gpus else "")
-    wrong = WRONG.format(torch.__version__)
-    wrong = wrong if gpus else wrong.replace(" 535.104.05", "")
     with pytest.raises(DeviceError) as caught:
         open_device("cuda:0", time.perf_counter)
-    assert str(caught.value) == f"device cuda:0: {wrong}"
+    assert str(caught.value).startswith(f"device cuda:0: {wrong}")
     told: list[str] = []
     assert open_device("auto", time.perf_counter, told.append).name == "cpu"
-    assert told == [f"the job runs on the CPU: {wrong}"]
+    (line,) = told
+    assert line.startswith(f"the job runs on the CPU: {wrong}")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_gpu_that_pytorch_does_not_see(
     assert found is not None
     assert found.line.startswith(f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 (")
     assert "No CUDA GPUs are available" in found.line
-    monkeypatch.setattr(gpu_software, "torch_build", lambda: TorchBuild("2.15.0+cpu", None))
+    monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cpu", None))
     without = cuda_checks.why_no_cuda()
     assert without is not None
     assert without.line.startswith("PyTorch 2.15.0+cpu: it is built without CUDA and cannot use H100; ")
@@ -128,34 +129,15 @@ def test_no_gpu_at_all_is_nothing_to_speak_of_but_a_cuda_that_fails_is(driver: D
     )
 
 
-@pytest.mark.parametrize(
-    ("capability", "error", "wrong"),
-    [
-        (
-            (6, 1),
-            "CUDA error: no kernel image is available for execution on the device\nCompile with ...",
-            f"GTX 1080: PyTorch {torch.__version__} has no kernels for its compute capability 6.1, only for ",
-        ),
-        (
-            (8, 0),
-            "CUDA error: unspecified launch failure",
-            "GTX 1080: a first kernel failed (RuntimeError: CUDA error: ",
-        ),
-    ],
-)
-def test_a_card_on_which_no_kernel_runs(driver: Driver, capability: Version, error: str, wrong: str) -> None:
-    driver.has("GTX 1080", capability, error)
+def test_a_card_on_which_no_kernel_runs(driver: Driver) -> None:
+    driver.has("GTX 1080", (6, 1), "CUDA error: no kernel image is available for execution on the device\nCompile with")
     with pytest.raises(DeviceError) as caught:
         open_device("cuda:0", time.perf_counter)
+    wrong = "GTX 1080: a first kernel failed (RuntimeError: CUDA error: no kernel image is available"
     assert str(caught.value).startswith(f"device cuda:0: {wrong}")
     told: list[str] = []
     assert open_device("auto", time.perf_counter, told.append).name == "cpu"
     assert told == [f"the job runs on the CPU: {caught.value}"]
-
-
-def test_a_kernel_that_runs_decides_whatever_the_lists_say(driver: Driver) -> None:
-    driver.has("GTX 1080", (6, 1), None)
-    assert cuda_checks.first_kernel(torch.device("cuda", 0)) is None
 
 
 def test_a_full_card_says_nothing_about_kernels(driver: Driver) -> None:
@@ -171,14 +153,7 @@ def test_limits_of_a_run(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [*cuda_checks.limits(gpu, RunConfig(precision="fp16", loader="dali"))] == []
     assert [found.where for found in cuda_checks.limits(gpu, RunConfig(precision="bf16"))] == ["Tesla T4"]
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    monkeypatch.setattr(gpu_software.pynvml, "__path__", ["/site-packages/pynvml"], raising=False)
-    monkeypatch.setattr(gpu_software, "installed_dali", lambda: ("nvidia-dali-cuda130", "2.4.0"))
-    driver.shows([CARD], "535.104.05")
-    assert [found.where for found in cuda_checks.limits(gpu, RunConfig(loader="dali"))] == [
-        "package pynvml",
-        "package nvidia-dali-cuda130",
-        "CUDA_LAUNCH_BLOCKING=1",
-    ]
+    assert [found.where for found in cuda_checks.limits(gpu, RunConfig())] == ["CUDA_LAUNCH_BLOCKING=1"]
 
 
 @pytest.mark.usefixtures("small_home")

@@ -28,7 +28,7 @@ from torch.utils.dlpack import from_dlpack
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.gpu_software import dali_wheel
+from vitprof.config.gpu_findings import dali_wheel
 from vitprof.engine.batch import Batch
 from vitprof.engine.decode import Crop
 from vitprof.engine.loaders import Schedule

@@ -1,20 +1,14 @@
-"""Checks of a GPU that need PyTorch: whether it sees one, whether a kernel runs, and what is wrong if not.
-
-The rules and their texts are in `vitprof.config.gpu_findings`.
-"""
+"""Checks of a GPU that need PyTorch: whether it sees one, whether a kernel runs, and what is wrong if not."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 
 import torch
 
 from vitprof.config import RunConfig
-from vitprof.config import gpu_findings as rules
-from vitprof.config.gpu_findings import Finding
-from vitprof.config.gpu_software import dali_finding, pynvml_finding, unusable
+from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
 from vitprof.errors import one_line
 from vitprof.measure.devices.others import other_accelerator
 from vitprof.measure.devices.out_of_memory import is_out_of_memory
@@ -22,8 +16,6 @@ from vitprof.telemetry import Nvml, driver_version, own_gpu, shown_here
 
 HIDDEN = ("", "-1")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs on purpose."""
-
-
 NOTHING_THERE = ("no NVIDIA driver", "No CUDA GPUs are available", "not compiled with CUDA")
 """Parts of PyTorch's error messages where there is no GPU, or where it was built without CUDA."""
 
@@ -34,23 +26,19 @@ def why_no_cuda() -> Finding | None:
     None if it has neither, or if the GPUs are hidden on purpose.
     """
     if other := other_accelerator():
-        return rules.not_supported(torch.__version__, other)
+        wrong = f"it has {other}, which vitprof does not support yet"
+        return Finding("note", f"PyTorch {torch.__version__}", wrong, "choose device cpu, or a simulated GPU")
     if os.environ.get("CUDA_VISIBLE_DEVICES") in HIDDEN:
         return None
     error = _cuda_error()
     driver, listed = nvml_lists()
-    if (found := re.search(r"too old \(found version (\d+)\)", error)) and torch.version.cuda:
-        number = int(found[1])  # 12020 is 12.2
-        built_for = rules.version(torch.version.cuda)
-        if built_for and (old := rules.driver_too_old(torch.__version__, built_for, driver, divmod(number // 10, 100))):
-            return old
     shown = shown_here()
     # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist nonetheless
     names = [gpu.name for gpu in shown] or own_gpu.kept() or listed
     if not names:
-        return None if any(words in error for words in NOTHING_THERE) else rules.cuda_fails(torch.__version__, error)
+        return None if any(words in error for words in NOTHING_THERE) else pytorch_fails(torch.__version__, "", error)
     known = shown[0].cuda_driver if shown else None
-    return unusable(names[0], driver, known) or rules.not_seen(torch.__version__, names[0], error)
+    return unusable(names[0], driver, known) or pytorch_fails(torch.__version__, names[0], error)
 
 
 def nvml_lists() -> tuple[str, list[str]]:
@@ -78,9 +66,8 @@ def first_kernel(device: torch.device) -> Finding | None:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
-        unfit = rules.no_kernels(torch.__version__, card, capability, torch.cuda.get_arch_list())
-        return unfit or rules.kernel_failed(card, one_line(error))
+        wrong = f"a first kernel failed ({one_line(error)})"
+        return Finding("bad", torch.cuda.get_device_name(device), wrong, "restart the machine, or choose device cpu")
     return None
 
 
@@ -88,10 +75,6 @@ def limits(device: torch.device, config: RunConfig) -> Iterator[Finding]:
     """Yields what makes a run of `config` on the CUDA `device` differ from what was meant."""
     if config.precision == "bf16":
         card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
-        if (emulated := rules.bf16_emulated(card, capability)) is not None:
+        if (emulated := bf16_emulated(card, capability)) is not None:
             yield emulated
-    if (old := pynvml_finding()) is not None:
-        yield old
-    if config.loader == "dali" and (too_new := dali_finding(shown_here(), nvml_lists()[0])) is not None:
-        yield too_new
-    yield from rules.changing_variables(os.environ)
+    yield from changing_variables(os.environ)

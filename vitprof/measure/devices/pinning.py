@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vitprof.config.gpu_findings import Finding, pinning_refused
+from vitprof.config.gpu_findings import Finding
 from vitprof.errors import one_line
 
 Tell = Callable[[str], None]
@@ -51,5 +51,11 @@ class Pinning:
         return tensor
 
     def _refuse(self, error: RuntimeError) -> None:
-        self.refusal = pinning_refused(one_line(error))
+        self.refusal = Finding(
+            "note",
+            "pinned memory",
+            f"the system refused it ({one_line(error)}); batches are copied from pageable memory: slower, never during "
+            "compute",
+            "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM",
+        )
         self._tell(self.refusal.line)
