@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vitprof.measure.wire import Event, Note, write_message
+from vitprof.measure.wire import Message, Note, write_message
 from vitprof.recording.columns import STEP_COLUMNS
 
 STEPS = 25
 """Of each epoch; all steady but the first 5 of the run."""
 
 
-def steps(first: int) -> Event:
+def steps(first: int) -> Message:
     """Steps of 10 ms, 4 of them data wait."""
     rows = []
     for step in range(first, first + STEPS):
@@ -29,7 +29,7 @@ def steps(first: int) -> Event:
     return dict(zip(STEP_COLUMNS, np.array(rows).T, strict=True))
 
 
-def train(tell: Callable[[Event], None], epochs: int) -> None:
+def train(tell: Callable[[Message], None], epochs: int) -> None:
     tell(
         Note("environment", {"device": "cpu", "pid": os.getpid(), "watched": {"dataset": "Samples", "batch_size": 32}})
     )
@@ -48,7 +48,7 @@ def main() -> None:
         connection.connect(os.environ["VITPROF_WATCH_SOCKET"])
         stream = connection.makefile("wb")
 
-    def tell(message: Event) -> None:
+    def tell(message: Message) -> None:
         write_message(stream, message)
         stream.flush()
 

@@ -50,7 +50,7 @@ class ReportingJob:
         for first in range(0, self.n_steps, 5):
             self._clock.now += 5 * STEP_S
             self._at(self._clock.now)
-            yield steps(first, 5)
+            yield dict(zip(STEP_COLUMNS, steps(first, 5).T, strict=True))
         yield self._end
 
     def ask_stop(self) -> None: ...

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -25,9 +24,7 @@ from vitprof.engine import train
 from vitprof.errors import DataError, JobStopped
 from vitprof.jobs.child import run_job
 from vitprof.measure.wire import EventBuffer, Message, Note, read_messages
-from vitprof.recording.columns import STEP_COLUMNS
-
-WIDTH = len(STEP_COLUMNS)
+from vitprof.store.chunks import joined
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 QUICK = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
@@ -39,6 +36,7 @@ def with_train(body: str) -> list[str]:
     """A child whose `train(config, events, stop)` is `body`, so that it needs no torch."""
     script = f"""
 import sys, types, time, os, threading
+import numpy as np
 module = types.ModuleType("vitprof.engine.train")
 def train(config, events, stop):
 {textwrap.indent(textwrap.dedent(body), "    ")}
@@ -71,13 +69,13 @@ class Child:
             self.stdin.write(json.dumps(RunConfig(**config).to_dict()).encode() + b"\n")
             self.stdin.flush()
         self.messages: Iterator[Message] = read_messages(self.stdout)
-        self.steps: list[np.ndarray[Any, Any]] = []
+        self.steps: list[Any] = []
         self.notes: list[Note] = []
 
     def read_until(self, kind: str, **values: Any) -> Note:
         """Read on to a note of this kind with these values."""
         for message in self.messages:
-            if isinstance(message, np.ndarray):
+            if not isinstance(message, Note):
                 self.steps.append(message)
                 if kind == "steps":
                     return Note("steps", {})
@@ -88,7 +86,7 @@ class Child:
         pytest.fail(f"the child ended without {kind} {values}: {self.log.read_text()}")
 
     def numbers(self) -> list[float]:
-        return np.concatenate(self.steps)[:, 1].tolist() if self.steps else []
+        return joined("steps", self.steps, ["step"])["step"].tolist()
 
     def close(self) -> None:
         self.stdin.close()
@@ -170,7 +168,7 @@ def test_one_that_hangs_ends_itself_when_its_parent_is_gone(start: Any) -> None:
 
 @pytest.mark.slow
 def test_a_parent_that_no_longer_reads(start: Any) -> None:
-    body = f"while not stop(): events.step((0.0,) * {WIDTH}); time.sleep(0.001)\nreturn False"
+    body = "while not stop(): events.steps({'step': np.zeros(1)}); time.sleep(0.001)\nreturn False"
     child = start(with_train(body), {})
     child.read_until("steps")
     child.stdout.close()
@@ -181,7 +179,7 @@ def test_a_parent_that_no_longer_reads(start: Any) -> None:
 def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> None:
     """The sender's thread waits, not the training loop; everything arrives in the end."""
     done = tmp_path / "done"
-    body = f"for i in range(20_000): events.step((0.0, i) + (0.0,) * {WIDTH - 2})\nopen({str(done)!r}, 'w')"
+    body = "for i in range(20_000): events.steps({'step': np.array([float(i)])})\n" + f"open({str(done)!r}, 'w')"
     child = start(with_train(body), {})
     wait_until(done.exists, "the end of training while nobody reads")
     child.read_until("end")

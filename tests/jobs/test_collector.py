@@ -18,7 +18,7 @@ import pytest
 from vitprof.errors import VitprofError
 from vitprof.jobs import collector
 from vitprof.jobs.collector import GONE, ScriptRunner, record
-from vitprof.measure.wire import Event, Note, write_message
+from vitprof.measure.wire import Message, Note, write_message
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
@@ -27,7 +27,7 @@ DONE = Note("end", {"status": "done", "error": ""})
 LIMIT_S = 30.0
 
 
-def steps(first: int, n: int) -> Event:
+def steps(first: int, n: int) -> Message:
     """A millisecond each, on a clock that no other step has."""
     rows = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
     number = np.arange(first, first + n, dtype=float)
@@ -53,7 +53,7 @@ class Script:
         except VitprofError as error:
             self.error = error
 
-    def says(self, *messages: Event) -> None:
+    def says(self, *messages: Message) -> None:
         for message in messages:
             write_message(self._stream, message)
         self._stream.flush()

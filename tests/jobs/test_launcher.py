@@ -34,7 +34,7 @@ from vitprof.jobs import launcher as launching
 from vitprof.jobs.command import _watching
 from vitprof.jobs.launcher import ChildProcess, Launcher, environment, start_anew
 from vitprof.measure.wire import Message, Note, read_messages
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.store.chunks import joined
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server on this system")
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
@@ -54,7 +54,7 @@ def run(process: ChildProcess, **values: Any) -> list[Message]:
 
 
 def losses(messages: list[Message]) -> np.ndarray[Any, Any]:
-    return np.concatenate([m for m in messages if not isinstance(m, Note)])[:, STEP_COLUMNS.index("loss")]
+    return joined("steps", [m for m in messages if not isinstance(m, Note)], ["loss"])["loss"]
 
 
 def waiting(process: ChildProcess) -> psutil.Process:

@@ -23,10 +23,8 @@ from vitprof.errors import JobError, VitprofError
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
 from vitprof.measure.wire import Message, Note
-from vitprof.recording.columns import STEP_COLUMNS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
-WIDTH = len(STEP_COLUMNS)
 DONE = [Note("end", {"status": "done", "error": ""})]
 CONFIG = RunConfig(isolation="thread")
 
@@ -49,13 +47,13 @@ class TestThread:
         def job(config: RunConfig, events: Any, stop: Any) -> bool:
             assert config == CONFIG
             for i in range(1000):
-                events.step((0.0, i) + (0.0,) * (WIDTH - 2))
+                events.steps({"step": np.array([float(i)])})
             return True
 
         runner = self.run(monkeypatch, job)
         *steps, end = heard(runner.messages())
         runner.close()
-        assert np.concatenate(steps)[:, 1].tolist() == list(range(1000))
+        assert [step["step"].tolist() for step in steps] == [[i] for i in range(1000)]
         assert [end] == DONE
         assert runner.pid == os.getpid()
 

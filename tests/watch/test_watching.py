@@ -169,7 +169,7 @@ def test_a_loader_that_nobody_trains_on_is_no_training(host: Host) -> None:
     told = host.run("evaluate")
     assert told.returned == "8"
     assert not told.notes
-    assert not told.matrices
+    assert not told.columns
     assert told.complaint == ""
 
 
@@ -206,7 +206,7 @@ def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> Non
     assert (told.status, told.complaint, told.returned) == (0, "", "")
     assert len(told.spent["collate_s"]) == 6
     assert not told.notes
-    assert not told.matrices
+    assert not told.columns
 
 
 @pytest.mark.slow

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tests import ROOT
 from vitprof.analysis.arrays import Series
-from vitprof.measure.wire import Note, Steps, read_messages
+from vitprof.measure.wire import Note, read_messages
 from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.store.chunks import joined
 
 LIMIT_S = 60.0
 
@@ -41,12 +40,11 @@ class Told:
     spent: dict[str, list[float]] = field(default_factory=dict)
     """`scripts.SPENT`."""
     notes: list[Note] = field(default_factory=list)
-    matrices: list[Steps] = field(default_factory=list)
+    columns: list[Series] = field(default_factory=list)
 
     @property
     def steps(self) -> Series:
-        rows = np.concatenate(self.matrices) if self.matrices else np.empty((0, len(STEP_COLUMNS)))
-        return {name: rows[:, i] for i, name in enumerate(STEP_COLUMNS)}
+        return joined("steps", self.columns, STEP_COLUMNS)
 
     def note(self, kind: str) -> list[dict[str, Any]]:
         return [note.values for note in self.notes if note.kind == kind]
@@ -134,4 +132,4 @@ def _read(listening: socket.socket, told: Told, hang_up: bool) -> None:
             if isinstance(message, Note):
                 told.notes.append(message)
             else:
-                told.matrices.append(message)
+                told.columns.append(message)

@@ -20,7 +20,8 @@ import vitprof
 from vitprof.errors import JobError
 from vitprof.home import temporary_prefix
 from vitprof.jobs.listener import POLL_S, Listener
-from vitprof.measure.wire import SEND_EVERY_S, Message, Note, Steps
+from vitprof.measure.step_columns import Columns
+from vitprof.measure.wire import SEND_EVERY_S, Message, Note
 
 STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
 """The folder that comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
@@ -49,7 +50,7 @@ class CommandRunner:
         steps: int | None = None,
         detach_after: int | None = None,
         headroom: bool = False,
-        on_steps: Callable[[Steps], object] | None = None,
+        on_steps: Callable[[Columns], object] | None = None,
         variables: Mapping[str, str] | None = None,
         **process: Any,
     ) -> None:

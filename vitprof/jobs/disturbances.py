@@ -15,9 +15,9 @@ from vitprof.analysis.timing.steady import end_s
 from vitprof.analysis.timing.suspensions import STOP_COLUMNS, STOPS, in_stops, plain_stops, stop_sentence
 from vitprof.jobs.machine_lock import MachineLock, store_mark
 from vitprof.jobs.scheduling import device_of, name_of, running_beside
-from vitprof.measure.wire import Steps
-from vitprof.recording.columns import STEP_COLUMNS, Stop
+from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
+from vitprof.store.chunks import joined, n_rows
 from vitprof.telemetry import Telemetry
 
 N_BESIDE = "n_beside"
@@ -31,7 +31,6 @@ LOOK_BACK = 20_000
 end of a stop and the search."""
 SURE_AFTER_S = 1.0
 """Once a step has arrived that ended this long (s) after a stop, all steps that the stop fell into have arrived."""
-PLACES = [STEP_COLUMNS.index(name) for name in STOP_COLUMNS]
 
 
 class ConcurrentJobs:
@@ -68,16 +67,16 @@ class SuspendedSteps:
     """The stops of a run, and the steps that are left out because of them."""
 
     def __init__(self) -> None:
-        self._recent: list[Steps] = []
+        self._recent: list[Series] = []
         self.settled = 0
         """The number of stops whose steps were found."""
         self.notices: list[str] = []
         """What the user should know, one line for each of those that matters."""
 
-    def add(self, rows: Steps) -> None:
-        """Adds finished steps, (n, len(STEP_COLUMNS)), and drops those that are too old to be searched."""
-        self._recent.append(rows[:, PLACES])
-        while len(self._recent) > 1 and sum(map(len, self._recent[1:])) >= LOOK_BACK:
+    def add(self, steps: Series) -> None:
+        """Adds finished steps, and drops those that are too old to be searched."""
+        self._recent.append({name: steps[name] for name in STOP_COLUMNS if name in steps})
+        while len(self._recent) > 1 and sum(map(n_rows, self._recent[1:])) >= LOOK_BACK:
             del self._recent[0]
 
     def look(self, stops: Sequence[Stop], *, last: bool) -> list[int]:
@@ -86,7 +85,7 @@ class SuspendedSteps:
         """
         if len(stops) == self.settled:
             return []
-        steps = self._steps()
+        steps = joined("steps", self._recent, STOP_COLUMNS)
         ends = end_s(steps)
         seen_s = float(np.nanmax(ends)) if np.isfinite(ends).any() else -np.inf
         numbers: list[int] = []
@@ -99,10 +98,6 @@ class SuspendedSteps:
                 self.notices.append(stop_sentence(stop, int(hit.sum())))
             self.settled += 1
         return numbers
-
-    def _steps(self) -> Series:
-        rows = np.concatenate(self._recent) if self._recent else np.empty((0, len(PLACES)))
-        return dict(zip(STOP_COLUMNS, rows.T, strict=True))
 
 
 class Disturbances:
@@ -158,13 +153,13 @@ class Disturbances:
         """Keeps the stops that the telemetry `before` found, as a new one takes its place."""
         self._earlier += before.stops if before is not None else []
 
-    def look(self, rows: list[Steps], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:
-        """Returns the facts that have changed. `rows` are the newest steps; `last`: no more will come."""
+    def look(self, new: Sequence[Series], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:
+        """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
         facts: dict[str, Any] = {}
         if (n := len(self._concurrent.notices)) > self._n_beside:
             self._n_beside = facts[N_BESIDE] = n
-        for matrix in rows:
-            self._suspended.add(matrix)
+        for steps in new:
+            self._suspended.add(steps)
         stops = self._earlier + (telemetry.stops if telemetry is not None else [])
         settled = self._suspended.settled
         self._to_mark.extend(self._suspended.look(stops, last=last))

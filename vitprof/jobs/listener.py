@@ -8,7 +8,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 
-from vitprof.measure.wire import Message, Note, Steps, read_messages
+from vitprof.measure.step_columns import Columns
+from vitprof.measure.wire import Message, Note, read_messages
 
 POLL_S = 0.5
 """How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
@@ -18,7 +19,7 @@ class Listener:
     """A thread that reads the first of `connections` that sends anything, to its end."""
 
     def __init__(
-        self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Steps], object] | None = None
+        self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Columns], object] | None = None
     ) -> None:
         """`on_steps` is called in the thread with finished steps as they arrive."""
         self._connections, self._on_steps = connections, on_steps

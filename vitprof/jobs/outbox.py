@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Floats, Series
+from vitprof.analysis.arrays import Series
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.spool import VALUES, Entries, NoRoom, Spool, header_of, places_of, values_entry
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import Chunk, chunks_of, columns_of, joined
 
@@ -164,15 +164,9 @@ class Outbox:
 
     # the recorder's thread
 
-    def add(
-        self, steps: Sequence[Series | Floats] = (), samples: Iterable[Sequence[float]] = (), **values: Any
-    ) -> None:
-        """Takes finished steps, by column or (n, len(STEP_COLUMNS)) each, telemetry samples and columns of the run.
-
-        Never blocks.
-        """
-        parts = [columns_of(part, STEP_COLUMNS) if isinstance(part, np.ndarray) else part for part in steps]
-        chunks = list(chunks_of("steps", joined("steps", parts)))
+    def add(self, steps: Sequence[Series] = (), samples: Iterable[Sequence[float]] = (), **values: Any) -> None:
+        """Takes finished steps, telemetry samples and columns of the run. Never blocks."""
+        chunks = list(chunks_of("steps", joined("steps", steps)))
         telemetry = columns_of(samples, TELEMETRY_COLUMNS)
         with self._changed:
             if n := len(telemetry["t_s"]):

@@ -20,7 +20,7 @@ from vitprof.home import open_log
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
 from vitprof.jobs.memory import MemoryWitness
 from vitprof.jobs.orphans import clear_temporary
-from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, Message, in_rows, read_messages
+from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, Message, read_messages
 
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux
@@ -141,9 +141,9 @@ class ThreadRunner:
 
     def messages(self) -> Iterator[Message | None]:
         while self._thread.is_alive() and not self._ended.wait(SEND_EVERY_S):
-            yield from map(in_rows, self._buffer.drain())
+            yield from self._buffer.drain()
             yield None
-        yield from map(in_rows, self._buffer.drain())
+        yield from self._buffer.drain()
 
     def ask_stop(self) -> None:
         self._stop.set()

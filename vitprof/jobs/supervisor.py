@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
@@ -24,6 +22,7 @@ from vitprof.jobs.machine_lock import MachineLock
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
 from vitprof.jobs.scheduling import queue_of
+from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
 from vitprof.store import RunStore
@@ -93,7 +92,7 @@ class JobRecorder:
         self._environment: dict[str, Any] = {}
         self._notices: list[str] = []
         self._phases: list[Phase] = []
-        self._rows: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+        self._steps: list[Columns] = []
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
@@ -191,7 +190,7 @@ class JobRecorder:
 
     def _take(self, message: Message, runner: Runner) -> None:
         if not isinstance(message, Note):
-            self._rows.append(message)
+            self._steps.append(message)
             return
         values = message.values
         match message.kind:
@@ -240,8 +239,8 @@ class JobRecorder:
 
     def _flush(self, *, last: bool = False) -> None:
         """Gives the outbox what has arrived since the last call; so often that a kill loses little."""
-        rows, self._rows = self._rows, []
-        if found := self._disturbances.look(rows, self._telemetry, last=last):
+        steps, self._steps = self._steps, []
+        if found := self._disturbances.look(steps, self._telemetry, last=last):
             self._facts |= found
             self._changes["facts"] = self._facts
         sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
@@ -257,7 +256,7 @@ class JobRecorder:
             self._changes["notices"] = notices
         changes = {name: copy.copy(value) for name, value in self._changes.items()}  # another thread reads them
         self._changes.clear()
-        self._outbox.add(rows, sampled, **changes)
+        self._outbox.add(steps, sampled, **changes)
 
     def _finish(self, origin: float, why: str) -> None:
         """Records the job's end; its summary and verdict are computed when the store has all of it."""

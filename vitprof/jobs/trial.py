@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vitprof.home import open_log, temporary_prefix
 from vitprof.jobs.command import NOT_WATCHED, STOP_GRACE_S, CommandRunner
+from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.store.chunks import n_rows
 
-EPOCH, WARMUP = STEP_COLUMNS.index("epoch"), STEP_COLUMNS.index("warmup")
 LOG_TAIL_BYTES = 64 << 10
 ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 """A traceback's last line; launchers such as torchrun print more after it."""
@@ -110,7 +112,7 @@ class TrialRunner(CommandRunner):
                 yield None
             elif not isinstance(message, Note):
                 yield self._steps(message)
-                self._n += len(message)
+                self._n += n_rows(message)
                 yield Note("stage", {"name": "training", "fraction": self._n / self._trial.steps, "message": ""})
             elif message.kind == "environment":
                 yield message
@@ -121,13 +123,11 @@ class TrialRunner(CommandRunner):
                     yield from (Note("notice", {"line": line}) for line in self._notices())
                 yield message
 
-    def _steps(self, rows: Any) -> Any:
+    def _steps(self, steps: Columns) -> Columns:
         """Returns the steps; where samples are kept, the first epoch, which reads them, is warm-up."""
         if self._trial.cache_bytes is None:
-            return rows
-        rows = rows.copy()
-        rows[:, WARMUP] = (rows[:, WARMUP] != 0) | (rows[:, EPOCH] == 0)
-        return rows
+            return steps
+        return {**steps, "warmup": np.where(steps["epoch"] == 0, 1.0, steps["warmup"])}
 
     def _check(self, watched: Mapping[str, Any]) -> None:
         """Ends a trial that does not measure its setting."""

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
-from vitprof.recording.columns import STEP_COLUMNS, json_number
+from vitprof.recording.columns import json_number
 
 NOTE, STEPS = b"N", b"S"
 HEADER = struct.Struct("<cI")
@@ -36,12 +35,8 @@ class Note:
     """JSON values."""
 
 
-Event = Note | Columns
+Message = Note | Columns
 """What is sent: a note, or finished steps in order, by column."""
-Steps = NDArray[np.float64]
-"""(n, len(STEP_COLUMNS)) float64: finished steps in order."""
-Message = Note | Steps
-"""An event for a receiver that knows the columns of this version only."""
 
 
 class EventBuffer:
@@ -80,30 +75,30 @@ class EventBuffer:
         """Notes the end of the job, its last message. `status` is done, stopped or failed."""
         self._notes.append(Note("end", {"status": status, "error": error}))
 
-    def drain(self) -> list[Event]:
+    def drain(self) -> list[Message]:
         """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
-        events: list[Event] = [self._columns.popleft() for _ in range(len(self._columns))]
+        messages: list[Message] = [self._columns.popleft() for _ in range(len(self._columns))]
         if steps := [self._marks.popleft() for _ in range(len(self._marks))]:
-            events.append(derive(gather(steps)))
+            messages.append(derive(gather(steps)))
         if self._gauges is not None:
-            events.append(Note("gauges", self._gauges()))
-        return events + notes
+            messages.append(Note("gauges", self._gauges()))
+        return messages + notes
 
 
-def write_message(stream: IO[bytes], event: Event) -> None:
+def write_message(stream: IO[bytes], message: Message) -> None:
     """Writes one frame; the caller flushes."""
-    if isinstance(event, Note):
-        kind, payload = NOTE, json.dumps([event.kind, event.values], allow_nan=False).encode()
+    if isinstance(message, Note):
+        kind, payload = NOTE, json.dumps([message.kind, message.values], allow_nan=False).encode()
     else:
-        names = json.dumps(list(event)).encode()
+        names = json.dumps(list(message)).encode()
         names += b" " * (-(len(names) + 1) % 8) + b"\n"  # so that the figures can be read where they are
-        kind, payload = STEPS, names + b"".join(column.tobytes() for column in event.values())
+        kind, payload = STEPS, names + b"".join(column.tobytes() for column in message.values())
     stream.write(HEADER.pack(kind, len(payload)) + payload)
 
 
-def read_events(stream: IO[bytes]) -> Iterator[Event]:
-    """Yields the events of `stream` until it ends. A frame cut short by the writer's death ends it too.
+def read_messages(stream: IO[bytes]) -> Iterator[Message]:
+    """Yields the messages of `stream` until it ends. A frame cut short by the writer's death ends it too.
 
     Raises `ValueError` on bytes that are not a frame.
     """
@@ -130,16 +125,3 @@ def _columns(payload: bytes) -> Columns:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"no names of columns: {payload[:60]!r}")
     return dict(zip(names, np.frombuffer(payload, offset=begin).reshape(len(names), -1), strict=True))
-
-
-def in_rows(event: Event) -> Message:
-    """Returns an event for a receiver that knows the columns of this version only; what was not sent is NaN."""
-    if isinstance(event, Note):
-        return event
-    unknown = np.full(len(next(iter(event.values()))), np.nan)
-    return np.column_stack([event.get(name, unknown) for name in STEP_COLUMNS])
-
-
-def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """Yields what `read_events` does, for such a receiver."""
-    return map(in_rows, read_events(stream))

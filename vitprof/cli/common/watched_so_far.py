@@ -6,12 +6,10 @@ import math
 import time
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vitprof import formats
+from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.summary import RunningTotals
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.store.chunks import joined, n_rows
 
 ADD_EVERY_S = 0.5
 """Seconds between updates of the figures; the status line is redrawn as often. An update costs the same for one step
@@ -27,22 +25,21 @@ class WatchedSoFar:
         self._since_s = clock()
         self._running = RunningTotals()
         self._steps = 0
-        self._taken: list[NDArray[np.float64]] = []
+        self._taken: list[Series] = []
         """Blocks of steps that are not in the figures yet."""
         self._added_s = -math.inf
 
-    def take(self, rows: NDArray[np.float64]) -> None:
-        """Adds the next steps: float64 of shape (n, len(STEP_COLUMNS))."""
-        if not len(rows):
+    def take(self, steps: Series) -> None:
+        """Adds the next steps."""
+        if not n_rows(steps):
             return
-        self._steps += len(rows)
-        self._taken.append(rows)
+        self._steps += n_rows(steps)
+        self._taken.append(steps)
         now = self._clock()
         if now - self._added_s >= ADD_EVERY_S:
             self._added_s = now
-            taken = np.concatenate(self._taken)
+            self._running.add(joined("steps", self._taken))
             self._taken.clear()
-            self._running.add({name: taken[:, i] for i, name in enumerate(STEP_COLUMNS)})
 
     def words(self, run_id: int, state: str = "") -> str:
         """Returns a line about the run: its steps, and the steady-state figures that the dashboard shows too.
