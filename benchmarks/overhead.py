@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from benchmarks.overhead_cases import CASES, USUAL
 from vitprof import home
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
-from vitprof.engine import data
+from vitprof.engine.data import datasets
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 BARE = "bare"
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for tool in [tool for tool in tools if tool in MODULES and importlib.util.find_spec(MODULES[tool]) is None]:
         print(f"{TITLES[tool]}: not measured, {MODULES[tool]} is not installed (pip install traceml-ai gpuprof)")
         tools.remove(tool)
-    data.prepare("digits")
+    datasets.prepare("digits")
     rows = {(case, tool): Row(case, tool) for case in given.only for tool in tools}
     order = random.Random(given.seed)
     for number in range(given.rounds):

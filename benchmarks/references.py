@@ -19,10 +19,10 @@ from torchvision import datasets, transforms
 
 from benchmarks.measuring import Side, Work, repeated
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data import read_split
-from vitprof.engine.data.source import open_source
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.storage.files import sample_path
 from vitprof.engine.storage.labels import read_ids
-from vitprof.engine.storage.rawfiles import sample_path
 
 SOURCE = Path(__file__).with_name("gather.c")
 

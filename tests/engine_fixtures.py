@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine import data
-from vitprof.engine.data import digits
+from vitprof.engine.data import datasets, digits
 from vitprof.jobs.launcher import Launcher
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
@@ -54,11 +53,11 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
     home.mkdir(exist_ok=True)
     if name == "small-digits":
         with small_digits(home):
-            data.prepare("digits")
+            datasets.prepare("digits")
     else:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("VITPROF_HOME", str(home))
-            data.prepare("photos", N_PHOTOS)
+            datasets.prepare("photos", N_PHOTOS)
     return home
 
 
@@ -69,7 +68,7 @@ def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # preparing is safe where several do it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(shared / "digits"))
-        data.prepare("digits")
+        datasets.prepare("digits")
     return shared / "digits"
 
 

@@ -73,7 +73,7 @@ def test_a_staged_set_is_copied_first() -> None:
 
 
 def test_the_copy_has_as_many_readers_as_the_engine_gives_it() -> None:
-    from vitprof.engine.locations.staging import MOST_COPY_THREADS
+    from vitprof.engine.locations.copying import MOST_COPY_THREADS
 
     assert STAGING_READERS == MOST_COPY_THREADS
 

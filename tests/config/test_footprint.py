@@ -11,9 +11,9 @@ from vitprof.config.catalog import DATASETS
 from vitprof.config.footprint import footprint, made, pixel_bytes, source_bytes, storage_bytes
 from vitprof.config.parts import STORAGES, prepared_as
 from vitprof.config.strategies import STRATEGIES
-from vitprof.engine import data
-from vitprof.engine.storage.format import format_of
+from vitprof.engine.data import datasets
 from vitprof.engine.storage.prepare import prepare_storage
+from vitprof.engine.storage.registry import format_of
 
 PREPARED = [
     (storage, name)
@@ -34,7 +34,7 @@ def test_estimates_agree_with_what_the_storage_asks_for(storage: str, dataset: s
 @pytest.mark.usefixtures("small_home")
 def test_a_storage_that_was_made_is_known_with_its_size_and_time(storage: str) -> None:
     assert made(storage, SMALL) is None
-    root = data.prepare("digits")
+    root = datasets.prepare("digits")
     prepared = prepare_storage(storage, SMALL, root, progress=lambda fraction, message: None, stop=never)
     found = made(storage, SMALL)
     assert found is not None

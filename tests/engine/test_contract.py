@@ -28,9 +28,9 @@ from vitprof.config.availability import installed
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import LOADERS, STORAGES, Combination, legal_combinations
 from vitprof.config.resolve import resolve
-from vitprof.engine import data
-from vitprof.engine.data.source import open_source
-from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.data import datasets
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.measure.devices.cpu import CpuDevice
 
@@ -163,7 +163,7 @@ def reference(name: str, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int
     if (name, train) not in REFERENCE:
         n_images = N_PHOTOS if name == "photos" else None
         info = dataset_info(name, n_images)
-        source = open_source(info, data.prepare(name, n_images), train=train)
+        source = open_source(info, datasets.prepare(name, n_images), train=train)
         REFERENCE[name, train] = np.array(source.pixels(0, len(source.ids))), source.labels
     return REFERENCE[name, train]
 

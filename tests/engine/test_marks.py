@@ -27,7 +27,7 @@ from vitprof.config.resolve import resolve
 from vitprof.engine import train as train_module
 from vitprof.engine.loaders import dali
 from vitprof.engine.storage.memory import MemoryStorage
-from vitprof.engine.transfer import staging
+from vitprof.engine.transfer import pinned_buffers
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
@@ -231,13 +231,13 @@ def test_idle_time_is_alike_in_all_strategies(slow_reads: Any) -> None:
 @pytest.mark.parametrize("transfer", ["pinned", "stream"])
 def test_filling_pinned_memory_is_no_copy(played: Played, monkeypatch: pytest.MonkeyPatch, transfer: str) -> None:
     """Copying a batch to page-locked memory takes the host 6 ms, the copy from there next to none."""
-    to_pinned = staging.to_pinned
+    to_pinned = pinned_buffers.to_pinned
 
     def slowly(*args: Any) -> torch.Tensor:
         played.host.works(6 * MS)
         return to_pinned(*args)
 
-    monkeypatch.setattr(staging, "to_pinned", slowly)
+    monkeypatch.setattr(pinned_buffers, "to_pinned", slowly)
     values = {"strategy": "workers", "storage": "memory", "workers": 0, "batch_size": 20, "steps": 60}
     config, steps = played.run({}, transfer=transfer, **values)
     assert steady(steps, "h2d_s") < 0.01 * MS

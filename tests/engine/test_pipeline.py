@@ -15,7 +15,7 @@ import torch
 from tests.engine_fixtures import CHEAP, N_PHOTOS, Recorded, never, photos_home, small_home, trained  # noqa: F401
 from vitprof import home
 from vitprof.config import RunConfig
-from vitprof.engine import data
+from vitprof.engine.data import datasets
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.engine.train import train
 from vitprof.errors import JobStopped, SampleError
@@ -31,7 +31,7 @@ def photos(photos_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     mine = tmp_path / "photos-of-mine"
     shutil.copytree(photos_home / "data", mine / "data")
     monkeypatch.setenv("VITPROF_HOME", str(mine))
-    return data.prepare("photos", N_PHOTOS)
+    return datasets.prepare("photos", N_PHOTOS)
 
 
 @pytest.fixture

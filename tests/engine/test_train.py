@@ -20,9 +20,11 @@ from vitprof.config.catalog import MODELS
 from vitprof.config.gpu_findings import TorchBuild
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
-from vitprof.engine import data, train, trainer
+from vitprof.engine import train, trainer
+from vitprof.engine.data import datasets
+from vitprof.engine.data.idx import read_split
 from vitprof.engine.loaders.batches import BatchReader
-from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.model import build_model
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
@@ -58,8 +60,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], R
 
 def plain_losses(steps: int) -> list[float]:
     """The same training written down without any of vitprof's engine."""
-    root = data.prepare("digits")
-    images, labels = (torch.from_numpy(a) for a in data.read_split(root, True))
+    root = datasets.prepare("digits")
+    images, labels = (torch.from_numpy(a) for a in read_split(root, True))
     torch.manual_seed(42)
     model = build_model(MODELS["tiny"], image_size=28, channels=1, classes=10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
@@ -191,7 +193,7 @@ class TestEvaluation:
         build = trainer.build_model
         monkeypatch.setattr(trainer, "build_model", lambda *a, **k: models.append(build(*a, **k)) or models[0])
         run = trained(strategy="memory", epochs=1)
-        images, labels = (torch.from_numpy(a) for a in data.read_split(data.prepare("digits"), False))
+        images, labels = (torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), False))
         with torch.no_grad():
             logits = models[0](ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1)))
         assert run.values["test_accuracy"] == (logits.argmax(1) == labels).sum().item() / 100

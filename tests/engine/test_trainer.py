@@ -12,7 +12,7 @@ import torch
 from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.engine.trainer import SimulatedTrainer, TorchTrainer, open_trainer
-from vitprof.engine.transfer import Moved
+from vitprof.engine.transfer.contract import Moved
 from vitprof.measure.devices import open_device
 from vitprof.measure.devices.cpu import CpuDevice
 

@@ -92,7 +92,7 @@ class TestPredicting:
         def broken(*_: Any, **__: Any) -> Any:
             raise OSError("no such thread")
 
-        monkeypatch.setattr("vitprof.engine.loaders.ahead.AheadReader.__init__", broken)
+        monkeypatch.setattr("vitprof.engine.loaders.batches.AheadReader.__init__", broken)
         found = jobs.predict_strategies(manager, run.id, ["memory-ahead", "memory"], seconds=0.2)
         assert [p.config.strategy for p in found] == ["memory"]
         (line,) = jobs.failures(manager.store, run.id)

@@ -115,8 +115,8 @@ def test_a_whole_job_while_everybody_prints(start: Any) -> None:
     """Python, C code and a worker process write to standard output; the channel carries messages only."""
     script = """
 import os, sys
-from vitprof.engine.storage import idx
-make = idx.IdxStorage.dataset
+from vitprof.engine.storage import torchvision_datasets
+make = torchvision_datasets.IdxStorage.dataset
 class Loud:
     def __init__(self, quiet): self.quiet = quiet
     def __len__(self): return len(self.quiet)
@@ -127,7 +127,7 @@ def loud(self, *stopwatch):
     os.write(1, b"C prints\\n")
     print("Python prints", flush=True)
     return Loud(make(self, *stopwatch))
-idx.IdxStorage.dataset = loud
+torchvision_datasets.IdxStorage.dataset = loud
 from vitprof.jobs.child import main
 main()
 """

@@ -109,3 +109,8 @@ def build_model(preset: ModelPreset, *, image_size: int, channels: int, classes:
         head=preset.head,
         scale=preset.scale,
     )
+
+
+AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""`RunConfig.precision` -> the type that autocast computes matrix products in. tf32 is missing because it is not a
+type of its own: it is float32 with products of lower precision."""

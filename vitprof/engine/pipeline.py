@@ -7,34 +7,38 @@ What happens to a sample, in order: `data` makes it, `storage` keeps and reads i
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import STORAGES
-from vitprof.engine import data
 from vitprof.engine.batch import Batch
-from vitprof.engine.data import Stop
-from vitprof.engine.loaders import Loader, open_loader
-from vitprof.engine.loaders.replay import keep_batches
+from vitprof.engine.data import datasets
+from vitprof.engine.data.contract import Stop
+from vitprof.engine.loaders.contract import Loader
+from vitprof.engine.loaders.registry import open_loader
 from vitprof.engine.locations import open_location
 from vitprof.engine.locations.pagecache import set_page_cache
-from vitprof.engine.precision import AUTOCAST
-from vitprof.engine.storage import Pixels, open_storage
+from vitprof.engine.model import AUTOCAST
 from vitprof.engine.storage.cache import cached
+from vitprof.engine.storage.contract import Pixels
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.transfer import Transfer, open_transfer
+from vitprof.engine.storage.registry import open_storage
+from vitprof.engine.transfer.contract import Transfer
 from vitprof.engine.transfer.normalise import ToInput, as_it_is
+from vitprof.engine.transfer.pinned_buffers import staged
+from vitprof.engine.transfer.registry import open_transfer
 from vitprof.engine.transfer.resident import Resident
-from vitprof.engine.transfer.staging import staged
-from vitprof.errors import SampleError
+from vitprof.errors import JobStopped, SampleError
 from vitprof.measure.devices import Clock, Device
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.events import Events
@@ -86,7 +90,7 @@ def open_pipeline(
 
     begun = clock()
     skip = config.skip_unreadable
-    root = data.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
+    root = datasets.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
     prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
     if prepared.n_unreadable:
         first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
@@ -210,3 +214,52 @@ def _replayed(split: Split, config: RunConfig, device: Device, events: Events, s
     events.notice(f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free")
     transfer = Resident(device) if config.replay == "device" else split.transfer
     return Split(split.n, kept, transfer, split.to_input)
+
+
+MOST_BATCHES = 8
+"""Most batches kept: more than any transfer has in flight, so that none is copied again while still being copied."""
+MOST_BYTES = 256 * 2**20
+"""Most bytes of images kept: little compared with a model's memory, on the device too. One batch is always kept."""
+
+
+class ReplayLoader:
+    """A loader that gives the same batches over and over, `n` in an epoch."""
+
+    def __init__(self, batches: tuple[Batch, ...], n: int) -> None:
+        self.kept = batches
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        yield from itertools.islice(itertools.cycle(self.kept), self._n)
+
+    def close(self) -> None:
+        return
+
+
+def keep_batches(loader: Loader, place: Callable[[Tensor], Tensor], stop: Callable[[], bool]) -> ReplayLoader:
+    """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
+
+    At most `MOST_BATCHES` and `MOST_BYTES` of images are kept; a smaller batch at the epoch's end only if it is the
+    first. `place` copies images or labels to where they are kept: a loader may reuse its own memory. Raises
+    `JobStopped` if `stop()` turns true, and what `loader` raises.
+    """
+    kept: list[Batch] = []
+    used = 0
+    with closing(loader):  # its workers and threads end here and take no CPU from what is measured
+        n = len(loader)
+        with closing(loader.epoch(0)) as batches:
+            for batch in batches:
+                if stop():
+                    raise JobStopped("stopped while batches were fetched for replay")
+                if not len(batch.labels):  # nothing in it could be read
+                    continue
+                if kept and len(batch.labels) < len(kept[0].labels):
+                    break
+                kept.append(Batch(place(batch.images), place(batch.labels)))
+                used += batch.images.nbytes
+                if len(kept) == MOST_BATCHES or used + batch.images.nbytes > MOST_BYTES:
+                    break
+    return ReplayLoader(tuple(kept), n)

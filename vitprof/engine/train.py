@@ -14,7 +14,7 @@ import torch
 
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
-from vitprof.engine.data import Stop
+from vitprof.engine.data.contract import Stop
 from vitprof.engine.environment import CpuMeter, describe
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer

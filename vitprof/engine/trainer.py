@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
-from vitprof.engine.model import build_model
-from vitprof.engine.precision import AUTOCAST
-from vitprof.engine.transfer import Moved, ToInput
+from vitprof.engine.model import AUTOCAST, build_model
+from vitprof.engine.transfer.contract import Moved, ToInput
 from vitprof.measure.devices import Device, Mark
 from vitprof.measure.devices.simulated import SimulatedDevice
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vitprof.config import Isolation, RunConfig
 from vitprof.config.catalog import dataset_info
-from vitprof.engine import data
+from vitprof.engine.data import datasets
 from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
@@ -100,7 +100,7 @@ class Selftest:
     def prepare(self) -> None:
         """Makes the data sets, so that no job has to."""
         for name, n_images in dict.fromkeys((case.base.dataset, case.base.n_images) for case in self._cases):
-            data.prepare(name, n_images, progress=lambda frac, words: self._report(words), stop=self._stop)
+            datasets.prepare(name, n_images, progress=lambda frac, words: self._report(words), stop=self._stop)
         self._began = time.monotonic()
 
     def run(self, rounds: int, retries: int) -> None:

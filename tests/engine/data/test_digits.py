@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitprof.engine.data import digits, idx, read_split
+from vitprof.engine.data import digits, idx
+from vitprof.engine.data.idx import read_split
 from vitprof.errors import DataError, JobStopped
 
 

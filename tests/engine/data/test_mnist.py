@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from torchvision.datasets import MNIST
 
-from vitprof.engine.data import MANIFEST, digits, idx, mnist, prepare, read_split
+from vitprof.engine.data import digits, idx, mnist
+from vitprof.engine.data.datasets import prepare
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.manifest import MANIFEST
 from vitprof.errors import DataError, JobStopped
 
 

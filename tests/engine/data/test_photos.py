@@ -20,8 +20,9 @@ from tests import ROOT
 from tests.alarm import cpu_alarm
 from tests.engine_fixtures import N_PHOTOS, photos_home  # noqa: F401
 from vitprof.config.catalog import DATASETS, dataset_info
-from vitprof.engine.data import MANIFEST, photos, prepare, scenes
-from vitprof.engine.data.source import open_source
+from vitprof.engine.data import photos, scenes
+from vitprof.engine.data.datasets import open_source, prepare
+from vitprof.engine.data.manifest import MANIFEST
 from vitprof.errors import DataError, JobStopped, SampleError
 
 N_TEST = N_PHOTOS // 10
@@ -219,8 +220,8 @@ def test_what_another_version_left_is_not_used(vitprof_home: Path, monkeypatch: 
 def test_killed_while_making(made: Path, vitprof_home: Path) -> None:
     code = f"""
 import os, signal
-from vitprof.engine import data
-data.prepare("photos", {N_PHOTOS}, progress=lambda f, m: f > 0.4 and os.kill(os.getpid(), signal.SIGKILL))
+from vitprof.engine.data import datasets
+datasets.prepare("photos", {N_PHOTOS}, progress=lambda f, m: f > 0.4 and os.kill(os.getpid(), signal.SIGKILL))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     child = subprocess.run([sys.executable, "-c", code], env=env, timeout=120, check=False)
@@ -306,12 +307,12 @@ def test_file_size_limit(vitprof_home: Path) -> None:
     """A write that fails half way: named, and nothing stays that is cut short."""
     code = f"""
 import resource, signal
-from vitprof.engine import data
+from vitprof.engine.data import datasets
 from vitprof.errors import DataError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:
-    data.prepare("photos", {N_PHOTOS})
+    datasets.prepare("photos", {N_PHOTOS})
 except DataError as error:
     print(error)
 """

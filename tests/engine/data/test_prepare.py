@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from vitprof.engine import data
-from vitprof.engine.data import digits, idx, prepare, read_split
+from vitprof.engine.data import digits, idx
+from vitprof.engine.data.datasets import prepare
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.manifest import MANIFEST
 from vitprof.errors import ConfigError, DataError, JobStopped, VitprofError
 
 SMALL = {"n_train": 2500, "n_test": 100}
@@ -34,7 +36,7 @@ def start(script: str, home: Path) -> subprocess.Popen[str]:
     """Run `script` in a process of its own, after lines that make `digits` small there too."""
     head = f"""
         import functools, sys
-        from vitprof.engine import data
+        from vitprof.engine.data import datasets
         from vitprof.engine.data import digits
         from vitprof.errors import DataError
         digits.make = functools.partial(digits.make, **{SMALL})
@@ -65,7 +67,7 @@ def test_made_once_and_read(made: Path) -> None:
     images, labels = read_split(root, True)
     assert images.shape == (2500, 28, 28)
     assert labels.shape == (2500,)
-    manifest = json.loads((root / data.MANIFEST).read_text())
+    manifest = json.loads((root / MANIFEST).read_text())
     assert manifest["maker"] == digits.IDENTITY
     assert manifest["maker"]["seed"] == digits.SEED
     assert manifest["files"][idx.FILES[0]]["size"] == 16 + 2500 * 784
@@ -84,7 +86,9 @@ def test_unknown_name(made: Path) -> None:
 
 @pytest.mark.slow
 def test_importing_and_making_need_no_torch(made: Path, tmp_path: Path) -> None:
-    child = start("data.prepare('digits'); print([m for m in sys.modules if m.startswith('torch')])", tmp_path / "h")
+    child = start(
+        "datasets.prepare('digits'); print([m for m in sys.modules if m.startswith('torch')])", tmp_path / "h"
+    )
     out, err = child.communicate(timeout=60)
     assert (child.returncode, out.strip(), err) == (0, "[]", "")
 
@@ -127,19 +131,19 @@ def test_following_the_advice_repairs_it(made: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"maker": 1, "files": {}}', b"\xff\xfe"])
 def test_damaged_manifest(made: Path, content: bytes) -> None:
     root = prepare("digits")
-    (root / data.MANIFEST).write_bytes(content)
-    assert f"{data.MANIFEST} is damaged; delete {root}" in one_line(lambda: prepare("digits"))
+    (root / MANIFEST).write_bytes(content)
+    assert f"{MANIFEST} is damaged; delete {root}" in one_line(lambda: prepare("digits"))
 
 
 def test_manifest_without_a_file_and_no_manifest(made: Path) -> None:
     root = prepare("digits")
-    manifest = json.loads((root / data.MANIFEST).read_text())
+    manifest = json.loads((root / MANIFEST).read_text())
     del manifest["files"][idx.FILES[2]]
-    (root / data.MANIFEST).write_text(json.dumps(manifest))
+    (root / MANIFEST).write_text(json.dumps(manifest))
     assert f"{idx.FILES[2]} is damaged" in one_line(lambda: prepare("digits"))
-    (root / data.MANIFEST).unlink()
-    assert f"{data.MANIFEST} is missing; delete {root}" in one_line(lambda: prepare("digits"))
-    (root / data.MANIFEST).mkdir()
+    (root / MANIFEST).unlink()
+    assert f"{MANIFEST} is missing; delete {root}" in one_line(lambda: prepare("digits"))
+    (root / MANIFEST).mkdir()
     assert "cannot read" in one_line(lambda: prepare("digits"))
 
 
@@ -162,7 +166,7 @@ def test_another_version_is_made_again_silently(made: Path, monkeypatch: pytest.
     monkeypatch.setattr(digits, "IDENTITY", digits.IDENTITY | {"version": 99})
     assert prepare("digits") == root
     assert not (root / "old").exists()
-    assert json.loads((root / data.MANIFEST).read_text())["maker"]["version"] == 99
+    assert json.loads((root / MANIFEST).read_text())["maker"]["version"] == 99
     assert [p.name for p in made.iterdir()] == ["digits"]
 
 
@@ -213,7 +217,7 @@ def test_killed_while_making(made: Path, tmp_path: Path) -> None:
     """SIGKILL leaves a temporary directory; the next one makes the set and removes it."""
     script = """
         import os, signal
-        data.prepare("digits", progress=lambda f, m: f > 0.9 and os.kill(os.getpid(), signal.SIGKILL))
+        datasets.prepare("digits", progress=lambda f, m: f > 0.9 and os.kill(os.getpid(), signal.SIGKILL))
     """
     child = start(script, tmp_path / "home")
     child.communicate(timeout=60)
@@ -239,8 +243,8 @@ def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.M
             print("made", flush=True)
             sys.stdin.readline()
         digits.make = make_and_wait
-        root = data.prepare("digits")
-        print(data.read_split(root, True)[0].shape[0])
+        root = datasets.prepare("digits")
+        print(read_split(root, True)[0].shape[0])
     """
     children = [start(script, tmp_path / "home") for _ in range(2)]
     assert [child.stdout and child.stdout.readline() for child in children] == ["made\n", "made\n"]
@@ -261,7 +265,7 @@ def test_file_size_limit(made: Path, tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         try:
-            data.prepare("digits")
+            datasets.prepare("digits")
         except DataError as error:
             print(error)
     """

@@ -1,4 +1,4 @@
-"""vitprof.engine.data.source: a data set's own samples, in one order everywhere, and errors that name the file."""
+"""vitprof.engine.data.datasets: a data set's own samples, in one order everywhere, and errors that name the file."""
 
 import functools
 import io
@@ -12,9 +12,10 @@ from torchvision.datasets import ImageFolder
 
 from tests.engine_fixtures import N_PHOTOS, SMALL, photos_home, small_home  # noqa: F401
 from vitprof.config.catalog import dataset_info
-from vitprof.engine import data
+from vitprof.engine.data import datasets
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.data.idx import read_split
 from vitprof.engine.data.photos import PhotosSource
-from vitprof.engine.data.source import open_source
 from vitprof.engine.decode import centre_crop, open_decoder
 from vitprof.errors import DataError, SampleError
 
@@ -35,9 +36,9 @@ def mine(made: Path, tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize("train", [True, False])
 def test_digits(train: bool) -> None:
-    root = data.prepare("digits")
+    root = datasets.prepare("digits")
     source = open_source(SMALL, root, train=train)
-    images, labels = data.read_split(root, train)
+    images, labels = read_split(root, train)
     assert np.array_equal(source.labels, labels)
     assert source.ids[:2] == (["train-000000", "train-000001"] if train else ["test-000000", "test-000001"])
     assert len(set(source.ids)) == len(labels)

@@ -17,11 +17,14 @@ from tests.engine_fixtures import N_PHOTOS, descendants, gone, never
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.resolve import resolve
-from vitprof.engine import data
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders import Buffer, Loader, open_loader
-from vitprof.engine.storage import Place, open_storage
+from vitprof.engine.data import datasets
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.loaders.contract import Buffer, Loader
+from vitprof.engine.loaders.registry import open_loader
+from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import prepare_storage
+from vitprof.engine.storage.registry import open_storage
 from vitprof.engine.transfer.normalise import ToInput
 
 CPU = torch.device("cpu")
@@ -46,7 +49,7 @@ def storage_of(config: RunConfig, *, train: bool = True, root: Path | None = Non
     """The storage that `config` names, prepared if need be; of the files under `root` as they are, if it is given."""
     info = info_of(config)
     if root is None:
-        made = data.prepare(config.dataset, config.n_images)
+        made = datasets.prepare(config.dataset, config.n_images)
         root = prepare_storage(config.storage or "", info, made, progress=silent, stop=never).directory
     return open_storage(config.storage or "", info, Place(root), train=train)
 
@@ -71,7 +74,7 @@ def opened(
 def digits(*, train: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """The split as the model gets it, (n, 1, 28, 28) float32, and its labels."""
     info = dataset_info("digits")
-    images, labels = data.read_split(data.prepare("digits"), train)
+    images, labels = read_split(datasets.prepare("digits"), train)
     return ToInput(info, "uint8", 28, CPU)(torch.from_numpy(images).unsqueeze(1)), torch.from_numpy(labels)
 
 

@@ -27,10 +27,9 @@ from tests.engine.loaders.loader_helpers import (
 )
 from tests.engine_fixtures import SMALL, descendants, gone, shared_home, wait_until  # noqa: F401
 from vitprof.config import RunConfig
-from vitprof.engine.loaders import Loader, Schedule
 from vitprof.engine.loaders import dataloader as dataloader_module
+from vitprof.engine.loaders.contract import Loader, Schedule, epoch_order
 from vitprof.engine.loaders.dataloader import end_with_the_job, over_samples, start_method
-from vitprof.engine.loaders.order import epoch_order
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.errors import DataError, SampleError, one_line
 

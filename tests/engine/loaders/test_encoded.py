@@ -25,7 +25,7 @@ from tests.engine.loaders.loader_helpers import (
 from tests.engine_fixtures import N_PHOTOS, vitprof_threads
 from vitprof.config import availability, parts
 from vitprof.engine.loaders.batch_assembly import open_maker
-from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.loaders.contract import epoch_order
 from vitprof.errors import SampleError, one_line
 
 

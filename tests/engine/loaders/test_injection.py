@@ -13,8 +13,8 @@ import pytest
 from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
 from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
 from tests.engine_fixtures import shared_home, trained  # noqa: F401
-from vitprof.engine.loaders import batch_assembly, generator, samples, threads
-from vitprof.engine.storage import imagefolder, timed
+from vitprof.engine.loaders import batch_assembly, batches, samples, threads
+from vitprof.engine.storage import torchvision_datasets
 from vitprof.errors import ConfigError
 from vitprof.measure import stopwatch
 
@@ -59,7 +59,7 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Sleeper:
     """In the place of the clock in all that makes batches in this process."""
     sleeper = Sleeper()
     monkeypatch.setattr(stopwatch, "time", sleeper)
-    for module in (stopwatch, generator, batch_assembly, samples, threads, imagefolder, timed):
+    for module in (stopwatch, batches, batch_assembly, samples, threads, torchvision_datasets, torchvision_datasets):
         monkeypatch.setattr(module, "perf_counter", sleeper.perf_counter)
     return sleeper
 

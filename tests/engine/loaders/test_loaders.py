@@ -20,8 +20,7 @@ from tests.engine.loaders.loader_helpers import (
 )
 from tests.engine_fixtures import SMALL, descendants, shared_home, vitprof_threads  # noqa: F401
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders import Loader
-from vitprof.engine.loaders.order import epoch_order
+from vitprof.engine.loaders.contract import Loader, epoch_order
 from vitprof.errors import DataError, SampleError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")

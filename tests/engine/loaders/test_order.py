@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.config import RunConfig
-from vitprof.engine.loaders import Schedule
-from vitprof.engine.loaders.order import BLOCK_SAMPLES, epoch_order
+from vitprof.engine.loaders.contract import BLOCK_SAMPLES, Schedule, epoch_order
 
 
 def test_a_full_shuffle_depends_on_seed_and_epoch() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.engine_fixtures import Recorded, descendants, shared_home, trained, vitprof_threads  # noqa: F401
+from vitprof.engine import pipeline
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders import replay
 from vitprof.errors import JobStopped
 
 
@@ -34,8 +34,8 @@ class Counting:
         self.closed += 1
 
 
-def kept(loader: Counting) -> replay.ReplayLoader:
-    return replay.keep_batches(loader, torch.Tensor.clone, lambda: False)
+def kept(loader: Counting) -> pipeline.ReplayLoader:
+    return pipeline.keep_batches(loader, torch.Tensor.clone, lambda: False)
 
 
 class TestKeepBatches:
@@ -68,13 +68,13 @@ class TestKeepBatches:
 
     @pytest.mark.parametrize(("bound", "n"), [(1, 1), (16, 1), (32, 2), (47, 2), (48, 3)])
     def test_memory_is_bounded(self, monkeypatch: pytest.MonkeyPatch, bound: int, n: int) -> None:
-        monkeypatch.setattr(replay, "MOST_BYTES", bound)  # a batch has 4 * 4 bytes
+        monkeypatch.setattr(pipeline, "MOST_BYTES", bound)  # a batch has 4 * 4 bytes
         assert len(kept(Counting([4] * 9)).kept) == n
 
     def test_stop(self) -> None:
         loader = Counting([4] * 3)
         with pytest.raises(JobStopped):
-            replay.keep_batches(loader, torch.Tensor.clone, lambda: True)
+            pipeline.keep_batches(loader, torch.Tensor.clone, lambda: True)
         assert loader.closed == 1
 
 
@@ -110,14 +110,14 @@ class TestJobs:
     @pytest.mark.slow
     def test_no_worker_and_no_thread_lives_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         left: list[object] = []
-        whole = replay.ReplayLoader.epoch
+        whole = pipeline.ReplayLoader.epoch
 
-        def looking(self: replay.ReplayLoader, epoch: int) -> Generator[Batch, None, None]:
+        def looking(self: pipeline.ReplayLoader, epoch: int) -> Generator[Batch, None, None]:
             left.extend(descendants())
             left.extend(name for name in vitprof_threads() if "decode" in name or "ahead" in name)
             return whole(self, epoch)
 
-        monkeypatch.setattr(replay.ReplayLoader, "epoch", looking)
+        monkeypatch.setattr(pipeline.ReplayLoader, "epoch", looking)
         for strategy in ("workers", "memory-ahead", "threads"):
             self.run("host", strategy=strategy, steps=2)
         assert left == []

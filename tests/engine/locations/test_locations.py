@@ -12,7 +12,7 @@ import pytest
 from vitprof.config import RunConfig
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.throttle import TokenBucket
-from vitprof.engine.storage import Place
+from vitprof.engine.storage.contract import Place
 from vitprof.errors import DataError, JobStopped
 from vitprof.telemetry.tmpfs import find_tmpfs
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from vitprof.config.drives import SlowDrive
-from vitprof.engine.locations.staging import BLOCK_BYTES, copy_tree
+from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes
 from vitprof.engine.locations.throttle import TokenBucket
-from vitprof.engine.locations.tree import tree_bytes
 from vitprof.errors import DataError, JobStopped
 
 Told = list[tuple[float, str]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vitprof.engine.locations.tree import tree_bytes, walk
+from vitprof.engine.locations.copying import tree_bytes, walk
 
 
 @pytest.fixture

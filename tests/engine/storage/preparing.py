@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tests.engine_fixtures import SMALL, never
 from vitprof.config import catalog
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine import data
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place
+from vitprof.engine.data import datasets
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import Prepared, prepare_storage
 
 PHOTOS = dataclasses.replace(catalog.dataset_info("photos", 20), n_test=2)
@@ -33,7 +33,7 @@ def prepare(
     name: str, info: DatasetInfo = SMALL, *, progress: Callable[[float, str], None] = silent, **options: Any
 ) -> Prepared:
     """`prepare_storage` of a data set that is there already or quick to make."""
-    root = data.prepare(info.name, info.n_train if info.any_size else None, skip_unreadable=True)
+    root = datasets.prepare(info.name, info.n_train if info.any_size else None, skip_unreadable=True)
     return prepare_storage(name, info, root, progress=progress, **({"stop": never} | options))
 
 
@@ -44,7 +44,7 @@ def place(name: str, info: DatasetInfo = SMALL, **options: Any) -> Place:
 
 def images_of(info: DatasetInfo = SMALL, *, train: bool = True) -> NDArray[np.uint8]:
     """The images of a split (n, height, width, channels), read from the data set itself."""
-    root = data.prepare(info.name, info.n_train if info.any_size else None)
+    root = datasets.prepare(info.name, info.n_train if info.any_size else None)
     source = open_source(info, root, train=train)
     return source.pixels(0, len(source.ids))
 
@@ -82,7 +82,7 @@ def few_photos_made_once(factory: pytest.TempPathFactory) -> Path:
     if not home.exists():
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("VITPROF_HOME", str(home))
-            data.prepare("photos", PHOTOS.n_train)
+            datasets.prepare("photos", PHOTOS.n_train)
     return home
 
 

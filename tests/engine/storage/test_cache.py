@@ -12,12 +12,14 @@ from tests.engine_fixtures import N_PHOTOS, SMALL, descendants, gone, never, pho
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
-from vitprof.engine import data
-from vitprof.engine.loaders import open_loader
-from vitprof.engine.loaders.order import epoch_order
-from vitprof.engine.storage import Place, open_storage
+from vitprof.engine.data import datasets
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.loaders.contract import epoch_order
+from vitprof.engine.loaders.registry import open_loader
 from vitprof.engine.storage.cache import BYTES_A_MB, Cached, cached
+from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.memory import MemoryStorage
+from vitprof.engine.storage.registry import open_storage
 from vitprof.errors import DataError, JobStopped, SampleError
 
 N = 500
@@ -202,7 +204,7 @@ def test_worker_processes_share_it(workers: int) -> None:
     config = resolve(
         RunConfig(strategy="workers", storage="memmap", loader="dataloader", workers=workers, device="cpu")
     )
-    images, labels = data.read_split(data.prepare("digits"), True)
+    images, labels = read_split(datasets.prepare("digits"), True)
     storage = MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
     cache: Any = filled(storage, "pixels", 300 * 784)
     assert cache.hit_frac == 0.5
@@ -227,7 +229,7 @@ def test_encoded_photos(loader: str, photos_home: Path, monkeypatch: pytest.Monk
     values |= {"storage": "files", "loader": loader, "workers": 2, "batch_size": 16, "device": "cpu"}
     config = resolve(RunConfig(**values))
     info = dataset_info("photos", N_PHOTOS)
-    storage = open_storage("files", info, Place(data.prepare("photos", N_PHOTOS)), train=True)
+    storage = open_storage("files", info, Place(datasets.prepare("photos", N_PHOTOS)), train=True)
     size = sum(len(storage.read_encoded(index)) for index in range(N_PHOTOS))
     cache = filled(storage, "encoded", size / 3)
     assert 0.28 < cache.hit_frac <= 0.4

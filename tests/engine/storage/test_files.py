@@ -13,8 +13,8 @@ from PIL import Image
 from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place  # noqa: F401
 from tests.engine.storage.test_storages import Meter
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.files import FilesStorage
 from vitprof.errors import DataError, SampleError
 

@@ -45,9 +45,9 @@ from tests.engine.storage.writer_helpers import (
 )
 from tests.engine_fixtures import SMALL, small_home  # noqa: F401
 from vitprof import home
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place, hdf5, hdf5_encoded
-from vitprof.engine.storage.format import Format
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage import hdf5
+from vitprof.engine.storage.contract import Format, Place
 from vitprof.errors import DataError, SampleError
 
 FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {
@@ -248,7 +248,7 @@ def test_a_full_disk(name: str, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.slow
 def test_bytes_are_joined_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdf5_encoded, "COPY_BYTES", 1000)
+    monkeypatch.setattr(hdf5, "COPY_BYTES", 1000)
     assert_whole("encoded", write_both(tmp_path, hdf5.ENCODED_FORMAT))
 
 

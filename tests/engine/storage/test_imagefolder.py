@@ -1,4 +1,4 @@
-"""vitprof.engine.storage.imagefolder: what torchvision's own ImageFolder gives, held back only by a throttle."""
+"""ImageFolderStorage: what torchvision's own ImageFolder gives, held back only by a throttle."""
 
 import gc
 import pickle
@@ -13,9 +13,9 @@ from torchvision import datasets, transforms
 
 from tests.engine_fixtures import N_PHOTOS, photos_home  # noqa: F401
 from vitprof.config.catalog import dataset_info
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place
-from vitprof.engine.storage.imagefolder import ImageFolderStorage
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.torchvision_datasets import ImageFolderStorage
 from vitprof.errors import DataError, SampleError, one_line
 
 INFO = dataset_info("photos", N_PHOTOS)

@@ -41,9 +41,9 @@ from tests.engine.storage.writer_helpers import (
 )
 from tests.engine_fixtures import SMALL, small_home  # noqa: F401
 from vitprof import home
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place, lmdb
-from vitprof.engine.storage.format import Format
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage import lmdb
+from vitprof.engine.storage.contract import Format, Place
 from vitprof.errors import DataError, SampleError
 
 FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {

@@ -10,8 +10,7 @@ import torch
 
 from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all  # noqa: F401
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
-from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, SplitFacts
+from vitprof.engine.storage.contract import Chunk, Place, SplitFacts
 from vitprof.engine.storage.memmap import MemmapStorage, Writer
 from vitprof.errors import DataError
 

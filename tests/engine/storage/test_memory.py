@@ -12,7 +12,8 @@ import torch
 
 from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, open_files, place, read_all  # noqa: F401
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
-from vitprof.engine.storage import memory, open_storage
+from vitprof.engine.storage import memory
+from vitprof.engine.storage.registry import open_storage
 from vitprof.errors import DataError
 
 

@@ -23,14 +23,15 @@ import torch
 from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, prepare, read_all  # noqa: F401
 from tests.engine.storage.writer_helpers import small_disk  # noqa: F401
 from tests.engine_fixtures import SMALL, small_home, ticking  # noqa: F401
-from vitprof.engine import data
-from vitprof.engine.data import digits
+from vitprof.engine.data import datasets, digits
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.data.idx import read_split
 from vitprof.engine.data.manifest import MANIFEST
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import format, memmap, open_storage
+from vitprof.engine.storage import memmap
 from vitprof.engine.storage import prepare as making
-from vitprof.engine.storage.journal import JOURNAL
 from vitprof.engine.storage.labels import LABELS, read_ids, read_labels
+from vitprof.engine.storage.prepare import JOURNAL
+from vitprof.engine.storage.registry import REGISTRY, format_of, open_storage
 from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
 
 usual = pytest.mark.usefixtures("small_home")
@@ -100,13 +101,13 @@ def test_ids_and_labels() -> None:
     for train in (True, False):
         labels = read_labels(root, train=train)
         assert labels.dtype == torch.int64
-        assert np.array_equal(labels.numpy(), data.read_split(data.prepare("digits"), train)[1])
+        assert np.array_equal(labels.numpy(), read_split(datasets.prepare("digits"), train)[1])
 
 
 @usual
 def test_a_data_sets_own_files_need_no_making() -> None:
     prepared = prepare("memory")
-    assert prepared.directory == data.prepare("digits")
+    assert prepared.directory == datasets.prepare("digits")
     assert prepared.prepare_s == 0
     assert prepared.size_bytes >= 700 * 784
     assert not (Path(os.environ["VITPROF_HOME"]) / "prepared").exists()
@@ -192,7 +193,7 @@ def _prepare_until_killed(name: str, samples: int, to_parent: Connection) -> Non
 @pytest.mark.parametrize("samples", [250, 650])
 @pytest.mark.parametrize("name", ONE_FILE + MANY_FILES)
 def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
-    data.prepare("digits")
+    datasets.prepare("digits")
     here, there = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_prepare_until_killed, args=(name, samples, there))
     child.start()
@@ -221,12 +222,12 @@ def assert_whole(name: str) -> None:
             assert files == expected_files(train)
         else:
             assert np.array_equal(read_all(storage), images_of(train=train))
-        assert np.array_equal(storage.labels.numpy(), data.read_split(data.prepare("digits"), train)[1])
+        assert np.array_equal(storage.labels.numpy(), read_split(datasets.prepare("digits"), train)[1])
         storage.close()
 
 
 def expected_files(train: bool) -> list[bytes]:
-    return open_source(SMALL, data.prepare("digits"), train=train).encoded(0, 600 if train else 100)
+    return open_source(SMALL, datasets.prepare("digits"), train=train).encoded(0, 600 if train else 100)
 
 
 @usual
@@ -472,16 +473,13 @@ def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pyt
     assert second.done() == [12, 16, 18, 20]  # neither looked for again nor started over
 
 
-def test_a_format_nobody_knows() -> None:
-    with pytest.raises(KeyError):
-        format.format_of("tape")
-
-
 @usual
 def test_every_format_is_known() -> None:
     from vitprof.config.parts import STORAGES, prepared_as
 
     wanted = {prepared_as(s.name, kind) for s in STORAGES.values() for kind in s.kinds} - {None}
-    assert wanted == set(format.FORMATS)
-    forms: list[Any] = [format.format_of(name) for name in format.FORMATS]
+    written = [name for name, entry in REGISTRY.items() if entry.format]
+    assert wanted == set(written)
+    assert set(STORAGES) == set(REGISTRY)
+    forms: list[Any] = [format_of(name) for name in written]
     assert all(f.bytes_a_sample(SMALL) > 0 and f.version >= 1 for f in forms)

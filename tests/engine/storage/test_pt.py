@@ -13,7 +13,7 @@ import torch
 
 from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all  # noqa: F401
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
-from vitprof.engine.storage import Place
+from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.pt import PtStorage, open_mapped, open_whole
 from vitprof.errors import DataError, SampleError
 

@@ -11,8 +11,8 @@ import torch
 
 from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all  # noqa: F401
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
-from vitprof.engine.storage import Place
-from vitprof.engine.storage.rawfiles import RawFilesStorage, sample_path
+from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.files import RawFilesStorage, sample_path
 from vitprof.errors import SampleError
 
 NOBODY = 65534

@@ -19,11 +19,12 @@ import torch
 from tests import ROOT
 from tests.engine.storage.preparing import images_of, open_files, place, read_all
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
-from vitprof.engine import data
-from vitprof.engine.data import idx
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place, open_storage
-from vitprof.engine.storage.idx import IdxStorage
+from vitprof.engine.data import datasets, idx
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.registry import open_storage
+from vitprof.engine.storage.torchvision_datasets import IdxStorage
 from vitprof.errors import DataError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -38,7 +39,7 @@ def opened(name: str, *, train: bool = True) -> Any:
 
 
 def labels_of(train: bool = True) -> torch.Tensor:
-    return torch.from_numpy(data.read_split(data.prepare("digits"), train)[1])
+    return torch.from_numpy(read_split(datasets.prepare("digits"), train)[1])
 
 
 @pytest.mark.slow
@@ -228,7 +229,7 @@ def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_pat
     raw = idx.raw_dir(tmp_path)
     raw.mkdir(parents=True)
     for file in idx.FILES:
-        os.link(idx.raw_dir(data.prepare("digits")).resolve() / file, raw / file)
+        os.link(idx.raw_dir(datasets.prepare("digits")).resolve() / file, raw / file)
     images_file, _ = idx.split_files(tmp_path, True)
     whole = images_file.read_bytes()
     images_file.unlink()
@@ -240,7 +241,7 @@ def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_pat
 
 
 def test_idx_augmented() -> None:
-    root = Place(data.prepare("digits"))
+    root = Place(datasets.prepare("digits"))
     plain, augmented = IdxStorage(SMALL, root, True).dataset(), IdxStorage(SMALL, root, True, augment=True).dataset()
     torch.manual_seed(0)
     first, second = augmented[5][0], augmented[5][0]
@@ -253,10 +254,10 @@ def test_idx_augmented() -> None:
 
 
 def test_sources_and_storages_agree_on_the_order() -> None:
-    source = open_source(SMALL, data.prepare("digits"), train=True)
+    source = open_source(SMALL, datasets.prepare("digits"), train=True)
     assert np.array_equal(opened("memmap").labels.numpy(), source.labels)
 
 
 def test_an_unknown_storage() -> None:
     with pytest.raises(KeyError):
-        open_storage("tape", SMALL, Place(data.prepare("digits")), train=True)
+        open_storage("tape", SMALL, Place(datasets.prepare("digits")), train=True)

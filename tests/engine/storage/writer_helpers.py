@@ -25,8 +25,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from vitprof.config.catalog import DATASETS
-from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts
 from vitprof.engine.storage.labels import write_labels
 from vitprof.errors import DataError
 

@@ -12,13 +12,14 @@ from tests.engine_fixtures import SMALL, never, small_home  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.config.parts import TRANSFERS
 from vitprof.config.resolve import resolve
-from vitprof.engine import data
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders import open_loader
-from vitprof.engine.storage import Place, open_storage
+from vitprof.engine.data import datasets
+from vitprof.engine.loaders.registry import open_loader
+from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.transfer import open_transfer
+from vitprof.engine.storage.registry import open_storage
 from vitprof.engine.transfer.copy import PinnedCopy
+from vitprof.engine.transfer.registry import open_transfer
 
 
 @pytest.mark.parametrize("name", TRANSFERS)
@@ -75,7 +76,7 @@ def test_a_loader_reuses_buffers_but_never_one_that_is_still_read(loader: str, d
 
 
 def open_split(config: RunConfig) -> Any:
-    root = data.prepare("digits")
+    root = datasets.prepare("digits")
     made = prepare_storage(config.storage or "", SMALL, root, progress=lambda *_: None, stop=never)
     return open_storage(config.storage or "", SMALL, Place(made.directory), train=True)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitprof.engine.transfer.ring import Ring
-from vitprof.engine.transfer.staging import to_pinned
+from vitprof.engine.transfer.pinned_buffers import Ring, to_pinned
 from vitprof.measure.devices.cpu import CpuDevice
 from vitprof.measure.devices.cuda import CudaDevice
 

@@ -9,9 +9,9 @@ from tests.cuda_stand_in import Card
 from tests.engine.transfer.transfer_helpers import batch, cpu, pixels
 from vitprof.config.accelerators import Accelerator
 from vitprof.engine.batch import Batch
-from vitprof.engine.transfer import Transfer, open_transfer
-from vitprof.engine.transfer.ring import Packed
-from vitprof.engine.transfer.staging import Staging, staged
+from vitprof.engine.transfer.contract import Transfer
+from vitprof.engine.transfer.pinned_buffers import Packed, Staging, staged
+from vitprof.engine.transfer.registry import open_transfer
 from vitprof.measure.devices.pinning import Pinning
 from vitprof.measure.devices.simulated import SimulatedDevice
 

@@ -7,8 +7,8 @@ import torch
 
 from tests.engine.transfer.transfer_helpers import CPU, DIGITS, batch, cpu, cuda, gpu, normalised, pixels, to_input
 from vitprof.engine.batch import Batch
+from vitprof.engine.transfer.copy import PrefetchStream
 from vitprof.engine.transfer.normalise import ToInput
-from vitprof.engine.transfer.stream import PrefetchStream
 
 
 def test_on_the_cpu_it_normalises() -> None:

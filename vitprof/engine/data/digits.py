@@ -20,7 +20,7 @@ from vitprof.engine.data import idx
 from vitprof.errors import JobStopped
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import OnProgress, Stop
+    from vitprof.engine.data.contract import OnProgress, Stop
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
@@ -63,7 +63,7 @@ def make(
     The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow).
     Labels are balanced (exactly if 10 divides n) and shuffled. Existing files are overwritten.
     Raises `JobStopped` if `stop()` turned true (called after each chunk), `DataError` if the disk is full or the files
-    cannot be written. Files written until then stay: `data.prepare` works in a directory that it removes.
+    cannot be written. Files written until then stay: `datasets.prepare` works in a directory that it removes.
     """
     idx.ensure_space(directory, (n_train + n_test) * (SIDE * SIDE + 1) + 64 * 1024)
     with idx.writing(directory):

@@ -7,6 +7,7 @@ Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or t
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.config.catalog import DatasetInfo
 from vitprof.errors import DataError
 
 MAGICS: dict[int, int] = {1: 0x00000801, 3: 0x00000803}
@@ -131,3 +133,40 @@ def _header(path: Path, raw: bytes, n: int) -> tuple[int, ...]:
 
 def _unusable(path: Path, why: str) -> DataError:
     return DataError(f"{path} cannot be read ({why}); delete the data set's directory and it is made again")
+
+
+def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
+
+    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong together.
+    """
+    images_file, labels_file = split_files(root, train)
+    images, labels = read_idx(images_file), read_idx(labels_file)
+    if images.shape != (*labels.shape, 28, 28) or labels.max(initial=0) > 9:
+        raise DataError(
+            f"{images_file} {images.shape} and {labels_file.name} {labels.shape} are not images of 28 x 28 with "
+            f"labels 0 to 9; delete {root} and it is made again"
+        )
+    return images, labels.astype(np.int64)
+
+
+class IdxSource:
+    """A split in MNIST's IDX files."""
+
+    def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
+        self._images, self.labels = read_split(root, train)
+        split = "train" if train else "test"
+        self.ids = [f"{split}-{i:06d}" for i in range(len(self.labels))]
+
+    def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
+        return self._images[start:stop, :, :, None]
+
+    def encoded(self, start: int, stop: int) -> list[bytes]:
+        from PIL import Image
+
+        files = []
+        for image in self._images[start:stop]:
+            file = io.BytesIO()
+            Image.fromarray(image).save(file, "PNG")
+            files.append(file.getvalue())
+        return files

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vitprof.errors import DataError, SampleError
+from vitprof.engine.data.idx import write_error, writing
+from vitprof.errors import DataError, JobStopped, SampleError
+
+if TYPE_CHECKING:
+    from vitprof.engine.data.contract import OnProgress, Stop
 
 MANIFEST = "manifest.json"
 
@@ -122,5 +129,34 @@ def fsync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+POLL_S = 0.2
+
+
+@contextmanager
+def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator[None]:
+    """Holds the lock file at `path`, which is not removed. `doing` says in messages what the lock is held for.
+
+    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` if the file cannot be written.
+    """
+    with writing(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise write_error(path, error) from error
+            if stop():
+                raise JobStopped(f"stopped while waiting for another process that is {doing}")
+            progress(0.0, f"another process is {doing}")
+            time.sleep(POLL_S)
+        yield
     finally:
         os.close(descriptor)

@@ -15,7 +15,7 @@ from vitprof.engine.data import idx
 from vitprof.errors import DataError, JobStopped
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import OnProgress, Stop
+    from vitprof.engine.data.contract import OnProgress, Stop
 
 IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 """Identity of what `make` downloads; it is downloaded again if this changes."""
@@ -32,7 +32,7 @@ def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | No
 
     torchvision checks the archives' MD5. `stop()` is called before and after the download, not in between.
     Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. Files downloaded until then
-    stay: `vitprof.engine.data.prepare` works in a directory that it removes.
+    stay: `datasets.prepare` works in a directory that it removes.
     """
     idx.ensure_space(directory, NEEDED_BYTES)
     if progress is not None:

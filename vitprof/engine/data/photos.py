@@ -21,7 +21,7 @@ from vitprof.engine.data import idx
 from vitprof.errors import DataError, JobStopped, SampleError
 
 if TYPE_CHECKING:
-    from vitprof.engine.data import OnProgress, Stop
+    from vitprof.engine.data.contract import OnProgress, Stop
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}

@@ -19,7 +19,7 @@ from torch import Tensor
 from vitprof.config import RunConfig
 from vitprof.engine.decode import Crop
 from vitprof.engine.loaders.batch_assembly import EncodedMaker
-from vitprof.engine.storage import EncodedStorage
+from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.errors import SampleError
 from vitprof.measure.stopwatch import Stopwatch, Wait
 

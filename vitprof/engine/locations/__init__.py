@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Any
 from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.config.drives import slow_drive
-from vitprof.engine.data import OnProgress, Stop
+from vitprof.engine.data.contract import OnProgress, Stop
+from vitprof.engine.locations.copying import Copied, copy_tree, is_for_training, tree_bytes
 from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
-from vitprof.engine.locations.staging import Copied, copy_tree
 from vitprof.engine.locations.throttle import TokenBucket, describe
-from vitprof.engine.locations.tree import is_for_training, tree_bytes
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
 
 if TYPE_CHECKING:
-    from vitprof.engine.storage import Place
+    from vitprof.engine.storage.contract import Place
 
 NOTHING_COPIED = Copied(0, 0.0)
 
@@ -90,7 +89,7 @@ def open_location(
     what a killed job left is removed at the next start. Close storages and loaders before the block ends. Raises
     `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and `JobStopped`.
     """
-    from vitprof.engine.storage import Place  # here, since it imports torch
+    from vitprof.engine.storage.contract import Place  # here, since it imports torch
 
     remove_copies()
     on_disk = home.home() / "locations"

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.data import OnProgress, Stop
-from vitprof.engine.locations.staging import BLOCK_BYTES
-from vitprof.engine.locations.tree import unreadable, walk
+from vitprof.engine.data.contract import OnProgress, Stop
+from vitprof.engine.locations.copying import BLOCK_BYTES, unreadable, walk
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import percent
 from vitprof.telemetry.tmpfs import is_in_ram

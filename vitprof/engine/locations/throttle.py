@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.config.drives import SlowDrive
-from vitprof.engine.data import Stop
+from vitprof.engine.data.contract import Stop
 from vitprof.errors import DataError
 from vitprof.formats import number
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.engine.data import OnProgress, Stop
-from vitprof.engine.storage import EncodedStorage, PixelStorage
+from vitprof.engine.data.contract import OnProgress, Stop
+from vitprof.engine.storage.contract import EncodedStorage, PixelStorage
 from vitprof.errors import JobStopped, SampleError
 
 BYTES_A_MB = 1e6

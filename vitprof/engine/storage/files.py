@@ -2,19 +2,114 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
-from vitprof.engine.data.source import open_source
-from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Format, SplitFacts
+from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.labels import read_ids, read_labels
-from vitprof.engine.storage.rawfiles import DISK_BLOCK_BYTES, READ_FLAGS, FolderWriter, sample_path
 from vitprof.errors import SampleError
+
+FILES_IN_A_FOLDER = 1000
+DISK_BLOCK_BYTES = 4096
+"""On most file systems the room that a file takes on disk is a multiple of this."""
+READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+
+
+def sample_path(index: int, name: str, *, train: bool) -> str:
+    """Returns the path of the file of sample `index` of a split, under the storage's root: folders of 1,000 files."""
+    return f"images/{'train' if train else 'test'}-{index // FILES_IN_A_FOLDER:03d}/{name}"
+
+
+def write_file(path: str, content: bytes | memoryview) -> None:
+    """Writes a small file. Raises `OSError`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+class FolderWriter(SplitWriter):
+    """A writer of one file for each sample, at its `sample_path`; no file stays open."""
+
+    def __init__(self, directory: Path, split: SplitFacts, suffix: str = "") -> None:
+        self._directory = directory
+        self._train = split.name == "train"
+        self._suffix = suffix
+
+    def add(self, start: int, chunk: Chunk) -> None:
+        content = chunk.pixels if chunk.encoded is None else chunk.encoded
+        assert content is not None
+        for i, (name, image) in enumerate(zip(chunk.ids, content, strict=True), start):
+            path = f"{self._directory}/{sample_path(i, name, train=self._train)}{self._suffix}"
+            if i == start or i % FILES_IN_A_FOLDER == 0:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            write_file(path, image if isinstance(image, bytes) else image.tobytes())
+
+
+def on_disk(n_bytes: int) -> int:
+    """Returns the bytes that a file of `n_bytes` takes on disk."""
+    return math.ceil(n_bytes / DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
+
+
+RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(info)), resumable=True)
+
+
+class RawFilesStorage:
+    """Pixels in one file for each sample, opened, read into its row of the batch and closed."""
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._place = place
+        self.shape = (info.image_size, info.image_size, info.channels)
+        self.labels = read_labels(place.root, train=train)
+        self._paths = [
+            f"{place.root}/{sample_path(i, name, train=train)}"
+            for i, name in enumerate(read_ids(place.root, train=train))
+        ]
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        n_bytes = math.prod(self.shape)
+        batch = out.view(-1).numpy().data  # view: a copy would leave `out` as it was
+        end = memoryview(bytearray(1))  # receives a byte only if a file is too long
+        first = 0
+        for i in indices.tolist():
+            path = self._paths[i]
+            try:
+                descriptor = os.open(path, READ_FLAGS)
+                try:
+                    n_read = os.readv(descriptor, [batch[first : first + n_bytes], end])
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise SampleError(
+                    f"{path} cannot be read ({error.strerror or error}); delete {self._place.root} and it is made again"
+                ) from error
+            if n_read != n_bytes:
+                length = f"more than {n_bytes:,}" if n_read > n_bytes else f"{n_read:,}"
+                raise SampleError(
+                    f"{path} is damaged ({length} bytes instead of {n_bytes:,}); "
+                    f"delete {self._place.root} and it is made again"
+                )
+            first += n_bytes
+        self._place.reading(first, len(indices))
+        return out
+
+    def close(self) -> None:
+        """Does nothing: no file stays open between reads."""
 
 
 def _open_writer(directory: Path, split: SplitFacts) -> FolderWriter:
@@ -22,7 +117,7 @@ def _open_writer(directory: Path, split: SplitFacts) -> FolderWriter:
 
 
 # A digit's PNG is about 500 bytes long: one block.
-FORMAT = Format(1, "encoded", _open_writer, lambda info: DISK_BLOCK_BYTES, resumable=True)
+IMAGE_FORMAT = Format(1, "encoded", _open_writer, lambda info: DISK_BLOCK_BYTES, resumable=True)
 
 
 class FilesStorage:

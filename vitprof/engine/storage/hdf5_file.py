@@ -13,7 +13,7 @@ import numpy as np
 from h5py import h5d
 from numpy.typing import NDArray
 
-from vitprof.engine.storage.unusable import unusable
+from vitprof.engine.storage.contract import unusable
 
 HDF5_FILE = "data.h5"
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitprof.engine.storage.unusable import unusable
+from vitprof.engine.storage.contract import unusable
 
 LABELS = "labels.npz"
 """Arrays `train_ids`, `train_labels`, `test_ids` and `test_labels`."""

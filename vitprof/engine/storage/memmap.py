@@ -11,8 +11,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage import Place
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
 from vitprof.engine.storage.labels import read_labels
 from vitprof.errors import DataError
 

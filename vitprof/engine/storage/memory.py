@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data import read_split
-from vitprof.engine.storage import Pixels, PixelStorage, Place
+from vitprof.engine.data.idx import read_split
+from vitprof.engine.storage.contract import Pixels, PixelStorage, Place
 from vitprof.engine.storage.memmap import MemmapStorage
 from vitprof.errors import DataError
 from vitprof.formats import size

@@ -8,33 +8,30 @@ try starts over, except with many small files: then it continues from a journal 
 from __future__ import annotations
 
 import errno
+import json
+import os
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
 
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
-from vitprof.engine.data import OnProgress, Stop
+from vitprof.engine.data.contract import OnProgress, Source, Stop
+from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import ensure_space, write_error, writing
-from vitprof.engine.data.lock import locked
-from vitprof.engine.data.manifest import MANIFEST, fsync
-from vitprof.engine.data.source import Source, open_source
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts, format_of, image_bytes
-from vitprof.engine.storage.journal import Journal
+from vitprof.engine.data.manifest import MANIFEST, fsync, locked
+from vitprof.engine.storage.contract import Chunk, Format, SplitFacts, image_bytes
+from vitprof.engine.storage.inventory import allocated_bytes, check, identity, read_manifest, to_disk, write_manifest
 from vitprof.engine.storage.labels import write_labels
-from vitprof.engine.storage.manifest import (
-    allocated_bytes,
-    check,
-    identity,
-    read_manifest,
-    to_disk,
-    write_manifest,
-)
-from vitprof.engine.storage.unreadable import Readable, find_unreadable
+from vitprof.engine.storage.registry import format_of
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 
@@ -249,3 +246,110 @@ class _Making:
             delete = f"delete {self._partial}, which frees {size(allocated_bytes(self._partial))}"
             remedy = f"and start again to continue from there, or {delete}"
         return DataError(f"disk full while preparing {self._root}; free some space {remedy}")
+
+
+def find_unreadable(
+    source: Source, needs: Literal["pixels", "encoded"], chunk: int, progress: OnProgress, stop: Stop
+) -> dict[int, str]:
+    """Returns number -> reason for each sample that cannot be read. Reads all samples, `chunk` at once.
+
+    Raises `JobStopped` if `stop()` turns true.
+    """
+    read = source.pixels if needs == "pixels" else source.encoded
+    found: dict[int, str] = {}
+    n = len(source.ids)
+    for start in range(0, n, chunk):
+        if stop():
+            raise JobStopped("stopped while looking for unreadable samples")
+        try:
+            read(start, min(start + chunk, n))
+        except SampleError:
+            for i in range(start, min(start + chunk, n)):
+                try:
+                    read(i, i + 1)
+                except SampleError as error:
+                    found[i] = str(error)
+        progress(start / n, f"looking for unreadable samples, {len(found):,} found")
+    return found
+
+
+class Readable:
+    """A source without some of its samples. The remaining ones are numbered from 0."""
+
+    def __init__(self, source: Source, without: Collection[int]) -> None:
+        self._source = source
+        self._kept = np.setdiff1d(np.arange(len(source.ids)), np.fromiter(without, np.int64, len(without)))
+        self.ids = [source.ids[i] for i in self._kept]
+        self.labels: NDArray[np.int64] = source.labels[self._kept]
+
+    def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
+        parts = [self._source.pixels(first, last) for first, last in self._runs(start, stop)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def encoded(self, start: int, stop: int) -> list[bytes]:
+        return [file for first, last in self._runs(start, stop) for file in self._source.encoded(first, last)]
+
+    def _runs(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Returns the ranges [first, last) of the source that hold the kept samples [start, stop), in order."""
+        kept = self._kept[start:stop]
+        breaks = np.flatnonzero(np.diff(kept) != 1) + 1
+        return [(int(run[0]), int(run[-1]) + 1) for run in np.split(kept, breaks)]
+
+
+JOURNAL = "journal.json"
+
+
+@dataclass
+class Journal:
+    """What has been written so far. Trusted only until the machine restarts: written data may be lost in a crash."""
+
+    made_of: dict[str, Any]
+    """Identity of the storage (`manifest.identity`); a journal with a different one is ignored."""
+    split: str = "train"
+    """The split being written; those before it are complete."""
+    done: int = 0
+    """Samples of that split that have been written."""
+    spent_s: float = 0.0
+    """Seconds spent so far, in all tries."""
+    unreadable: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Split -> number in the data set -> reason, for each sample that is left out."""
+
+    @classmethod
+    def read(cls, directory: Path, made_of: dict[str, Any]) -> Journal | None:
+        """Returns the journal of an earlier try at the same storage; None if there is none that can be used."""
+        try:
+            entry = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
+            if entry["made_of"] != made_of or entry["boot"] != _boot():
+                return None
+            unreadable = {s: {int(i): str(why) for i, why in found.items()} for s, found in entry["unreadable"].items()}
+            return cls(made_of, str(entry["split"]), int(entry["done"]), float(entry["spent_s"]), unreadable)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # unusable: start over
+
+    def write(self, directory: Path) -> None:
+        """Replaces the journal on disk atomically. Raises `OSError`."""
+        entry = {
+            "made_of": self.made_of,
+            "boot": _boot(),
+            "split": self.split,
+            "done": self.done,
+            "spent_s": self.spent_s,
+            "unreadable": self.unreadable,
+        }
+        temporary = directory / f"{JOURNAL}.tmp"
+        temporary.write_text(json.dumps(entry), encoding="utf-8")
+        os.replace(temporary, directory / JOURNAL)
+
+    @staticmethod
+    def remove(directory: Path) -> None:
+        """Removes the journal; a finished storage has none."""
+        for name in (JOURNAL, f"{JOURNAL}.tmp"):
+            (directory / name).unlink(missing_ok=True)
+
+
+def _boot() -> str:
+    """Returns an ID of the machine's current boot: data in the page cache survive a killed process, but not a crash."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:  # not Linux
+        return f"{psutil.boot_time():.0f}"

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage import Place, memmap
-from vitprof.engine.storage.format import Chunk, Format, SplitFacts, SplitWriter, image_bytes
+from vitprof.engine.storage import memmap
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
+from vitprof.engine.storage.files import on_disk, write_file
 from vitprof.engine.storage.memory import ensure_memory
-from vitprof.engine.storage.rawfiles import on_disk, write_file
 from vitprof.errors import DataError, SampleError
 
 PARTITION = "partition.json"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine import augment
-from vitprof.engine.storage import Pixels
+from vitprof.engine.storage.contract import Pixels
 
 
 class ToInput:

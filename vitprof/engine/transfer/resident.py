@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.loaders import Buffer
+from vitprof.engine.loaders.contract import Buffer
 from vitprof.engine.storage.memory import MemoryStorage
-from vitprof.engine.transfer import Moved, Stage
+from vitprof.engine.transfer.contract import Moved, Stage
 from vitprof.errors import DeviceError
 from vitprof.formats import size
 from vitprof.measure.devices import Device, Mark

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vitprof.engine.batch import Batch
-    from vitprof.engine.transfer import Transfer
+    from vitprof.engine.transfer.contract import Transfer
     from vitprof.measure.devices import Device
 
 MARKS = 1000
@@ -101,7 +101,7 @@ def pinned_bytes_per_s(device: Device, n_bytes: int) -> float:
 
 def copy_bandwidth(bench: Bench) -> Outcome:
     """Copies batches as a job with pinned memory does, between two measurements of the bandwidth alone."""
-    from vitprof.engine.transfer import open_transfer
+    from vitprof.engine.transfer.registry import open_transfer
 
     device = bench.device
     transfer = open_transfer("pinned", device, unchanged)

@@ -1,13 +1,31 @@
-"""A deliberately delayed transfer, to check what is reported about it."""
+"""The transfers by the names of `vitprof.config.parts.TRANSFERS`, and the wait that a job may be asked for in them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from vitprof.engine.batch import Batch
-from vitprof.engine.transfer import Moved, Transfer
+from vitprof.engine.transfer.contract import Moved, ToInput, Transfer
+from vitprof.engine.transfer.copy import BlockingCopy, PinnedCopy, PrefetchStream
+from vitprof.engine.transfer.resident import Resident
 from vitprof.measure.devices import Device
 from vitprof.measure.stopwatch import Wait
+
+
+def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | None = None) -> Transfer:
+    """Returns the transfer called `name` to `device`.
+
+    One that normalises does so with `to_input`. A `wait` in the stage "transfer" delays each copy by that much.
+    """
+    if wait is not None and wait.stage == "transfer":
+        return Delayed(open_transfer(name, device, to_input), wait, device)
+    if name == "blocking":
+        return BlockingCopy(device)
+    if name == "pinned":
+        return PinnedCopy(device)
+    if name == "stream":
+        return PrefetchStream(device, to_input)
+    return Resident(device)
 
 
 class Delayed:

@@ -22,7 +22,7 @@ system."""
 def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
     """Returns the identity of a storage: it is made again if this changes. Raises `DataError`.
 
-    The data set is identified by the maker in its own manifest; `data.prepare` checks its files.
+    The data set is identified by the maker in its own manifest; `datasets.prepare` checks its files.
     """
     path = source_root / MANIFEST
     try:

@@ -1,0 +1,134 @@
+"""Recipes of docs/layout.md, done in a copy of the tree with a toy each; they may touch so many files and no more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+NEW_STORAGE = {
+    "vitprof/config/parts.py": (
+        '        StoragePart(\n            "memmap",',
+        """        StoragePart("toy", "Toy", "All pixels in one file, read with one call for each image."),
+""",
+    ),
+    "vitprof/engine/storage/registry.py": (
+        '    "memory": Entry(',
+        """    "toy": Entry("toy", "ToyStorage", "FORMAT"),
+""",
+    ),
+    "vitprof/config/strategies.py": (
+        '        Strategy(\n            name="lmdb",',
+        """        Strategy(
+            name="toy",
+            title="Toy",
+            what="What it does. In two sentences.",
+            when="Never.",
+            costs="Nothing.",
+            origin="A test",
+            storage="toy",
+            loader="ahead",
+            transfer="pinned",
+        ),
+""",
+    ),
+}
+"""File -> a line in it, and what is put before that."""
+TOY = '''"""All pixels of a split in one file without a header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
+from vitprof.engine.storage.labels import read_labels, write_labels
+
+
+class Writer(SplitWriter):
+    def __init__(self, directory: Path, split: SplitFacts) -> None:
+        self._directory, self._split = directory, split
+        self._file = (directory / f"{split.name}.bin").open("wb")
+
+    def add(self, start: int, chunk: Chunk) -> None:
+        assert chunk.pixels is not None
+        self._file.write(chunk.pixels.tobytes())
+
+    def finish(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+FORMAT = Format(1, "pixels", Writer, image_bytes)
+
+
+class ToyStorage:
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._place, self._file = place, place.root / f"{'train' if train else 'test'}.bin"
+        self.labels = read_labels(place.root, train=train)
+        self.shape = info.image_size, info.image_size, info.channels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        out = torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
+        size = int(np.prod(self.shape))
+        with self._file.open("rb") as file:
+            for row, index in zip(out, indices.tolist(), strict=True):
+                file.seek(size * index)
+                row.copy_(torch.frombuffer(bytearray(file.read(size)), dtype=torch.uint8).view(self.shape))
+        self._place.reading(out.nbytes)
+        return out
+
+    def close(self) -> None:
+        """Does nothing."""
+'''
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the package and of its tests."""
+    shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", "browser"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_storage_is_added_in_four_files(tree: Path) -> None:
+    """It then passes the contract with every loader, and can be chosen as a strategy."""
+    for name, (before, new) in NEW_STORAGE.items():
+        text = (tree / name).read_text(encoding="utf-8")
+        assert text.count(before) == 1, name
+        (tree / name).write_text(text.replace(before, new + before), encoding="utf-8")
+    (tree / "vitprof/engine/storage/toy.py").write_text(TOY, encoding="utf-8")
+    assert len(NEW_STORAGE) + 1 <= 5
+    env = os.environ | {"PYTHONPATH": str(tree)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "toy or known or agree"]
+    tests = ["tests/engine/test_contract.py", "tests/config", "tests/engine/storage/test_prepare.py"]
+    ended = subprocess.run([*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree)
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    assert (
+        "digits-toy-disk-ahead"
+        in subprocess.run(
+            [*command[:-2], "--collect-only", tests[0]], check=True, capture_output=True, text=True, env=env, cwd=tree
+        ).stdout
+    )
+    run = ["run", "--strategy", "toy", "--steps", "3", "--device", "cpu", "--batch-size", "32", "--no-evaluate"]
+    job = subprocess.run(
+        [sys.executable, "-m", "vitprof", *run], check=False, capture_output=True, text=True, env=env, cwd=tree
+    )
+    assert job.returncode == 0, job.stderr

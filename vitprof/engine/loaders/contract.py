@@ -1,0 +1,73 @@
+"""What a loader is (`Loader`), and the order of an epoch, which is the same for every strategy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from vitprof.config import RunConfig
+from vitprof.engine.batch import Batch
+
+Buffer = Callable[[tuple[int, ...]], Tensor]
+"""Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""
+BLOCK_SAMPLES = 128
+"""Samples of a block in a block shuffle, where the storage has no chunks of its own."""
+
+
+class Loader(Protocol):
+    """A source of the batches of a split, epoch by epoch."""
+
+    def __len__(self) -> int:
+        """Returns the number of batches in an epoch; the last one may be smaller."""
+
+    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
+        """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
+
+        Closing the iterator ends the epoch early; the next epoch is complete again. A batch stays valid until the next
+        but one is requested. Where unreadable samples are skipped a batch has fewer samples, or none if none of them
+        could be read.
+        """
+
+    def close(self) -> None:
+        """Ends worker processes and threads. The loader cannot be used afterwards."""
+
+
+class Schedule:
+    """The order of an epoch, cut into batches."""
+
+    def __init__(self, storage: Any, config: RunConfig, *, train: bool) -> None:
+        self.n = len(storage)
+        self.batch_size = config.batch_size
+        self._seed = config.seed
+        self._shuffle = (config.shuffle or "full") if train else "none"
+        self._block = getattr(storage, "block", BLOCK_SAMPLES)
+        # A resident storage needs indices on its own device: they are copied there once for each epoch.
+        self._device: torch.device = getattr(storage, "device", torch.device("cpu"))
+
+    def __len__(self) -> int:
+        return math.ceil(self.n / self.batch_size)
+
+    def batches(self, epoch: int) -> tuple[Tensor, ...]:
+        """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
+        order = epoch_order(self.n, self._seed, epoch, self._shuffle, self._block).to(self._device)
+        return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> Tensor:
+    """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
+
+    `shuffle` "full" permutes the samples. "block" permutes blocks of `block` consecutive samples and keeps the stored
+    order within each, so that samples read together are stored together. "none" is the stored order.
+    """
+    if shuffle == "none":
+        return torch.arange(n)
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    if shuffle == "full":
+        return torch.randperm(n, generator=generator)
+    starts = torch.randperm((n + block - 1) // block, generator=generator) * block
+    order = (starts[:, None] + torch.arange(block)).flatten()
+    return order[order < n]
