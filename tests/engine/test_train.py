@@ -323,7 +323,7 @@ class TestFailure:
         monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
         monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("", []))
         monkeypatch.setattr(cuda_checks, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
-        monkeypatch.setattr(cuda_checks.own_gpu, "kept", lambda: kept)
+        monkeypatch.setattr(cuda_checks.visible, "kept", lambda: kept)
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         (said,) = run.notices
         here = f"the job runs on the CPU: PyTorch {torch.__version__}: it sees no GPU, and the driver lists "

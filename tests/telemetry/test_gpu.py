@@ -8,8 +8,7 @@ import pytest
 
 from tests.telemetry.drivers import SECOND, SLICE
 from tests.telemetry.test_nvml import FIGURES, Run, libraries, run  # noqa: F401
-from vitprof.telemetry.gpm import NEEDS_HOPPER
-from vitprof.telemetry.nvml import NO_PROCESS
+from vitprof.telemetry.nvml import NEEDS_HOPPER, NO_PROCESS
 from vitprof.telemetry.sampler import NO_FIGURES
 
 # ruff: noqa: F811 (a fixture's name as an argument)

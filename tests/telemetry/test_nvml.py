@@ -19,7 +19,7 @@ import pytest
 from tests import ROOT
 from tests.telemetry.drivers import FIRST, SECOND, SLICE, build
 from vitprof.telemetry import NO_GPU_MESSAGE, Nvml
-from vitprof.telemetry.gpm import NEEDS_HOPPER
+from vitprof.telemetry.nvml import NEEDS_HOPPER
 from vitprof.telemetry.sampler import NO_FIGURES
 
 FIGURES = """\

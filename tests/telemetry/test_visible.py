@@ -10,9 +10,8 @@ import pytest
 
 from tests.telemetry.drivers import FIRST, SECOND, SLICE
 from vitprof.errors import DeviceError
-from vitprof.telemetry import VisibleGpu, number_here, own_gpu, show_only, visible_gpus
-from vitprof.telemetry.own_gpu import MASK, SHOWN_AS
-from vitprof.telemetry.visible import asked
+from vitprof.telemetry import VisibleGpu, number_here, show_only, visible, visible_gpus
+from vitprof.telemetry.visible import MASK, SHOWN_AS, asked
 
 
 @pytest.fixture(autouse=True)
@@ -85,10 +84,10 @@ CARDS = [VisibleGpu(0, "NVIDIA H100", SECOND, 80e9), VisibleGpu(1, "NVIDIA L4", 
 def test_a_job_is_left_with_its_own_gpu(
     monkeypatch: pytest.MonkeyPatch, device: str, cards: list[VisibleGpu], mask: str | None, here: str | None
 ) -> None:
-    monkeypatch.setattr(own_gpu, "visible_gpus", lambda: cards)
+    monkeypatch.setattr(visible, "visible_gpus", lambda: cards)
     show_only(device)
     assert os.environ.get(MASK) == mask
-    assert own_gpu.kept() == ([mask] if mask else [])
+    assert visible.kept() == ([mask] if mask else [])
     if here:
         assert number_here(here) == 0
     else:
@@ -96,7 +95,7 @@ def test_a_job_is_left_with_its_own_gpu(
 
 
 def test_a_gpu_that_is_not_shown_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_gpu, "visible_gpus", lambda: CARDS)
+    monkeypatch.setattr(visible, "visible_gpus", lambda: CARDS)
     monkeypatch.setenv(MASK, "0,1")
     with pytest.raises(DeviceError) as error:
         show_only("cuda:2")

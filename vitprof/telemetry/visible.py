@@ -6,6 +6,9 @@ use the same UUIDs.
 
 A process that has called CUDA's driver keeps seeing what it saw then, so `visible_gpus` uses a separate, short process.
 This file is also the program of that process, so it imports nothing from vitprof.
+
+A job's process is restricted to one GPU, by its UUID, so that it can use no other one and makes no context there: a
+library that does not name a GPU takes the first.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +142,51 @@ def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
     if not found:
         return ""
     return f"{'MIG' if found[0] != found[-1] or ' MIG ' in title else 'GPU'}-{found[-1]}"
+
+
+MASK = "CUDA_VISIBLE_DEVICES"
+SHOWN_AS = "VITPROF_SHOWN_AS"
+"""Environment variable beside the mask: the device that this process sees as `cuda:0` since `show_only`."""
+
+
+def show_only(device: str) -> None:
+    """Hides all GPUs but the one that `device` names ("auto", "cuda:N") from this process, until it ends.
+
+    N counts the GPUs that CUDA shows now, after CUDA_VISIBLE_DEVICES as the user set it. Call this before CUDA starts
+    in this process; later it has no effect. Raises `DeviceError` where there is no such GPU. Without a driver that
+    answers it hides nothing and raises nothing: PyTorch then reports what is wrong.
+    """
+    from vitprof.errors import DeviceError  # not above: this file is a program too
+
+    if device != "auto" and not device.startswith("cuda:"):
+        return
+    gpus = visible_gpus()
+    number = 0 if device == "auto" else int(device.removeprefix("cuda:"))
+    if gpus and number >= len(gpus):
+        raise DeviceError(f"device {device}: there is no such GPU; choose {choices(gpus)}, or cpu{_masked()}")
+    if len(gpus) > 1 and gpus[number].uuid:
+        os.environ[MASK] = gpus[number].uuid
+        os.environ[SHOWN_AS] = f"cuda:{number}"
+
+
+def kept() -> list[str]:
+    """Returns the UUID of the one GPU that `show_only` left visible; an empty list where it hid nothing."""
+    return [os.environ[MASK]] if SHOWN_AS in os.environ else []
+
+
+def number_here(device: str) -> int:
+    """Returns PyTorch's number, in this process, of the GPU `device` ("cuda:N")."""
+    return 0 if device == os.environ.get(SHOWN_AS) else int(device.removeprefix("cuda:"))
+
+
+def choices(gpus: Sequence[VisibleGpu]) -> str:
+    """Returns the GPUs to choose from, in words: "cuda:0 (NVIDIA H100) or cuda:1 (NVIDIA L4)"."""
+    return " or ".join(f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus)
+
+
+def _masked() -> str:
+    visible = os.environ.get(MASK)
+    return "" if visible is None else f" ({MASK}={visible} hides the others)"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variabl
 from vitprof.errors import one_line
 from vitprof.measure.devices.others import other_accelerator
 from vitprof.measure.devices.out_of_memory import is_out_of_memory
-from vitprof.telemetry import Nvml, driver_version, own_gpu, shown_here
+from vitprof.telemetry import Nvml, driver_version, shown_here, visible
 
 HIDDEN = ("", "-1")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs on purpose."""
@@ -34,7 +34,7 @@ def why_no_cuda() -> Finding | None:
     driver, listed = nvml_lists()
     shown = shown_here()
     # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist nonetheless
-    names = [gpu.name for gpu in shown] or own_gpu.kept() or listed
+    names = [gpu.name for gpu in shown] or visible.kept() or listed
     if not names:
         return None if any(words in error for words in NOTHING_THERE) else pytorch_fails(torch.__version__, "", error)
     known = shown[0].cuda_driver if shown else None
