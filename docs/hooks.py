@@ -1,18 +1,60 @@
-"""Adds to the page json.md what commands print with `--json`, made from the types of `vitprof.cli.common.printed`."""
+"""Adds tables that follow from types to two pages: json.md gets what commands print, formats.md columns of files."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from vitprof.cli.common.printed import PRINTED
+from vitprof.config import RunConfig
+from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
+from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
+from vitprof.export.trace import COUNTERS
 from vitprof.recording import codec
+from vitprof.recording.columns import RunSummary, StepRecord, TelemetrySample
+from vitprof.recording.columns import columns as record_columns
 
+RUN_WORDS = {
+    "run_id": "number of the run in the store that it was read from",
+    "name": "name of the run",
+    "status": "queued, running, done, stopped, failed or interrupted",
+    "created_utc": "when it was submitted, ISO 8601",
+    "device_name": "name that the device reports",
+    "error": "why it failed; else empty",
+    "schema_version": "version of the columns",
+    "simulated": "true where the device was only imitated",
+    "verdict": "input-bound, moderately input-bound, not input-bound, launch-bound, inconclusive; empty without steps",
+}
+"""Columns that are no figures -> their meaning."""
 WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "object", "array": "list"}
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Returns a page with the tables where it is json.md; MkDocs calls this for each page."""
-    return f"{markdown}\n{tables()}" if page.file.src_path == "json.md" else markdown
+    """Returns a page with its tables; MkDocs calls this for each page."""
+    made = {"json.md": tables, "formats.md": columns}.get(page.file.src_path)
+    return markdown if made is None else f"{markdown}\n{made()}"
+
+
+def columns() -> str:
+    """Returns tables of the columns of runs, steps and telemetry, with their names in traces and TensorBoard."""
+    settings = {f.name: f.metadata["description"] for f in dataclasses.fields(RunConfig) if f.name != "name"}
+    of_run = RUN_WORDS | settings | _words(RunSummary)
+    lines = ["## Columns of a run", "", "| column | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell(of_run[name])} |" for name in SUMMARY_HEADER]
+    lines += ["", "## Columns of a step", "", "| column | meaning | TensorBoard |", "|---|---|---|"]
+    of_step = RUN_WORDS | _words(StepRecord)
+    tags = {column: f"`{tag}`" for column, (tag, _) in STEP_TAGS.items()}
+    lines += [f"| `{name}` | {_cell(of_step[name])} | {tags.get(name, '')} |" for name in STEPS_HEADER]
+    lines += ["", "## Columns of telemetry", "", "| column | meaning | TensorBoard | counter of a trace |"]
+    lines += ["|---|---|---|---|"]
+    for name, words in _words(TelemetrySample).items():
+        tag = f"`{TELEMETRY_TAGS[name]}`" if name in TELEMETRY_TAGS else ""
+        lines.append(f"| `{name}` | {_cell(words)} | {tag} | {COUNTERS.get(name, '')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(record: type) -> dict[str, str]:
+    return {column.name: column.doc for column in record_columns(record)}
 
 
 def tables() -> str:

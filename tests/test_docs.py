@@ -62,6 +62,7 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof runs --tag kept --json": [],
     "vitprof schema": [],
     "vitprof schema run": [],
+    "vitprof schema export": [],
 }
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
 RUN_ELSEWHERE = {
