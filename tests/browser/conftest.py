@@ -119,6 +119,14 @@ def home(tmp_path_factory: pytest.TempPathFactory, digits_home: Path) -> Path:  
     return made
 
 
+@pytest.fixture(scope="module")
+def dashboard(serve: Serve, home: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a dashboard for the tests of a file. With `WARM` in the file PyTorch stays loaded between jobs."""
+    env = {"VITPROF_HOME": str(home), "VITPROF_WARM": str(int(getattr(request.module, "WARM", False)))}
+    with serve(ROOT / "app.py", env=env) as url:
+        yield url
+
+
 @pytest.fixture(scope="package")
 def kept(browser: Any, host: server.Host) -> Iterator[Any]:
     """A blank page of the address that servers have here, open all the time.

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
 from tests.ui.dashboard import add_run
 from tests.ui.tournaments import add_tournament
 from vitprof.store import RunStore
@@ -45,15 +44,14 @@ BY_KEYBOARD = 5
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
     add_run(store, wait_s=0.004, device="simulated:5,0", name=NAME)
     add_run(store, wait_s=0.001, strategy="memory")
     add_tournament(store, {"per-sample": 0.02, "tensordataset": 0.005, "memory": 0.001})
     store.close()
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
-        yield url
+    return home
 
 
 def wrong_in_sight(page: Any, options: dict[str, Any]) -> Iterator[str]:

@@ -4,12 +4,11 @@ table sorts by number, and a reload shows the same."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
@@ -21,7 +20,7 @@ SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
     for run_id, strategy in zip(SPEEDS, ("per-sample", "memory", "workers"), strict=True):
@@ -32,8 +31,7 @@ def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         )
         store.update_run(run_id, summary=summary)
     store.close()
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
-        yield url
+    return home
 
 
 def open_compare(page: Any, dashboard: str, query: str) -> None:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tests import ROOT
 
 from .waits import expect, settle
 
+WARM = True
 SETTINGS = "steps=60&batch_size=128&threads=1&evaluate=false&device=simulated:4,0"
 RUN_LIMIT_MS = 120_000
 ON_SCREEN = """() => [...document.querySelectorAll('.st-key-verdict, .st-key-tiles, .st-key-answer-head')]
@@ -30,13 +25,6 @@ WITHIN = """() => {
     return main.scrollWidth <= main.clientWidth;
 }"""
 """Nothing is wider than the screen."""
-
-
-@pytest.fixture(scope="module")
-def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(home), "VITPROF_WARM": "1"}
-    with serve(ROOT / "app.py", env=env) as url:
-        yield url
 
 
 def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:

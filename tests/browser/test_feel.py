@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-
-from tests import ROOT
 
 from .waits import expect_no_toast, expect_query
 
@@ -30,13 +26,6 @@ MARKED = """() => {
 IN_THE_FORM = "() => document.querySelector('.st-key-set-batch_size input')?.value === '96'"
 GAPS = ".st-key-live-gaps .js-plotly-plot"
 RANGE = f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.range"
-
-
-@pytest.fixture(scope="module")
-def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(home)}
-    with serve(ROOT / "app.py", env=env) as url:
-        yield url
 
 
 def tab_to(page: Any, words: str) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
@@ -20,15 +18,14 @@ HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
     for number in range(30):
         run_id = add_run(store, n=8, name=f"number {number + 1}", strategy="memory" if number % 2 else "per-sample")
         store.update_run(run_id, verdict={"kind": "input-bound"}, spark=[0.1, 0.9, 0.4], t_origin_s=float(run_id))
     store.close()
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home)}) as url:
-        yield url
+    return home
 
 
 def open_history(page: Any, dashboard: str) -> None:

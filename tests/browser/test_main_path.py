@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import ROOT
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
 from .waits import expect, settle
 
+WARM = True
 STEPS = 160
 SETTINGS = f"steps={STEPS}&batch_size=256&threads=1&evaluate=false&device=simulated:8,0"
 """A device faster than loading sample by sample, so that the two strategies differ on any machine."""
@@ -50,12 +49,6 @@ ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(stra
     && [...document.querySelectorAll('[data-testid=stMetric]')]
         .filter((tile) => tile.innerText.startsWith('Device idle')).length === 1"""
 """The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page."""
-
-
-@pytest.fixture(scope="module")
-def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home), "VITPROF_WARM": "1"}) as url:
-        yield url
 
 
 def choose_strategy(page: Any, name: str) -> None:

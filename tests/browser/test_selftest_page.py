@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tests import ROOT
 
 from .waits import expect
 
 LIMIT_MS = 120_000
 ALL_OF_IT_MS = 300_000
-
-
-@pytest.fixture(scope="module")
-def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(home)}
-    with serve(ROOT / "app.py", env=env) as url:
-        yield url
 
 
 def test_start_watch_and_stop(dashboard: str, page: Any, picture: Any) -> None:

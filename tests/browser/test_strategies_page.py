@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests import ROOT
 
 from .waits import expect, settle
 
@@ -20,10 +18,8 @@ TALL = f"""() => {BOXES}.every((box, i, all) => (!i || box.top > all[i - 1].bott
 
 
 @pytest.fixture(scope="module")
-def dashboard(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    env = {"VITPROF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with serve(ROOT / "app.py", env=env) as url:
-        yield url
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
 
 
 def test_its_own_address_works_on_a_server_that_has_shown_nothing_yet(dashboard: str, page: Any, picture: Any) -> None:

@@ -6,26 +6,15 @@ The screenshot comes from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tests import ROOT
 
 from .waits import back, expect, expect_query, settle
 
+WARM = True
 SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
 """In threads of the server, which is quicker to start; so without strategies that fork workers."""
 RUN_LIMIT_MS = 120_000
 TABLE = "[data-testid=stDataFrame] canvas table"
-
-
-@pytest.fixture(scope="module")
-def dashboard(serve: Any, home: Path) -> Iterator[str]:
-    with serve(ROOT / "app.py", env={"VITPROF_HOME": str(home), "VITPROF_WARM": "1"}) as url:
-        yield url
 
 
 def field(page: Any, name: str) -> Any:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from vitprof.ui.live_chart import ChartFeed, ChartUpdate, payload
+from vitprof.ui.live_chart import ChartFeed, ChartUpdate, described, payload, still
 
 
 class Browser:
@@ -265,3 +265,22 @@ def test_a_click_that_the_browser_reports_is_checked(clicked: object, expected: 
     pick = _pick({"picked": clicked})
     found = pick and (pick.trace, *(None if math.isnan(v) else v for v in (pick.x, pick.data)))
     assert found == expected
+
+
+def test_a_chart_without_words_of_its_own_is_described_by_its_axes_and_traces() -> None:
+    figure = go.Figure([go.Bar(name="compute"), go.Bar(name="data wait"), go.Bar(name="compute")])
+    assert described(figure) == "Chart: compute, data wait"
+    figure.update_layout(xaxis={"title": {"text": "step"}}, yaxis={"title": {"text": "time (ms)"}})
+    assert described(figure) == "Chart of time (ms) against step: compute, data wait"
+    assert described(go.Figure()) == "Chart"
+
+
+def test_another_figure_is_another_revision() -> None:
+    """By that the browser tells whether there is something to draw."""
+    bars, others = (go.Figure([go.Bar(x=["a"], y=[y])]).to_dict() for y in (1, 2))
+    update = still(bars, alt="bars")
+    assert update == still(bars, alt="bars")
+    assert update.revision != still(others).revision
+    assert update.base is None
+    assert update.silent
+    assert set(update.figure or ()) == {"data", "layout"}

@@ -11,10 +11,10 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import loading_time
+from vitprof.analysis.timing.loading import loading_time, transform_times
 from vitprof.analysis.timing.timeline import timeline
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.charts.breakdown import device_time, loading_bar
+from vitprof.charts.breakdown import device_time, loading_bar, transform_bars
 from vitprof.charts.comparison import idle_strips
 from vitprof.charts.style import COMPUTE, DATA_WAIT, DEVICE_TIME, LOADING_COLOURS
 from vitprof.charts.timeline import MAX_SHAPES, timeline_chart
@@ -164,3 +164,20 @@ def test_the_heat_map_has_as_many_cells_for_a_long_run_as_for_a_short_one(steps:
     edges, share = idle_bins({k: v[:0] for k, v in steps.items()}, ())
     none = idle_strips(["device"], edges, share[None], origin_s=ORIGIN)
     assert not np.size(none.data[0].z)
+
+
+def test_a_bar_for_each_in_the_order_of_the_compose() -> None:
+    names = ("<lambda>", "a_function_with_a_very_long_name", "a_function_with_a_very_long_name (2)")
+    told = {name: {"s_per_sample": (i + 1) * 1e-3, "calls": 5} for i, name in enumerate(names)}
+    figure = transform_bars(transform_times({"transforms": told}))
+    (bars,) = figure.data
+    assert list(bars.x) == pytest.approx([1, 2, 3])
+    assert bars.y[0] == "&lt;lambda&gt;", "no markup of somebody else's"
+    assert len(set(bars.y)) == 3, "what is cut stays apart"
+    assert list(bars.text) == ["17%", "33%", "50%"]
+    assert figure.layout.yaxis.autorange == "reversed"
+    assert max(map(len, figure.layout.yaxis.ticktext[1:])) == 22
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == (
+        "mean time for each sample (ms)",
+        "transform",
+    )
