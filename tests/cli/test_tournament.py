@@ -238,7 +238,7 @@ class TestAuto:
             seconds=60.0,
             stopped=True,
         )
-        monkeypatch.setattr("vitprof.experiments.tuning.tune", lambda *_, **__: found)
+        monkeypatch.setattr(cli.tournament, "tune", lambda *_, **__: found)
         status, out, err = call("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
         assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
         assert "hyperparameter importances: Too few trials: 1 setting has a figure" in out

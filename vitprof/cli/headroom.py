@@ -16,7 +16,8 @@ from vitprof.cli.common.progress import progress
 from vitprof.cli.common.stopping import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import ANCHOR_REPEATS
-from vitprof.experiments.trials import Progress
+from vitprof.experiments.headroom import find_headroom, measure_headroom
+from vitprof.experiments.trials import Progress, job_manager
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 
@@ -59,22 +60,14 @@ def measure_and_tell(
     Returns the object for `--json`, None if nothing was measured, and whether Ctrl-C, SIGTERM or SIGHUP stopped it;
     what was measured until then is shown all the same.
     """
-    from vitprof.experiments.headroom import find_headroom, measure_headroom
-    from vitprof.jobs.launcher import Launcher
-    from vitprof.jobs.manager import JobManager
-
     with contextlib.closing(RunStore()) as store, stop_asked() as stop:
+
+        def report(p: Progress) -> None:
+            show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
+
         if repeats:
-            manager = JobManager(store, launcher=Launcher().warm(), anyway=anyway)
-            try:
-                with progress() as show:
-
-                    def report(p: Progress) -> None:
-                        show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
-
-                    found = measure_headroom(manager, run, repeats=repeats, progress=report, stop=stop)
-            finally:
-                manager.shutdown()
+            with job_manager(store, anyway=anyway) as manager, progress() as show:
+                found = measure_headroom(manager, run, repeats=repeats, progress=report, stop=stop)
         else:
             found = find_headroom(store, run)
         stopped = stop()

@@ -18,7 +18,8 @@ from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id,
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
-from vitprof.experiments.trials import Progress
+from vitprof.experiments import prediction as jobs
+from vitprof.experiments.trials import Progress, job_manager
 from vitprof.recording.columns import json_number
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.predictions import StoredPrediction
@@ -44,27 +45,19 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Predict other strategies' samples/s from a run and a few seconds of loading with each."""
-    from vitprof.experiments import prediction as jobs
-    from vitprof.jobs.launcher import Launcher
-    from vitprof.jobs.manager import JobManager
-
     with contextlib.closing(RunStore()) as store:
         profiled = jobs.profile_of(store, run)
         chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
-        manager = JobManager(store, launcher=Launcher().warm(), anyway=anyway)
-        try:
-            with progress() as show:
 
-                def report(p: Progress) -> None:
-                    show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
+        def report(p: Progress) -> None:
+            show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
 
-                found = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=report)
-                if verify:
-                    found = jobs.verify(manager, found, progress=report)
-        finally:
-            manager.shutdown()
+        with job_manager(store, anyway=anyway) as manager, progress() as show:
+            found = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=report)
+            if verify:
+                found = jobs.verify(manager, found, progress=report)
         error = jobs.calibration_for(store, profiled)
         failed = jobs.failures(store, run, chosen, remedy="give more --seconds")
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import typer
 from rich.table import Table
@@ -31,15 +31,16 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.experiments.candidates import DEFAULT_S
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.trials import Progress
+from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.experiments.trials import Progress, job_manager
+from vitprof.experiments.tuning import tune
 from vitprof.export import write_text
+from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
 from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, list_tournaments, release
 from vitprof.store.tournaments import tournament as stored
-
-if TYPE_CHECKING:
-    from vitprof.experiments.tournament.tournament_view import TournamentView
 
 POLL_S = 0.2
 
@@ -84,9 +85,6 @@ cast(Any, run_tournament).__signature__ = SIGNATURE
 
 def _run(asked: dict[str, Any], tournament_id: int) -> None:
     """Runs a tournament until it is done or stopped, and shows its results."""
-    from vitprof.experiments.tournament.tournament_view import TournamentView
-    from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
-
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)
         error, stopped = "", False
@@ -119,31 +117,27 @@ def _run(asked: dict[str, Any], tournament_id: int) -> None:
 
 def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> tuple[str, bool]:
     """Runs the rest of a tournament. Returns the error that ended it ("" if none), and whether a person stopped it."""
-    from vitprof.experiments.tournament.tournament_runner import TournamentRunner
-    from vitprof.jobs.launcher import Launcher
-    from vitprof.jobs.manager import JobManager
 
-    own = stored(store, tournament_id).spec.script is not None
-    manager = JobManager(store, launcher=Launcher() if own else Launcher().warm(), anyway=anyway)
-    try:
-        with stop_asked() as stop, overall_progress() as show:
-            runner = TournamentRunner(manager, tournament_id)
-            say, group = say_waiting(), stored(store, tournament_id).group_key
-            try:
-                while not runner.join(POLL_S) and not stop():
-                    queued = store.runs(["queued"], limit=1, group_key=group)
-                    if show is not None:
-                        now = view.look()
-                        words = queued[0].message if queued else ""
-                        words = words or running_words(now, view.board(now))
-                        show(words, now.progress.fraction, now.progress.seconds_left)
-                    elif queued:
-                        say(queued[0])
-            finally:
-                runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
-            return runner.error, stop()
-    finally:
-        manager.shutdown()
+    now = stored(store, tournament_id)
+    with (
+        job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
+        stop_asked() as stop,
+        overall_progress() as show,
+    ):
+        runner, say = TournamentRunner(manager, tournament_id), say_waiting()
+        try:
+            while not runner.join(POLL_S) and not stop():
+                queued = store.runs(["queued"], limit=1, group_key=now.group_key)
+                if show is not None:
+                    state = view.look()
+                    words = queued[0].message if queued else ""
+                    words = words or running_words(state, view.board(state))
+                    show(words, state.progress.fraction, state.progress.seconds_left)
+                elif queued:
+                    say(queued[0])
+        finally:
+            runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
+        return runner.error, stop()
 
 
 def _write_csv(path: Path, text: str, tournament_id: int) -> None:
@@ -177,9 +171,6 @@ def _list(as_json: bool) -> None:
 
 def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     """Searches for the best setting of one strategy."""
-    from vitprof.experiments.tuning import tune
-    from vitprof.jobs.launcher import Launcher
-    from vitprof.jobs.manager import JobManager
 
     chosen = texts("strategies", asked["strategies"])
     if len(chosen) > 1:
@@ -195,19 +186,19 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
     workers = whole("workers", asked["workers"]) if asked["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
     seconds = DEFAULT_S if asked["time"] is None else asked["time"]
-    with contextlib.closing(RunStore()) as store:
-        manager = JobManager(store, launcher=Launcher().warm(), anyway=asked["anyway"])
-        try:
-            with stop_asked() as stop, overall_progress() as show:
+    with (
+        contextlib.closing(RunStore()) as store,
+        job_manager(store, anyway=asked["anyway"]) as manager,
+        stop_asked() as stop,
+        overall_progress() as show,
+    ):
 
-                def report(p: Progress) -> None:
-                    if show is not None:
-                        best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
-                        show(p.words + best, p.fraction, p.seconds_left)
+        def report(p: Progress) -> None:
+            if show is not None:
+                best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
+                show(p.words + best, p.fraction, p.seconds_left)
 
-                found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
-        finally:
-            manager.shutdown()
+        found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
     if asked["as_json"]:
         print_json(tuning_object(found))
     else:

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreAwayError
+from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.jobs.runners import Runner
+from vitprof.store import RunStore
 
 POLL_S = 0.1
 
@@ -67,6 +69,22 @@ def ignore(progress: Progress) -> None:
 def never() -> bool:
     """Returns False: an experiment that is not stopped from outside."""
     return False
+
+
+@contextlib.contextmanager
+def job_manager(
+    store: RunStore, *, anyway: bool = False, warm: bool = True, logs: Path | None = None
+) -> Iterator[JobManager]:
+    """Yields a job manager that ends with the block, and every job with it.
+
+    `warm`: keep a process with PyTorch loaded, of which jobs are forks. The others are those of `JobManager`.
+    """
+    launcher = Launcher()
+    manager = JobManager(store, logs=logs, launcher=launcher.warm() if warm else launcher, anyway=anyway)
+    try:
+        yield manager
+    finally:
+        manager.shutdown()
 
 
 def submit_trials(manager: JobManager, trials: Iterable[Trial], group_key: str) -> list[int]:

@@ -36,8 +36,6 @@ class Case:
     right: tuple[str, ...]
     """Causes (`analysis.verdict.verdict.Verdict.cause`) or names of signatures that count as right; empty where the
     slowdown must cost nothing."""
-    why: str
-    """Why these are right, and what size is expected."""
 
     @property
     def slowed(self) -> RunConfig:
@@ -104,7 +102,6 @@ LAUNCHES = RunConfig(
     strategy="memory", batch_size=64, device="simulated:1,0", **COMMON | {"warmup_steps": 6, "steps": 100}
 )
 
-LOOP_WHY = "It is the only part of that length, and it is exposed except while the device still computes."
 CASES: tuple[Case, ...] = (
     *(
         Case(
@@ -114,7 +111,7 @@ CASES: tuple[Case, ...] = (
             changes={"inject": f"{part}:20"},
             part=part,
             right=(part,),
-            why=LOOP_WHY,
+            # It is the only part of that length, and it is exposed except while the device still computes.
         )
         for part, words in (
             ("read", "reading"),
@@ -131,7 +128,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:20"},
         part="read",
         right=("read",),
-        why="Of 20 ms of reading 12 pass while the device computes: 8 are exposed.",
+        # Of 20 ms of reading 12 pass while the device computes: 8 are exposed.
     ),
     Case(
         name="fully hidden",
@@ -140,7 +137,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:8"},
         part="read",
         right=(),
-        why="All of it passes while the device computes: it must cost nothing, and the run must not be input-bound.",
+        # All of it passes while the device computes: it must cost nothing, and the run must not be input-bound.
     ),
     Case(
         name="slow drive",
@@ -154,8 +151,8 @@ CASES: tuple[Case, ...] = (
         },
         part="read",
         right=("slow_drive",),
-        why="A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the "
-        "settings say that the drive is slow.",
+        # A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the
+        # settings say that the drive is slow.
     ),
     Case(
         name="launch-bound",
@@ -165,7 +162,7 @@ CASES: tuple[Case, ...] = (
         launch_ms=4.0,
         part="",
         right=("launches",),
-        why="The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.",
+        # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     ),
     Case(
         name="CPU hogs",
@@ -174,10 +171,10 @@ CASES: tuple[Case, ...] = (
         hogs=True,
         part="",
         right=("cpu_contention", "other-programs"),
-        why="The loop's own work gets slower, in all its parts alike; either the cause or the signature must say why. "
-        "The system decides how much CPU they take, so the size is compared with how much longer the device idled than "
-        "in the reference, minus the additional CPU time of the same work. Beside other programs a core also computes "
-        "more slowly (hyper-threads, caches, clocks); the verdict's size is only the wait for a core.",
+        # The loop's own work gets slower, in all its parts alike; either the cause or the signature must say why. The
+        # system decides how much CPU they take, so the size is compared with how much longer the device idled than in
+        # the reference, minus the additional CPU time of the same work. Beside other programs a core also computes
+        # more slowly (hyper-threads, caches, clocks); the verdict's size is only the wait for a core.
     ),
     Case(
         name="read, whole batches",
@@ -186,7 +183,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:20"},
         part="read",
         right=("read",),
-        why="The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.",
+        # The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.
     ),
     Case(
         name="decode, generator",
@@ -195,7 +192,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "decode:20"},
         part="decode",
         right=("decode",),
-        why=LOOP_WHY,
+        # It is the only part of that length, and it is exposed except while the device still computes.
     ),
     Case(
         name="read, workers",
@@ -204,7 +201,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:40"},
         part="read",
         right=("read",),
-        why="Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that.",
+        # Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that.
     ),
     Case(
         name="collate, workers",
@@ -213,7 +210,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "collate:40"},
         part="collate",
         right=("collate",),
-        why="As for reading: the device waits for the workers, whichever part they wait in.",
+        # As for reading: the device waits for the workers, whichever part they wait in.
     ),
     Case(
         name="read, threads",
@@ -222,7 +219,7 @@ CASES: tuple[Case, ...] = (
         changes={"inject": "read:40"},
         part="read",
         right=("read",),
-        why="As with two workers: while one thread waits, the other one makes the next batch.",
+        # As with two workers: while one thread waits, the other one makes the next batch.
     ),
 )
 QUICK: tuple[Case, ...] = CASES[:10]

@@ -15,9 +15,8 @@ from vitprof.config import Isolation, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.engine.data import datasets
 from vitprof.errors import DataError, JobError, JobStopped, one_line
-from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, never, run_trials
+from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
-from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.selftest.cases import CASES, Case, drive_ms
 from vitprof.selftest.interference import BusyCores, Sleeper
@@ -49,19 +48,18 @@ def run_selftest(
     Raises `VitprofError` where a data set cannot be made or nothing can be run at all.
     """
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest")) as directory:
-        store = RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")
-        manager = JobManager(store, logs=Path(directory), launcher=Launcher().warm())
+    stopped = False
+    with (
+        tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest")) as directory,
+        contextlib.closing(RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")) as store,
+        job_manager(store, logs=Path(directory)) as manager,
+    ):
         work = Selftest(manager, cases, progress, stop, isolation)
-        stopped = False
         try:
             work.prepare()
             work.run(rounds, retries)
         except JobStopped:
             stopped = True
-        finally:
-            manager.shutdown()
-            store.close()
     results = tuple(work.result(case) for case in cases if case.name in work.measured)
     return SelftestReport(results, time.monotonic() - began, len(cases), stopped)
 

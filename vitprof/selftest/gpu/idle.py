@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.config import RunConfig
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.selftest.cases import expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
+from vitprof.selftest.cases import Case, expected_ms, idle_frac
 from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
 from vitprof.selftest.report import Outcome, judged
+from vitprof.selftest.results import Round, case_result
 
 COMPUTE_MS = 1.0
 WAITS_MS = (2.0, 20.0)
@@ -27,80 +28,46 @@ JOB: dict[str, Any] = {
 }
 
 
-@dataclass
-class Seen:
-    """What was measured with one wait, a value for each round; times in ms, shares 0..1."""
+def _case(stage: str, wait_ms: float) -> Case:
+    name = f"{wait_ms:g} ms in {stage}" if stage else "no wait"
+    changes = {"inject": f"{stage}:{wait_ms:g}"} if stage else {}
+    right = (stage,) if stage else ()
+    return Case(name=name, what=name, base=RunConfig(**JOB), changes=changes, part=stage, right=right)
 
-    stage: str
-    """The stage that waits; empty where there is no wait."""
-    wait_ms: float
-    causes: list[str] = field(default_factory=list)
-    expected_ms: list[float] = field(default_factory=list)
-    error_ms: list[float] = field(default_factory=list)
-    idle_error_frac: list[float] = field(default_factory=list)
-    step_ms: list[float] = field(default_factory=list)
-    compute_ms: list[float] = field(default_factory=list)
-    """Compute of a step by the device's marks; it should be `COMPUTE_MS`."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.wait_ms:g} ms in {self.stage}" if self.stage else "no wait"
-
-    @property
-    def wrong(self) -> str:
-        """Returns what is wrong, in words; "" where nothing is."""
-        problems: list[str] = []
-        others = [cause for cause in self.causes if cause != self.stage]
-        if self.stage and 2 * len(others) >= len(self.causes):
-            problems.append(f"the verdict named {others[-1] or 'no cause'}")
-        error, allowed = median(self.error_ms), tolerance_ms(median(self.expected_ms))
-        if not abs(error) <= allowed:
-            problems.append(f"its size is off by {error:+.2f} ms, and {allowed:.2f} ms is allowed")
-        idle = median(self.idle_error_frac)
-        if not abs(idle) <= tolerance_idle_frac(median(self.step_ms)):
-            problems.append(f"the idle share is off by {idle * 100:+.1f} points")
-        compute = median(self.compute_ms)
-        if problems and not 0.9 * COMPUTE_MS <= compute <= 1.1 * COMPUTE_MS:  # a laptop that saves power, or no cooling
-            problems.append(f"the device's clock changed: {COMPUTE_MS:g} ms of work took {compute:.2f} ms")
-        return f"{self.name}: {', '.join(problems)}" if problems else ""
+CASES = (_case("", 0.0), *(_case(stage, wait_ms) for stage in DELAYED_STAGES for wait_ms in WAITS_MS))
 
 
 def known_idle(bench: Bench) -> Outcome:
     """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait."""
-    seen = [Seen("", 0.0), *(Seen(stage, wait) for stage in DELAYED_STAGES for wait in WAITS_MS)]
+    rounds: dict[str, list[Round]] = {case.name: [] for case in CASES}
+    compute_ms: list[float] = []
     for _ in range(ROUNDS):
-        again = [one for one in seen if not one.error_ms or one.wrong]
+        again = [case for case in CASES if not rounds[case.name] or not case_result(case, rounds[case.name]).ok]
         if not again:
             break
-        reference = _trained(bench, "")
-        for one in again:
-            _look(bench, one, reference)
-    wrong = [one.wrong for one in seen if one.wrong]
-    error = max((abs(median(one.error_ms)) for one in seen), default=0.0)
-    idle = max(abs(median(one.idle_error_frac)) for one in seen)
+        reference = _trained(bench, {})
+        compute_ms.append(reference.steady("compute_s") * 1e3)
+        for case in again:
+            rounds[case.name].append(_round(bench, case, reference))
+    results = [case_result(case, rounds[case.name]) for case in CASES]
+    wrong = [f"{result.case}: {result.wrong}" for result in results if not result.ok]
+    if wrong and not 0.9 * COMPUTE_MS <= median(compute_ms) <= 1.1 * COMPUTE_MS:  # a laptop that saves power
+        wrong.append(f"the device's clock changed: {COMPUTE_MS:g} ms of work took {median(compute_ms):.2f} ms")
+    error_ms = max(abs(result.error_ms) for result in results)
+    idle = max(abs(result.idle_error_frac) for result in results)
     return judged(
-        f"{len(seen) - len(wrong)} of {len(seen)} waits right; sizes within {error:.2f} ms, "
+        f"{sum(result.ok for result in results)} of {len(CASES)} waits right; sizes within {error_ms:.2f} ms, "
         f"idle shares within {idle * 100:.1f} points",
         wrong,
-        compute_ms=COMPUTE_MS,
-        waits={
-            one.name: {
-                "causes": one.causes,
-                "expected_ms": one.expected_ms,
-                "error_ms": one.error_ms,
-                "idle_error_frac": one.idle_error_frac,
-                "step_ms": one.step_ms,
-                "compute_ms": one.compute_ms,
-            }
-            for one in seen
-        },
+        compute_ms=compute_ms,
+        waits={result.case: result.to_dict() for result in results},
     )
 
 
-def _trained(bench: Bench, inject: str) -> Recorded:
+def _trained(bench: Bench, settings: dict[str, Any]) -> Recorded:
     ask_s = bench.spin(COMPUTE_MS / 1e3)
-    settings = JOB | ({"inject": inject} if inject else {})
-    return bench.run(trains=lambda config, device: Spinning(device, ask_s), **settings)
+    return bench.run(trains=lambda config, device: Spinning(device, ask_s), **JOB | settings)
 
 
 def _fetched_ms(recorded: Recorded) -> list[float]:
@@ -114,7 +81,7 @@ def _fetched_ms(recorded: Recorded) -> list[float]:
 def _slept_ms(bench: Bench, wait_ms: float) -> float:
     """Returns how many ms a sleep of `wait_ms` really takes in this thread, since waking up takes time too.
 
-    It is not measured in another thread beside the job, which would also wait for Python's lock.
+    It is not measured in another thread during the job, which would also wait for Python's lock.
     """
     took = []
     for _ in range(LATE_SLEEPS):
@@ -124,21 +91,21 @@ def _slept_ms(bench: Bench, wait_ms: float) -> float:
     return fmean(took) * 1e3
 
 
-def _look(bench: Bench, one: Seen, reference: Recorded) -> None:
-    if not one.stage:
-        recorded, wait_ms = reference, 0.0
-    else:
-        before_ms = _slept_ms(bench, one.wait_ms)
-        recorded = _trained(bench, f"{one.stage}:{one.wait_ms:g}")
-        wait_ms = (before_ms + _slept_ms(bench, one.wait_ms)) / 2
-    verdict, before = recorded.verdict(), reference.verdict()
-    # step by step: a fetch that is late now and then must not change what is expected of the other steps
-    expected = fmean(expected_ms(wait_ms, fetch, COMPUTE_MS) for fetch in _fetched_ms(reference))
-    stage = one.stage
-    costs = [{share.name: share.exposed_ms for share in v.shares}.get(stage, 0.0) for v in (verdict, before)]
-    one.causes.append(verdict.cause)
-    one.expected_ms.append(expected)
-    one.error_ms.append(costs[0] - costs[1] - expected)
-    one.idle_error_frac.append(recorded.idle_frac - idle_frac(COMPUTE_MS, recorded.step_ms))
-    one.step_ms.append(recorded.step_ms)
-    one.compute_ms.append(recorded.steady("compute_s") * 1e3)
+def _round(bench: Bench, case: Case, reference: Recorded) -> Round:
+    recorded, wait_ms = reference, 0.0
+    if case.injected_ms is not None:
+        before_ms = _slept_ms(bench, case.injected_ms)
+        recorded = _trained(bench, dict(case.changes))
+        wait_ms = (before_ms + _slept_ms(bench, case.injected_ms)) / 2
+    verdicts = recorded.verdict(), reference.verdict()
+    costs = [{share.name: share.exposed_ms for share in v.shares}.get(case.part, 0.0) for v in verdicts]
+    return Round(
+        # step by step: a fetch that is late now and then must not change what is expected of the other steps
+        expected_ms=fmean(expected_ms(wait_ms, fetch, COMPUTE_MS) for fetch in _fetched_ms(reference)),
+        reported_ms=costs[0] - costs[1],
+        cause=verdicts[0].cause,
+        cause_ok=not case.right or verdicts[0].cause in case.right,
+        idle_frac=recorded.idle_frac,
+        true_idle_frac=idle_frac(COMPUTE_MS, recorded.step_ms),
+        step_ms=recorded.step_ms,
+    )

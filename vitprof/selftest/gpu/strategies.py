@@ -14,9 +14,7 @@ from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import why_not
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import VitprofError, one_line
-from vitprof.experiments.trials import Trial, run_trials
-from vitprof.jobs.launcher import Launcher
-from vitprof.jobs.manager import JobManager
+from vitprof.experiments.trials import Trial, job_manager, run_trials
 from vitprof.selftest.cases import N_PHOTOS
 from vitprof.selftest.gpu.bench import Bench
 from vitprof.selftest.report import Outcome, judged
@@ -44,29 +42,28 @@ def every_strategy(bench: Bench) -> Outcome:
     wrong: list[str] = []
     unavailable: list[str] = []
     step_ms: dict[str, float] = {}
-    with contextlib.closing(RunStore(f"sqlite:///{bench.directory / 'runs.sqlite'}")) as store:
-        manager = JobManager(store, logs=bench.directory, launcher=Launcher().warm())
-        try:
-            for name in STRATEGIES:
-                settings = settings_for(name)
-                info = dataset_info(settings["dataset"], settings.get("n_images"))
-                if reason := why_unavailable(strategy(name), info):
-                    unavailable.append(f"{name} ({reason})")
-                    continue
-                job = {"device": bench.device.name, "steps": STEPS, "warmup_steps": 4, "evaluate": False}
-                try:
-                    [(_, run_id)] = run_trials(manager, [Trial(RunConfig(**settings | job), name)], "")
-                except VitprofError as error:
-                    wrong.append(f"{name}: {one_line(error)}")
-                    continue
-                run = store.run(run_id)
-                failure = wrong_steps(store.steps(run_id)) if run.status == "done" else f"{run.status}: {run.error}"
-                if failure:
-                    wrong.append(f"{name}: {failure}")
-                else:
-                    step_ms[name] = run.summary.step_ms_median if run.summary is not None else float("nan")
-        finally:
-            manager.shutdown()
+    with (
+        contextlib.closing(RunStore(f"sqlite:///{bench.directory / 'runs.sqlite'}")) as store,
+        job_manager(store, logs=bench.directory) as manager,
+    ):
+        for name in STRATEGIES:
+            settings = settings_for(name)
+            info = dataset_info(settings["dataset"], settings.get("n_images"))
+            if reason := why_unavailable(strategy(name), info):
+                unavailable.append(f"{name} ({reason})")
+                continue
+            job = {"device": bench.device.name, "steps": STEPS, "warmup_steps": 4, "evaluate": False}
+            try:
+                [(_, run_id)] = run_trials(manager, [Trial(RunConfig(**settings | job), name)], "")
+            except VitprofError as error:
+                wrong.append(f"{name}: {one_line(error)}")
+                continue
+            run = store.run(run_id)
+            failure = wrong_steps(store.steps(run_id)) if run.status == "done" else f"{run.status}: {run.error}"
+            if failure:
+                wrong.append(f"{name}: {failure}")
+            else:
+                step_ms[name] = run.summary.step_ms_median if run.summary is not None else float("nan")
     measured = f"{len(step_ms)} of {len(STRATEGIES)} trained {STEPS} steps"
     if unavailable:
         measured += f"; cannot run here: {', '.join(unavailable)}"
