@@ -1,0 +1,77 @@
+"""How to add a step column that shows in CSV and in a chart, as docs/layout.md says: done in a copy of the package."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+CHANGES = {
+    "vitprof/recording/columns.py": [
+        (
+            "\n\n@dataclass(frozen=True)\nclass TelemetrySample",
+            '    toy_s: float = measured("half of data_wait_s")\n\n\n@dataclass(frozen=True)\nclass TelemetrySample',
+        )
+    ],
+    "vitprof/measure/step_columns.py": [
+        (
+            '        "outside_s": marks["outside_s"],\n',
+            '        "outside_s": marks["outside_s"],\n        "toy_s": wait_s / 2,\n',
+        )
+    ],
+    "vitprof/charts/live.py": [
+        ('_stacked("compute", COMPUTE)),', '_stacked("compute", COMPUTE), _stacked("toy", LOSS)),'),
+        ('("data_wait_s", "h2d_s", "compute_s")]', '("data_wait_s", "h2d_s", "compute_s", "toy_s")]'),
+    ],
+}
+"""File -> what is replaced in it. Nothing else names the column: not the wire, the store, the exports or the pages."""
+CHART = """
+from vitprof.charts.live import BATCHES
+from vitprof.store import RunStore
+from vitprof.ui.series import RunSeries
+store = RunStore()
+series = RunSeries(store, 1)
+series.refresh()
+steps = series.steps()
+points = BATCHES.build(steps, 0.0, 0, len(steps["step"]), 1)
+assert len(points) == len(BATCHES.traces) == 4
+print(*(float(y) for y in points[3].y))
+store.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_step_column_takes_three_files(tmp_path: Path) -> None:
+    assert len(CHANGES) <= 3
+    shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, changes in CHANGES.items():
+        text = (tmp_path / name).read_text()
+        for old, new in changes:
+            assert text.count(old) == 1, f"{name}: {old}"
+            text = text.replace(old, new)
+        (tmp_path / name).write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "VITPROF_HOME": str(tmp_path / "home")}
+
+    def python(*args: str) -> str:
+        ended = subprocess.run(
+            [sys.executable, *args], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    job = ("--strategy", "memory", "--dataset", "digits", "--device", "simulated:1,1", "--steps", "20", "--no-evaluate")
+    python("-m", "vitprof", "run", *job)
+    rows = list(csv.DictReader(python("-m", "vitprof", "export", "1", "--steps").splitlines()))
+    assert len(rows) == 20
+    assert [2 * float(row["toy_s"]) for row in rows] == pytest.approx(
+        [float(row["data_wait_s"]) for row in rows], abs=2e-9
+    )
+    drawn = [float(y) for y in python("-c", CHART).split()]
+    assert drawn == pytest.approx([1e3 * float(row["toy_s"]) for row in rows])
