@@ -108,16 +108,28 @@ def modules() -> dict[str, Path]:
     return {name.removesuffix(".__init__"): path for name, path in dotted.items()}
 
 
+def needed(node: ast.AST) -> Iterator[str]:
+    """The dotted names that a file imports when it runs, also inside functions; not those for type checkers only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            for other in child.orelse:
+                yield from needed(ast.Module([other], []))
+            continue
+        if isinstance(child, ast.ImportFrom):
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        elif isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        yield from needed(child)
+
+
 def test_no_module_imports_itself_by_a_detour() -> None:
-    """Imports at the top of a file; those inside functions happen later and may look back."""
+    """Nor by an import inside a function: that only hides a circle."""
     known = modules()
     needs: dict[str, set[str]] = {}
     for name, path in known.items():
-        body = parsed(path).body
-        top = [f"{n.module}.{a.name}" for n in body if isinstance(n, ast.ImportFrom) for a in n.names]
-        found = {t if t in known else t.rpartition(".")[0] for t in top if t.startswith("vitprof")}
-        needs[name] = {f for f in found if not name.startswith(f"{f}.")}  # a package is begun before its modules
-    while free := [name for name in needs if not needs[name] & set(needs) - {name}]:
+        of = {target if target in known else target.rpartition(".")[0] for target in needed(parsed(path))}
+        needs[name] = {f for f in of & set(known) if not f"{name}.".startswith(f"{f}.")}  # a package is begun before
+    while free := [name for name in needs if not needs[name] & set(needs)]:
         for name in free:
             del needs[name]
     assert not needs

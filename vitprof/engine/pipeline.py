@@ -41,8 +41,8 @@ from vitprof.engine.transfer.resident import Resident
 from vitprof.errors import JobStopped, SampleError
 from vitprof.measure.devices import Clock, Device
 from vitprof.measure.devices.simulated import SimulatedDevice
-from vitprof.measure.events import Events
 from vitprof.measure.stopwatch import asked_wait
+from vitprof.measure.wire import Events
 
 
 @dataclass

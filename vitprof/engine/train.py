@@ -20,13 +20,12 @@ from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, open_device
-from vitprof.measure.devices.cuda_checks import limits
-from vitprof.measure.devices.out_of_memory import telling_out_of_memory
-from vitprof.measure.events import Events
+from vitprof.measure.devices.cuda_checks import limits, report_out_of_memory
 from vitprof.measure.launches import LaunchProbe
 from vitprof.measure.recorder import MAX_PENDING, NAN, StepRecorder
 from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s
+from vitprof.measure.wire import Events
 
 NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
@@ -87,7 +86,7 @@ def train(
     can fix, and whatever a Dataset, a worker or torch raises.
     """
     config = resolve(config)
-    return telling_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)
+    return report_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)
 
 
 def _train(

@@ -127,9 +127,8 @@ def _torch() -> tuple[Check, list[Finding]]:
         import torch
     except (ImportError, OSError) as error:
         return Check("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
-    from vitprof.measure.devices.cuda_checks import first_kernel, why_no_cuda
-    from vitprof.measure.devices.others import cuda_here
-    from vitprof.measure.devices.pinning import Pinning
+    from vitprof.measure.devices import Pinning
+    from vitprof.measure.devices.cuda_checks import cuda_here, first_kernel, why_no_cuda
 
     if not cuda_here():
         wrong = why_no_cuda()

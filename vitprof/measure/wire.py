@@ -1,4 +1,4 @@
-"""The messages from a job to its runner, and their format on a pipe.
+"""What a job reports while it runs, the messages that are made of it, and their format on a pipe.
 
 A job reports many small things a second; they are collected and sent about ten times a second. Over a pipe each
 message is a frame: one byte for its kind, four for the payload's length (little endian), then the payload. That is JSON
@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 
@@ -37,6 +37,34 @@ class Note:
 
 Message = Note | Columns
 """What is sent: a note, or finished steps in order, by column."""
+
+
+class Events(Protocol):
+    """The receiver of what a job reports. Every method returns at once."""
+
+    def environment(self, facts: dict[str, Any]) -> None:
+        """Takes facts about what the job runs on."""
+
+    def gauges(self, read: Callable[[], dict[str, float]]) -> None:
+        """Takes the function that reads those columns of `TelemetrySample` that only the job knows.
+
+        It is called now and then, in any thread.
+        """
+
+    def stage(self, name: str, fraction: float, message: str = "") -> None:
+        """Notes what the job is doing now and how far along it is, 0..1 (NaN: unknown)."""
+
+    def step(self, marks: StepMarks) -> None:
+        """Takes one finished step, whose marks are times."""
+
+    def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
+        """Notes a span of the run that is not a step, once it has ended: times on the host's clock."""
+
+    def notice(self, line: str) -> None:
+        """Takes a line to show with the run."""
+
+    def facts(self, values: dict[str, Any]) -> None:
+        """Takes figures that belong to the run as a whole; later values replace earlier ones."""
 
 
 class EventBuffer:

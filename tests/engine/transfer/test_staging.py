@@ -12,7 +12,7 @@ from vitprof.engine.batch import Batch
 from vitprof.engine.transfer.contract import Transfer
 from vitprof.engine.transfer.pinned_buffers import Packed, Staging, staged
 from vitprof.engine.transfer.registry import open_transfer
-from vitprof.measure.devices.pinning import Pinning
+from vitprof.measure.devices import Pinning
 from vitprof.measure.devices.simulated import SimulatedDevice
 
 

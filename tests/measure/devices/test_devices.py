@@ -14,7 +14,7 @@ from vitprof.measure.devices import cuda as cuda_module
 from vitprof.measure.devices import open_device
 from vitprof.measure.devices.cpu import CpuDevice
 from vitprof.measure.devices.cuda import CudaDevice
-from vitprof.measure.devices.out_of_memory import DeviceMemory, device_memory
+from vitprof.measure.devices.cuda_checks import DeviceMemory, device_memory
 
 gpu = [
     pytest.mark.gpu,

@@ -38,7 +38,7 @@ from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.errors import ConfigError, DataError
 from vitprof.measure.batch_times import BatchTimes
 from vitprof.measure.devices import Mark
-from vitprof.measure.devices.others import cuda_here
+from vitprof.measure.devices.cuda_checks import cuda_here
 from vitprof.measure.stopwatch import asked_wait
 from vitprof.telemetry import number_here, shown_here
 

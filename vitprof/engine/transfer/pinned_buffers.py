@@ -19,8 +19,7 @@ from torch import Tensor
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.contract import Buffer
 from vitprof.engine.transfer.contract import Stage
-from vitprof.measure.devices import Device, Mark
-from vitprof.measure.devices.pinning import Pinning
+from vitprof.measure.devices import Device, Mark, Pinning
 
 LABEL_BYTES = 8
 

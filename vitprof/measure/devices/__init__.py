@@ -15,13 +15,61 @@ import torch
 from torch import Tensor
 
 from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.errors import DeviceError
-from vitprof.measure.devices.others import cuda_here
-from vitprof.measure.devices.pinning import Pinning, Tell
+from vitprof.config.gpu_findings import Finding
+from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
+Tell = Callable[[str], None]
+"""Takes a line to show to the user."""
 Mark = Any
 """What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
+
+
+class Pinning:
+    """A source of host memory that is page-locked ("pinned") as long as the system allows it. For any thread.
+
+    A GPU copies from it without the CPU. A system may refuse it because of a limit on locked memory, or for lack of
+    RAM. A job then continues without it, and says so.
+    """
+
+    def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
+        """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first refusal."""
+        self.wanted = wanted
+        self.refusal: Finding | None = None
+        """Why the system refused it; None if it did not. After a refusal it is not requested again."""
+        self._tell = tell
+
+    @property
+    def refused(self) -> bool:
+        return self.refusal is not None
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
+        if self.wanted and not self.refused:
+            try:
+                return torch.empty(shape, dtype=dtype, pin_memory=True)
+            except RuntimeError as error:
+                self._refuse(error)
+        return torch.empty(shape, dtype=dtype)
+
+    def pinned(self, tensor: Tensor) -> Tensor:
+        """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or refused."""
+        if self.wanted and not self.refused:
+            try:
+                return tensor.pin_memory()
+            except RuntimeError as error:
+                self._refuse(error)
+        return tensor
+
+    def _refuse(self, error: RuntimeError) -> None:
+        self.refusal = Finding(
+            "note",
+            "pinned memory",
+            f"the system refused it ({one_line(error)}); batches are copied from pageable memory: slower, never during "
+            "compute",
+            "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM",
+        )
+        self._tell(self.refusal.line)
 
 
 class Stream(Protocol):
@@ -112,7 +160,7 @@ def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Devi
     """
     from vitprof.measure.devices.cpu import CpuDevice
     from vitprof.measure.devices.cuda import CudaDevice
-    from vitprof.measure.devices.cuda_checks import why_no_cuda
+    from vitprof.measure.devices.cuda_checks import cuda_here, why_no_cuda
     from vitprof.measure.devices.simulated import SimulatedDevice
 
     if is_simulated(name):
@@ -123,7 +171,7 @@ def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Devi
                 return CudaDevice("cuda:0", clock, tell)
             except DeviceError as error:
                 tell(f"the job runs on the CPU: {error}")
-        elif (wrong := why_no_cuda()) is not None:
-            tell(f"the job runs on the CPU: {wrong.line}")
+        elif (finding := why_no_cuda()) is not None:
+            tell(f"the job runs on the CPU: {finding.line}")
         return CpuDevice(clock)
     return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock, tell)

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitprof.measure.devices import Clock, Stream
-from vitprof.measure.devices.pinning import Pinning
+from vitprof.measure.devices import Clock, Pinning, Stream
 
 
 class CpuDevice:

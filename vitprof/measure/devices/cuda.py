@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,11 +11,8 @@ import torch
 from torch import Tensor
 
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import Clock
-from vitprof.measure.devices.cuda_checks import first_kernel, why_no_cuda
-from vitprof.measure.devices.hostclock import HostClock
-from vitprof.measure.devices.others import cuda_here
-from vitprof.measure.devices.pinning import Pinning, Tell
+from vitprof.measure.devices import Clock, Pinning, Tell
+from vitprof.measure.devices.cuda_checks import cuda_here, first_kernel, why_no_cuda
 from vitprof.telemetry import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
@@ -24,6 +22,38 @@ USUAL_CLOCK_KHZ = 2_000_000
 RE_ANCHOR_S = 1.0
 """Age of the anchor from which on it is replaced. CUDA gives times between events as float32 milliseconds: exact to
 0.06 us over 1 s, but only to 0.25 ms over an hour."""
+
+
+class HostClock:
+    """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
+
+    The two clocks drift apart, by some 10 us a second at worst. Every event bounds the offset between them: it cannot
+    have happened before the host recorded it, nor after the host saw that it had happened. If a mapped time breaks one
+    of these bounds, the offset moves by just as much as is needed. A starved device runs an event the moment it is
+    recorded, so the bound is tight where idle time matters. (The idea is that of Cristian's clock synchronisation,
+    1989.)
+    """
+
+    def __init__(self) -> None:
+        self._offset_s = math.nan
+
+    def set(self, device_s: float, host_s: float) -> None:
+        """Sets the offset: `device_s` and `host_s` are the same moment on the two clocks."""
+        self._offset_s = host_s - device_s
+
+    def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
+        """Returns the time on the host's clock of an event at `device_s` on the device's.
+
+        The host recorded the event at `recorded_s`, and saw at `seen_s` that it had happened.
+        """
+        at = device_s + self._offset_s
+        if at < recorded_s:
+            self._offset_s += recorded_s - at
+            return recorded_s
+        if at > seen_s:
+            self._offset_s -= at - seen_s
+            return seen_s
+        return at
 
 
 class CudaStream:
@@ -53,23 +83,23 @@ class CudaDevice:
     def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None) -> None:
         index = number_here(name)
         if not cuda_here():
-            wrong = why_no_cuda()
-            why = wrong.line if wrong else f"this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
-            raise DeviceError(f"device {name}: {why}")
+            finding = why_no_cuda()
+            reason = finding.line if finding else f"this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
+            raise DeviceError(f"device {name}: {reason}")
         if index >= torch.cuda.device_count():
             last = torch.cuda.device_count() - 1
             raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
         self.name = name
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(index)
-        if (wrong := first_kernel(self.torch_device)) is not None:
-            raise DeviceError(f"device {name}: {wrong.line}")
+        if (finding := first_kernel(self.torch_device)) is not None:
+            raise DeviceError(f"device {name}: {finding.line}")
         self.pinning = Pinning(wanted=True, tell=tell)
         self._free: list[torch.cuda.Event] = []
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
         self._next_slot = 0
-        told_khz = getattr(torch.cuda.get_device_properties(index), "clock_rate", 0)
-        self._clock_hz = 1e3 * (told_khz or USUAL_CLOCK_KHZ)
+        clock_khz = getattr(torch.cuda.get_device_properties(index), "clock_rate", 0)
+        self._clock_hz = 1e3 * (clock_khz or USUAL_CLOCK_KHZ)
         self._clock = clock
         self._host = HostClock()
         self._anchor, host_s = self._find_anchor(clock)
@@ -154,8 +184,8 @@ class CudaDevice:
         for gpu in shown_here():
             if gpu.index == self.torch_device.index and gpu.uuid:
                 return gpu.uuid
-        told = str(getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", ""))
-        return f"GPU-{told}" if told else None
+        uuid = str(getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", ""))
+        return f"GPU-{uuid}" if uuid else None
 
     def environment(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(self.torch_device)

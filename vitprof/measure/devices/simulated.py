@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from vitprof.config.accelerators import COUNTER_WINDOW_S, Accelerator
-from vitprof.measure.devices import Clock
-from vitprof.measure.devices.pinning import Pinning
+from vitprof.measure.devices import Clock, Pinning
 
 SPIN_S = 200e-6
 """The wait for a blocking copy sleeps until this long before its end, then spins."""

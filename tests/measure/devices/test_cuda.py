@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.measure.devices.cuda import RE_ANCHOR_S, CudaDevice
-from vitprof.measure.devices.hostclock import HostClock
+from vitprof.measure.devices.cuda import RE_ANCHOR_S, CudaDevice, HostClock
 
 TOLERANCE_S = 10e-6
 
