@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import StepMarks, derive, gather
 from vitprof.watch.batches import batch_times
 from vitprof.watch.fetch_times import fetched
-from vitprof.watch.steps import PlainBlock, TransformSums
+from vitprof.watch.guard import Guard
+from vitprof.watch.steps import PlainBlock, Steps, TransformSums
 
 
 def test_steps_are_taken_while_others_are_added() -> None:
@@ -30,6 +32,28 @@ def test_steps_are_taken_while_others_are_added() -> None:
     adding.join()
     assert block.take() is None
     assert taken == [(7 + i, 2, i, i + 3, i / 2) for i in range(n)]
+
+
+def test_steps_are_sent_while_others_end() -> None:
+    steps, n, sent = Steps(CpuDevice(lambda: 5.0), Guard(), threading.RLock(), None), 20_000, list[float]()
+    facts: dict[str, Any] = {}
+    steps._session = SimpleNamespace(steps=lambda columns: sent.extend(columns["step"].tolist()), facts=facts.update)  # type: ignore[assignment]
+
+    def end() -> None:
+        for _ in range(n):
+            marks = StepMarks()
+            marks.epoch, marks.samples, marks.outside_s, marks.made = 0, 8, math.nan, None
+            marks.t_start = marks.t_got = marks.copy_start = marks.copy_end = marks.compute_start = 5.0
+            marks.decoded = marks.prepared = None
+            marks.loss = lambda: 0.0
+            steps.step(marks, 5.0, 5.0)
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    while len(sent) < n:
+        steps._send()
+    ending.join()
+    assert sent == list(range(n))
 
 
 @pytest.mark.parametrize("worker", [-1, 2])

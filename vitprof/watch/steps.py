@@ -183,9 +183,7 @@ class Steps:
                     marks.append(steps.popleft())  # type: ignore[arg-type]
                 if marks:
                     self._send_columns(gather(marks))
-                if steps:
-                    block = steps[0]
-                    assert isinstance(block, PlainBlock)
+                if steps and isinstance(block := steps[0], PlainBlock):  # not a step that has come meanwhile
                     closed = block.closed  # read first: steps may be added until it is
                     if (columns := block.take()) is not None:
                         self._send_columns(columns)
