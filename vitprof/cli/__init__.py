@@ -34,7 +34,7 @@ from vitprof.cli import (
     watch,
 )
 from vitprof.cli.common import terminal
-from vitprof.cli.common.stopping import signals_interrupt
+from vitprof.cli.common.signals import signals_interrupt
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.program import keep_call, missing_words

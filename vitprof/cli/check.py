@@ -22,7 +22,7 @@ from vitprof.analysis.check.refusals import (
 )
 from vitprof.analysis.compare.guard import GUARDED_TELEMETRY, run_facts
 from vitprof.cli.common import terminal
-from vitprof.cli.common.lists import texts
+from vitprof.cli.common.options import texts
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, AsJson, check_output, complain, print_json, remark
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.bounds import LEAST_PER_S

@@ -13,8 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import vitprof
-from vitprof.cli.common.ports import free_port, port_option
-from vitprof.cli.common.reach import ssh_tunnel, url_of, why_no_browser
+from vitprof.cli.common.ports import free_port, port_option, ssh_tunnel, url_of, why_no_browser
 from vitprof.cli.common.terminal import EXIT_FAILED, complain, print_text
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export.writing import write_bytes

@@ -13,7 +13,7 @@ from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroo
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import Anyway
 from vitprof.cli.common.progress import progress
-from vitprof.cli.common.stopping import stop_asked
+from vitprof.cli.common.signals import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.experiments.headroom import find_headroom, measure_headroom

@@ -11,8 +11,7 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.analysis.verdict.prediction import Calibration
 from vitprof.cli.common import terminal
-from vitprof.cli.common.lists import strategies_that_run, texts
-from vitprof.cli.common.options import Anyway
+from vitprof.cli.common.options import Anyway, strategies_that_run, texts
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id, within
 from vitprof.config.bounds import LOADING_S

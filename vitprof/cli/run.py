@@ -11,7 +11,7 @@ import typer
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import ANYWAY_HELP, parameter, run_signature
 from vitprof.cli.common.progress import POLL_S, progress
-from vitprof.cli.common.run_summary import show_run
+from vitprof.cli.common.results import show_run
 from vitprof.cli.common.terminal import (
     EXIT_FAILED,
     EXIT_STOPPED,

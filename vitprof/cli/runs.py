@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from vitprof import formats
-from vitprof.cli.common.run_summary import show_run
+from vitprof.cli.common.results import show_run
 from vitprof.cli.common.terminal import AsJson, out, print_json, run_id, within
 from vitprof.config.bounds import LIST_PAGE
 from vitprof.errors import ConfigError, StoreError

@@ -12,9 +12,10 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.analysis.tournament import break_even, recommend
 from vitprof.cli.common import terminal
-from vitprof.cli.common.lists import texts, whole
+from vitprof.cli.common.options import texts, whole
 from vitprof.cli.common.progress import overall_progress, say_waiting
-from vitprof.cli.common.stopping import stop_asked
+from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
+from vitprof.cli.common.signals import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
 from vitprof.cli.common.tournament_options import (
     OPTIONS,
@@ -25,7 +26,6 @@ from vitprof.cli.common.tournament_options import (
     own_spec,
     spec,
 )
-from vitprof.cli.common.tournament_output import running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line

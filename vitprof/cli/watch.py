@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitprof import formats
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.summary import RunningTotals
 from vitprof.cli.common import terminal
-from vitprof.cli.common.run_summary import show_watched
-from vitprof.cli.common.status_line import can_show, status_line
-from vitprof.cli.common.stopping import signals_heard
+from vitprof.cli.common.progress import can_show, status_line
+from vitprof.cli.common.results import show_watched
+from vitprof.cli.common.signals import signals_heard
 from vitprof.cli.common.terminal import check_output, complain, json_text, name_to_keep, within
-from vitprof.cli.common.watched_so_far import WatchedSoFar
 from vitprof.config.bounds import WATCHED_STEPS
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.export import run_object, write_text
 from vitprof.store import RunStore, StoredRun
+from vitprof.store.chunks import joined, n_rows
 
 if TYPE_CHECKING:
     from vitprof.jobs.command import CommandRunner
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
+ADD_EVERY_S = 0.5
+"""Seconds between updates of the figures; the status line is redrawn as often. An update costs the same for one step
+as for hundreds."""
+WAITING = "waiting for a training loop over a DataLoader"
 
 
 def watch(
@@ -177,3 +187,47 @@ def _tell(run: StoredRun, *, quiet: bool) -> None:
 def _status(code: int) -> int:
     """Returns an exit status as a shell gives it: 128 plus the signal's number if a signal ended the command."""
     return code if code >= 0 else 128 - code
+
+
+class WatchedSoFar:
+    """The figures of all steps received so far. One thread calls `take`, another one `words`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self._running = RunningTotals()
+        self._steps = 0
+        self._taken: list[Series] = []
+        """Blocks of steps that are not in the figures yet."""
+        self._added_s = -math.inf
+
+    def take(self, steps: Series) -> None:
+        """Adds the next steps."""
+        if not n_rows(steps):
+            return
+        self._steps += n_rows(steps)
+        self._taken.append(steps)
+        now = self._clock()
+        if now - self._added_s >= ADD_EVERY_S:
+            self._added_s = now
+            self._running.add(joined("steps", self._taken))
+            self._taken.clear()
+
+    def words(self, run_id: int, state: str = "") -> str:
+        """Returns a line about the run: its steps, and the steady-state figures that the dashboard shows too.
+
+        `run_id`: 0 if the run is not in the store yet. `state`: anything else to say about it, such as that it is being
+        stopped.
+        """
+        totals, said = self._running.totals, []
+        if not self._steps:
+            said.append(f"{WAITING}, {self._clock() - self._since_s:.0f} s")
+        else:
+            said.append(f"{self._steps:,} steps")
+            if totals.steps:
+                said.append(formats.number(totals.samples_per_s, "samples/s"))
+                said.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
+                said.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
+            else:
+                said.append("warming up")
+        return f"vitprof run{f' {run_id}' if run_id else ''}{', ' + state if state else ''}: {', '.join(said)}"

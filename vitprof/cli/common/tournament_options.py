@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof.cli.common import terminal
-from vitprof.cli.common.lists import read_seconds, strategies_that_run, texts, whole
-from vitprof.cli.common.options import ANYWAY_HELP, option, parameter
+from vitprof.cli.common.options import ANYWAY_HELP, option, parameter, read_seconds, strategies_that_run, texts, whole
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, JSON_HELP, complain, reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
 from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
 
@@ -29,11 +29,22 @@ class Asked:
 
 
 @contextlib.contextmanager
+def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handles these signals by `handler` until the block ends. A signal that is ignored stays ignored, as with nohup or
+    in a shell's background job. For the main thread only.
+    """
+    before = {n: signal.signal(n, handler) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
 def stop_asked() -> Iterator[Asked]:
     """Yields an `Asked` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a second one of the
     same kind interrupts.
-
-    A signal that is ignored stays ignored, as in a shell's background job. For the main thread only.
     """
     asked = Asked()
 
@@ -41,13 +52,8 @@ def stop_asked() -> Iterator[Asked]:
         asked.by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         signal.signal(number, signal.default_int_handler)
 
-    heard = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {n: signal.signal(n, note) for n in heard}
-    try:
+    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), note):
         yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 class Heard:
@@ -75,13 +81,8 @@ def signals_heard() -> Iterator[Heard]:
     """Yields a `Heard` that receives Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP until the block ends; they interrupt nothing.
 
     A command that runs another program ends when that one does, and passes on the signals that the terminal does not
-    send to it (`Heard.tell`). A signal that is ignored stays ignored, as with nohup. For the main thread only.
+    send to it (`Heard.tell`).
     """
     heard = Heard()
-    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-    before = {n: signal.signal(n, heard) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
-    try:
+    with _handled((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP), heard):
         yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)

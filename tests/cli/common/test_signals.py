@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from vitprof.cli.common.stopping import signals_heard, signals_interrupt, stop_asked
+from vitprof.cli.common.signals import signals_heard, signals_interrupt, stop_asked
 
 
 def test_signals_are_told_also_those_that_came_early() -> None:
