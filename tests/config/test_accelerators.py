@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from vitprof.config import RunConfig
-from vitprof.config.accelerators import accelerator, as_asked, card_of, device_for, given, is_given
-from vitprof.config.cards import CARDS, MEASURED, RTX_3090, forward_macs, step_figures
+from vitprof.config.accelerators import (
+    CARDS,
+    MEASURED,
+    RTX_3090,
+    accelerator,
+    as_asked,
+    card_of,
+    device_for,
+    forward_macs,
+    given,
+    is_given,
+    step_figures,
+)
 from vitprof.config.catalog import MODELS
 from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
-from vitprof.config.own_script import OWN_SCRIPT, own_config
-from vitprof.config.own_script_trials import UNCHANGED, OwnScript, settings_of
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament, plan
 from vitprof.store import RunStore

@@ -3,7 +3,7 @@
 Nothing here imports torch: the dashboard and the command line use it before a job exists.
 """
 
-from vitprof.config.cards import Precision
+from vitprof.config.accelerators import Precision
 from vitprof.config.run_config import (
     BUDGETS,
     CHOICES,

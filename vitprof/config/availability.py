@@ -17,7 +17,7 @@ import psutil
 from vitprof import home
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
-from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.estimates import Footprint, footprint
 from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.run_config import RunConfig

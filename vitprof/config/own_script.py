@@ -1,11 +1,15 @@
-"""The config of a run that is a user's own training script: what is known of it, in the fields of any other run."""
+"""A user's own training script: its config, in the fields of any other run, and the settings of a tournament on it."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from vitprof.config.bounds import MOST_TRIALS, RUN_BOUNDS
 from vitprof.config.run_config import CHOICES, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
@@ -47,17 +51,308 @@ def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
 
     A value outside a setting's bounds is left out: a script may use values that vitprof would not.
     """
-    told = environment.get("watched") or {}
-    changes: dict[str, Any] = {setting: told.get(argument) for argument, setting in KNOBS.items()}
-    if told.get("start_method") in CHOICES["start_method"]:
-        changes["start_method"] = told["start_method"]
-    changes["dataset"] = told.get("dataset")
+    loader = environment.get("watched") or {}
+    changes: dict[str, Any] = {setting: loader.get(argument) for argument, setting in KNOBS.items()}
+    if loader.get("start_method") in CHOICES["start_method"]:
+        changes["start_method"] = loader["start_method"]
+    changes["dataset"] = loader.get("dataset")
     changes["device"] = environment.get("device")
-    for field, value in changes.items():
+    for setting, value in changes.items():
         if value is None:
             continue
         try:
-            config = dataclasses.replace(config, **{field: value})
+            config = dataclasses.replace(config, **{setting: value})
         except ConfigError:
             continue
     return config
+
+
+AS_IT_IS = "the script as it is"
+KEEP_SAMPLES = "keep the Dataset's samples in memory after their first reading"
+SWITCHED = {
+    "pin_memory": {"on": "pinned", "off": "not pinned"},
+    "persistent_workers": {"on": "persistent workers", "off": "workers started each epoch"},
+    "decode_cache": {"ram": "samples kept in RAM"},
+}
+
+
+def is_own_key(key: str) -> bool:
+    """Returns whether a trial's key is that of a setting of a user's own script."""
+    return key.startswith(f"{OWN_SCRIPT}/")
+
+
+def own_key_in_words(key: str) -> str:
+    """Returns "own-script/workers=4/pin_memory=on" as "4 workers, pinned"; any other text unchanged."""
+    if key == UNCHANGED:
+        return AS_IT_IS
+    words = []
+    for part in key.split("/")[1:]:
+        name, separator, value = part.partition("=")
+        if not separator:
+            return key
+        words.append(_in_words(name, value))
+    return ", ".join(words) or key
+
+
+def _in_words(name: str, value: str) -> str:
+    match name:
+        case "workers":
+            return "1 worker" if value == "1" else f"{value} workers"
+        case "prefetch_factor":
+            return f"prefetch {value}"
+        case "batch_size":
+            return f"batch {value}"
+        case _:
+            return SWITCHED.get(name, {}).get(value, value)
+
+
+def code_line(script: OwnScript, key: str) -> str:
+    """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is.
+
+    An argument that the script gives but the setting does not allow gets the value that means the same as no argument.
+    """
+    setting = next((s for s in settings_of(script) if s.key == key), None)
+    if setting is None or not setting.changes:
+        return ""
+    given = str((script.loader or {}).get("made_given") or "").split()
+    wanted = {*given, *(ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS)}
+    told = [f"{name}={value!r}" for name, value in setting.arguments.items() if name in wanted]
+    line = f"DataLoader(..., {', '.join(told)})" if told else ""
+    if not setting.keeps_samples:
+        return line
+    return f"{line}  # and {KEEP_SAMPLES}" if line else f"# {KEEP_SAMPLES}"
+
+
+Value = int | bool | str
+UNCHANGED = f"{OWN_SCRIPT}/unchanged"
+"""Key of the trial of the unchanged script: the first one, with which the others are compared."""
+KEPT_IN_RAM = "memory"
+"""`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
+NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
+NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
+VARIED = (
+    "workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "start_method",
+    "batch_size",
+    "decode_cache",
+)
+"""Names of what can be varied, in the order in which they are shown."""
+ARGUMENTS = {
+    "workers": "num_workers",
+    "prefetch_factor": "prefetch_factor",
+    "pin_memory": "pin_memory",
+    "persistent_workers": "persistent_workers",
+    "start_method": "multiprocessing_context",
+    "batch_size": "batch_size",
+}
+"""Name in `VARIED` -> argument of a DataLoader; decode_cache is no argument."""
+NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
+WITHOUT_WORKERS: dict[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
+    "timeout": 0,
+}
+"""Arguments that PyTorch takes with workers only, with the values that they must have without workers."""
+FROZEN = "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
+DEFAULT_PREFETCH = 2
+"""PyTorch's default of prefetch_factor with workers."""
+
+
+@dataclass(frozen=True)
+class OwnScript:
+    """A script, the arguments of its train DataLoader to vary, and what its first trial found. Raises `ConfigError`."""
+
+    command: tuple[str, ...]
+    """The command to run, as a list of arguments."""
+    directory: str
+    """Its working directory."""
+    vary: tuple[tuple[str, tuple[Value, ...]], ...]
+    """Names in `VARIED` with their values; every combination is a setting."""
+    loader: Mapping[str, Any] | None = None
+    """The train loader of the unchanged script, as the first trial reported it (`vitprof.watch.loaders.loader_facts`);
+    None until then."""
+    writes: tuple[str, ...] = ()
+    """Files under the working directory that the first trial opened for writing, or changed; relative to it."""
+    agreed: bool = False
+    """Whether a person agreed, after the first trial, to repeat the script."""
+
+    def __post_init__(self) -> None:
+        _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
+        _check("directory", isinstance(self.directory, str) and self.directory, self.directory)
+        object.__setattr__(self, "command", tuple(self.command))  # JSON has lists only
+        object.__setattr__(self, "writes", tuple(self.writes))
+        object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
+        names = [name for name, _ in self.vary]
+        for name, values in self.vary:
+            if name not in VARIED:
+                raise ConfigError("vary", name, f"choose one of {', '.join(VARIED)}")
+            if names.count(name) > 1:
+                raise ConfigError("vary", name, "give each one once, with all its values")
+            if not values:
+                raise ConfigError("vary", name, "give at least one value")
+            for value in values:
+                _check_value(name, value)
+        if not self.vary:
+            raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
+        if (n := math.prod(len(values) for _, values in self.vary)) > MOST_TRIALS:
+            raise ConfigError("vary", n, f"that makes {n} settings; {MOST_TRIALS} are allowed")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, for JSON."""
+        return {
+            "command": list(self.command),
+            "directory": self.directory,
+            "vary": [[name, list(values)] for name, values in self.vary],
+            "loader": None if self.loader is None else dict(self.loader),
+            "writes": list(self.writes),
+            "agreed": self.agreed,
+        }
+
+
+@dataclass(frozen=True)
+class OwnSetting:
+    """One setting of the script's train loader."""
+
+    key: str
+    """ "own-script/workers=4/pin_memory=on", or `UNCHANGED`."""
+    changes: Mapping[str, Value] = field(default_factory=dict)
+    """Name in `VARIED` -> value; empty for the script as it is."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The same as arguments of the DataLoader, with the others that PyTorch then requires to change."""
+    remarks: tuple[str, ...] = ()
+    """What was left out or added because some arguments do not go together."""
+    refused: str = ""
+    """Why it cannot be tried, in one line; "" if it can."""
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Returns whether the Dataset's samples are kept in memory after they were first read."""
+        return self.changes.get("decode_cache") == "ram"
+
+
+def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
+    """Returns the name and the values in a text such as "workers=0,2,4" or "pin_memory=on,off".
+
+    Raises `ConfigError` for an unknown name or a value that it does not take.
+    """
+    name, separator, values = text.partition("=")
+    name, given = name.strip(), [v.strip() for v in values.split(",") if v.strip()]
+    if name not in VARIED:
+        raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
+    if not separator or not given:
+        raise ConfigError("vary", text, f"give values, such as {name}={_example(name)}")
+    if doubled := [v for i, v in enumerate(given) if v in given[:i]]:
+        raise ConfigError("vary", text, f"{doubled[0]} is given twice")
+    return name, tuple(_read_value(name, value, text) for value in given)
+
+
+def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
+    """Returns the settings of a script, each once: first the script as it is, then every combination of what is varied.
+
+    A combination that PyTorch does not allow is changed to one that it does, and its remarks say so: without workers
+    there is nothing to prefetch, to keep alive or to start. Once the script's own loader is known, a combination equal
+    to it counts as the script as it is. `steps`: training steps in a trial.
+    """
+    found = {UNCHANGED: OwnSetting(UNCHANGED)}
+    names = [name for name, _ in script.vary]
+    for values in itertools.product(*(values for _, values in script.vary)):
+        made = _setting(dict(zip(names, values, strict=True)), script.loader, steps)
+        known = found.setdefault(made.key, made)
+        remarks = tuple(dict.fromkeys((*known.remarks, *made.remarks)))
+        found[made.key] = dataclasses.replace(known, remarks=remarks)
+    return tuple(found.values())
+
+
+def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None) -> OwnSetting:
+    own = loader or {}
+    workers = asked.get("workers", own.get("num_workers"))
+    changes = {name: asked[name] for name in VARIED if name in asked and asked[name] != "off"}
+    remarks = []
+    if workers == 0:
+        if left_out := [name for name in NEED_WORKERS if changes.pop(name, False)]:
+            remarks.append(f"without workers {' and '.join(left_out)} {_has(left_out)} no meaning: left out")
+    elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
+        changes["persistent_workers"] = True
+        remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")
+    if changes.get("decode_cache") == "ram":
+        remarks.append(FROZEN)
+    changes = {name: changes[name] for name in VARIED if name in changes}
+    if all(loader is not None and _own_value(name, loader) == value for name, value in changes.items()):
+        return OwnSetting(UNCHANGED, remarks=tuple(remarks))
+    arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
+    if workers == 0:
+        arguments |= WITHOUT_WORKERS
+    key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
+    refused = _why_not(changes, loader, steps) if loader is not None else ""
+    return OwnSetting(key, changes, arguments, tuple(remarks), refused)
+
+
+def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
+    if "batch_size" in changes and loader.get("made_own_batches"):
+        return (
+            "the script gives batch_sampler= or batch_size=None, which makes its batches: batch_size cannot be varied"
+        )
+    if changes.get("decode_cache") != "ram":
+        return ""
+    if loader.get("made_iterable"):
+        return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
+    n_samples, batch = loader.get("n_samples"), changes.get("batch_size") or loader.get("batch_size")
+    if n_samples and isinstance(batch, int) and steps is not None and steps < 2 * (an_epoch := -(-n_samples // batch)):
+        return (
+            f"no sample is read again within {steps} steps: an epoch has {an_epoch}, and the first one fills the "
+            f"cache; give --steps {2 * an_epoch} or more"
+        )
+    return ""
+
+
+def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
+    """Returns the script's own value of a name in `VARIED`."""
+    if name == "decode_cache":
+        return "off"
+    value = loader.get("num_workers" if name == "workers" else name)
+    return DEFAULT_PREFETCH if name == "prefetch_factor" and value is None else value
+
+
+def _has(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _written(value: Value) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def _example(name: str) -> str:
+    return "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
+
+
+def _read_value(name: str, value: str, text: str) -> Value:
+    if name in SWITCHES:
+        if value not in ("on", "off"):
+            raise ConfigError("vary", text, f"{name} is on or off")
+        return value == "on"
+    if name in NUMBERS:
+        try:
+            number = int(value)
+            RUN_BOUNDS[name].check(name, number)
+        except (ValueError, ConfigError):
+            raise ConfigError("vary", text, f"{name}: {RUN_BOUNDS[name].allowed}") from None
+        return number
+    if value not in NAMED[name]:
+        raise ConfigError("vary", text, f"{name} is one of {', '.join(NAMED[name])}")
+    return value
+
+
+def _check(name: str, holds: object, value: object) -> None:
+    if not holds:
+        raise ConfigError(name, value, "it is not in the form that vitprof writes")
+
+
+def _check_value(name: str, value: object) -> None:
+    if name in NUMBERS:
+        RUN_BOUNDS[name].check(name, value)
+    else:
+        _check(name, isinstance(value, bool) if name in SWITCHES else value in NAMED[name], value)

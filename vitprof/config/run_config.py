@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.config.accelerators import CARDS, Precision, accelerator, is_simulated
 from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
-from vitprof.config.cards import CARDS, Precision
 from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, tamed_name, why_no_name
 from vitprof.recording.columns import DELAYED_STAGES

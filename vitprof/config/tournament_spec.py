@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
-from vitprof.config.own_script import is_own_script
-from vitprof.config.own_script_trials import OwnScript
+from vitprof.config.own_script import OwnScript, is_own_script
 from vitprof.config.run_config import CHOICES, PARTS, RunConfig
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError

@@ -18,7 +18,7 @@ from vitprof.analysis.tournament.tuning import Rung, rungs
 from vitprof.config import BUDGETS, PARTS, RunConfig
 from vitprof.config.bounds import MOST_TRIALS
 from vitprof.config.catalog import dataset_info
-from vitprof.config.duration import about
+from vitprof.config.estimates import about
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError

@@ -14,7 +14,7 @@ from vitprof.analysis.tournament import (
     article_table,
 )
 from vitprof.config.accelerators import is_simulated
-from vitprof.config.own_script_words import code_line
+from vitprof.config.own_script import code_line
 from vitprof.export.csv import csv_text
 from vitprof.recording.columns import SCHEMA_VERSION, json_number
 from vitprof.store.tournaments import StoredTournament

@@ -12,6 +12,7 @@ import streamlit as st
 
 from vitprof.config.accelerators import (
     DERIVED,
+    MEASURED,
     SIMULATED,
     accelerator,
     card_of,
@@ -21,7 +22,6 @@ from vitprof.config.accelerators import (
     is_simulated,
 )
 from vitprof.config.bounds import DEVICE_BOUNDS
-from vitprof.config.cards import MEASURED
 from vitprof.config.catalog import MODELS
 from vitprof.errors import ConfigError
 from vitprof.ui import resources

@@ -6,9 +6,8 @@ import os
 
 import streamlit as st
 
-from vitprof.config.accelerators import SIMULATED
+from vitprof.config.accelerators import CARDS, SIMULATED
 from vitprof.config.availability import Machine, look_around
-from vitprof.config.cards import CARDS
 from vitprof.config.gpu_findings import Finding, findings
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager

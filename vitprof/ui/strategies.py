@@ -13,7 +13,7 @@ import streamlit as st
 from vitprof.config.availability import Availability, Machine, availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
-from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.estimates import Footprint, footprint
 from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.ui import tables

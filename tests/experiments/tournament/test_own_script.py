@@ -12,8 +12,7 @@ import pytest
 
 from tests import ROOT
 from vitprof.analysis.tournament import recommend
-from vitprof.config.own_script import OWN_SCRIPT, own_config
-from vitprof.config.own_script_trials import UNCHANGED, OwnScript, read_varied
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments import trials
 from vitprof.experiments.tournament import own_script

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.tournament import Entry, Outcome
-from vitprof.config.own_script import OWN_SCRIPT, own_config
-from vitprof.config.own_script_trials import UNCHANGED, OwnScript
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
 from vitprof.experiments.tournament.rounds import is_large, rounds

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof.analysis.arrays import Floats
-from vitprof.config.own_script_words import is_own_key, own_key_in_words
+from vitprof.config.own_script import is_own_key, own_key_in_words
 from vitprof.config.strategies import STRATEGIES
 from vitprof.recording.columns import RunSummary
 
@@ -39,7 +39,7 @@ class Entry:
 
     key: str
     """strategy/b<batch>/w<workers or ->/<page cache> (`trial_key`); for a user's own script
-    `config.own_script_trials.OwnSetting.key`."""
+    `config.own_script.OwnSetting.key`."""
     strategy: str
     batch_size: int
     workers: int | None

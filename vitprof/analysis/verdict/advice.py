@@ -12,7 +12,7 @@ from vitprof.analysis.verdict.advice_rules import advice_of_rules, own_script_ad
 from vitprof.analysis.verdict.cause import Situation
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
-from vitprof.config.footprint import footprint
+from vitprof.config.estimates import footprint
 from vitprof.config.own_script import is_own_script
 from vitprof.config.parts import LOADERS, STORAGES, Combination, StoragePart
 from vitprof.config.resolve import resolve

@@ -10,7 +10,7 @@ from vitprof.analysis.timing.loading import heaviest, transform_times
 from vitprof.analysis.verdict.cause import Situation
 from vitprof.config import PARTS
 from vitprof.config.catalog import dataset_info
-from vitprof.config.footprint import footprint, pixel_bytes
+from vitprof.config.estimates import footprint, pixel_bytes
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, Combination
 from vitprof.formats import percent, size
 from vitprof.recording.verdict import Advice, Signature

@@ -27,7 +27,7 @@ from vitprof.analysis.tournament import (
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
-from vitprof.config.own_script_words import code_line, is_own_key
+from vitprof.config.own_script import code_line, is_own_key
 from vitprof.experiments.candidates import Tried, Tuning, candidate_in_words
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState

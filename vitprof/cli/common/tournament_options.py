@@ -15,8 +15,7 @@ from vitprof.cli.common.options import ANYWAY_HELP, option, parameter, read_seco
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, JSON_HELP, complain, reader
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig
 from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS
-from vitprof.config.own_script import OWN_SCRIPT, own_config
-from vitprof.config.own_script_trials import UNCHANGED, VARIED, OwnScript, read_varied, settings_of
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, VARIED, OwnScript, own_config, read_varied, settings_of
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError

@@ -16,8 +16,7 @@ from pathlib import Path
 import psutil
 
 from vitprof import home
-from vitprof.config.own_script import with_loader
-from vitprof.config.own_script_trials import UNCHANGED, OwnScript, OwnSetting
+from vitprof.config.own_script import UNCHANGED, OwnScript, OwnSetting, with_loader
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import StoreError
 from vitprof.experiments.tournament.planning import PlannedTrial

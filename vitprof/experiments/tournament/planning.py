@@ -13,9 +13,15 @@ from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.availability import Machine, availability
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import dataset_info
-from vitprof.config.own_script import with_loader
-from vitprof.config.own_script_trials import KEPT_IN_RAM, NEED_WORKERS, OwnScript, OwnSetting, settings_of
-from vitprof.config.own_script_words import own_key_in_words
+from vitprof.config.own_script import (
+    KEPT_IN_RAM,
+    NEED_WORKERS,
+    OwnScript,
+    OwnSetting,
+    own_key_in_words,
+    settings_of,
+    with_loader,
+)
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy

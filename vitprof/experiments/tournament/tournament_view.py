@@ -18,8 +18,8 @@ from vitprof.analysis.tournament.blocks import block_rates
 from vitprof.analysis.tournament.losses import Losses, loss_effect
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
-from vitprof.config.footprint import footprint
-from vitprof.config.own_script_trials import UNCHANGED
+from vitprof.config.estimates import footprint
+from vitprof.config.own_script import UNCHANGED
 from vitprof.config.parts import prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec

@@ -12,8 +12,7 @@ from vitprof.analysis.timing.loading import TRANSFORMS
 from vitprof.analysis.verdict.headroom import REPLAY
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
-from vitprof.config.own_script import OWN_SCRIPT, is_own_script
-from vitprof.config.own_script_trials import KEPT_IN_RAM
+from vitprof.config.own_script import KEPT_IN_RAM, OWN_SCRIPT, is_own_script
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export.bundle.values import BundleError, fits, need, sendable

@@ -17,9 +17,8 @@ from vitprof.config.accelerators import as_asked
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
-from vitprof.config.duration import duration, duration_sentence
-from vitprof.config.footprint import Footprint, footprint
-from vitprof.config.footprint import made as prepared
+from vitprof.config.estimates import Footprint, duration, duration_sentence, footprint
+from vitprof.config.estimates import made as prepared
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES, Strategy

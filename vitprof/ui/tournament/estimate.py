@@ -11,7 +11,7 @@ from vitprof.config import PARTS, RunConfig
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.config.footprint import Footprint, footprint
+from vitprof.config.estimates import Footprint, footprint
 from vitprof.config.parts import Combination
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec

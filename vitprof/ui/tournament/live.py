@@ -10,7 +10,7 @@ import os
 import streamlit as st
 
 from vitprof.analysis.tournament import key_in_words
-from vitprof.config.own_script_trials import OwnScript
+from vitprof.config.own_script import OwnScript
 from vitprof.errors import StoreError
 from vitprof.experiments.tournament.own_script import resume_command
 from vitprof.experiments.tournament.planning import rounds_words

@@ -21,7 +21,7 @@ from vitprof.analysis.tournament import (
     uneven_words,
 )
 from vitprof.config.accelerators import is_simulated
-from vitprof.config.own_script_trials import OwnScript
+from vitprof.config.own_script import OwnScript
 from vitprof.experiments.tournament.planning import PlannedTrial, rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object

@@ -14,8 +14,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, runs_words, setting_in_words
 from vitprof.config import RunConfig
-from vitprof.config.own_script_trials import OwnScript
-from vitprof.config.own_script_words import code_line
+from vitprof.config.own_script import OwnScript, code_line
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script

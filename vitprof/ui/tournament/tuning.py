@@ -10,7 +10,7 @@ from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.bounds import TUNING_S
 from vitprof.config.catalog import DATASETS, dataset_info
-from vitprof.config.duration import about
+from vitprof.config.estimates import about
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.candidates import (
