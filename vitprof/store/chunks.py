@@ -69,11 +69,21 @@ class Chunk:
         return list((pq.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
 
     def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
-        """Returns the columns `names`, NaN for those it does not have; by default all known ones, then the others.
-
-        Raises `ValueError` for data that are no chunk.
+        """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError` for data that
+        are no chunk.
         """
-        return read_columns(self.kind, self.data, names)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            if self.merged:
+                file = pq.ParquetFile(pa.BufferReader(self.data))
+                table = file.read(names and [name for name in file.schema_arrow.names if name in names])
+            else:
+                table = pa.ipc.open_stream(self.data).read_all()
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"damaged {self.kind}: {error}") from error
+        return {name: _floats(table[name]) for name in table.column_names if names is None or name in names}
 
     def replaced(self, series: Series) -> Chunk:
         """Returns a chunk of the same form with other values in its rows."""
@@ -96,43 +106,34 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
 
 def loaded(kind: Kind, data: bytes) -> Chunk:
     """Returns the chunk with these bytes. Raises `ValueError`."""
-    key = read_columns(kind, data, (NUMBER[kind], "rank"))
-    numbers, rank = key[NUMBER[kind]], key["rank"][0]
-    return Chunk(kind, int(np.nan_to_num(rank)), int(numbers[0]), int(numbers[-1]), len(numbers), data)
+    key = Chunk(kind, 0, 0, 0, 0, data).read((NUMBER[kind], "rank"))
+    numbers, rank = key.get(NUMBER[kind], np.empty(0)), key.get("rank", np.zeros(1))
+    if not len(numbers):
+        raise ValueError(f"damaged {kind}: no rows")
+    return Chunk(kind, int(rank[0]), int(numbers[0]), int(numbers[-1]), len(numbers), data)
 
 
-def read_columns(kind: Kind, data: bytes, names: Sequence[str] | None) -> dict[str, Floats]:
-    """Returns columns of a chunk's bytes, see `Chunk.read`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def joined(
+    kind: Kind, parts: Iterable[Series], names: Sequence[str] | None = None, *, most: int | None = None
+) -> dict[str, Floats]:
+    """Returns the rows of all parts, in ascending order of their numbers: the columns `names`, by default all known
+    ones and then the others; NaN where a part has no such column.
 
-    try:
-        if data.startswith(PARQUET):
-            file = pq.ParquetFile(pa.BufferReader(data))
-            n, table = file.metadata.num_rows, file.read(names and [n for n in file.schema_arrow.names if n in names])
-        else:
-            table = pa.ipc.open_stream(data).read_all()
-            n = table.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"damaged {kind}: {error}") from error
-    there = table.column_names
-    if names is None:
-        names = (*COLUMNS[kind], *(name for name in there if name not in COLUMNS[kind]))
-    return {name: _floats(table[name]) if name in there else np.full(n, np.nan) for name in names}
-
-
-def joined(kind: Kind, parts: Sequence[Series], names: Sequence[str] | None = None) -> dict[str, Floats]:
-    """Returns the rows of all parts, in ascending order of their numbers; NaN where a part has no such column."""
-    if names is None:
-        names = tuple(dict.fromkeys((*COLUMNS[kind], *(name for part in parts for name in part))))
-    if len(parts) == 1 and all(name in parts[0] for name in names):
-        return {name: parts[0][name] for name in names}
-    blank = [np.full(n_rows(part), np.nan) for part in parts]
-    whole = {
-        name: np.concatenate([np.empty(0), *(p.get(name, nan) for p, nan in zip(parts, blank, strict=True))])
-        for name in names
-    }
-    return dict(in_order(kind, whole))
+    `most`: no fewer rows than there are; then `parts` are read one after the other, each in memory once.
+    """
+    if most is None:
+        parts = list(parts)
+        most = sum(map(n_rows, parts))
+    whole, at = {name: np.empty(most) for name in names or COLUMNS[kind]}, 0
+    for part in parts:
+        end = at + n_rows(part)
+        for name in part if names is None else ():
+            if name not in whole:
+                whole[name] = np.full(most, np.nan)
+        for name, values in whole.items():
+            values[at:end] = part.get(name, np.nan)
+        at = end
+    return dict(in_order(kind, {name: values[:at] for name, values in whole.items()}))
 
 
 def in_order(kind: Kind, series: Series) -> Series:

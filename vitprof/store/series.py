@@ -52,7 +52,8 @@ class SeriesStore(Database):
                 if not np.isin(wanted, chunk.read(["step"])["step"]).any():
                     continue
                 steps = chunk.read()
-                steps["warmup"] = np.where(np.isin(steps["step"], wanted), 1.0, steps["warmup"])
+                before = steps.get("warmup", np.zeros(chunk.rows))
+                steps["warmup"] = np.where(np.isin(steps["step"], wanted), 1.0, before)
                 db.execute(sa.update(series).where(*_is(run_id, chunk)).values(bytes=chunk.replaced(steps).data))
 
     def compact(self, run_id: int, *, all_of_it: bool = True) -> None:
@@ -95,14 +96,13 @@ class SeriesStore(Database):
         `names` a float64 array, NaN where a value is not available. By default all columns: those of `STEP_COLUMNS`,
         then those that only another version knows.
         """
-        return joined("steps", list(self._read(run_id, "steps", after, until, names)), names)
+        return self._whole(run_id, "steps", after, until, names)
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None) -> Series:
         """Returns the run's telemetry samples with numbers above `after`, in order, as `steps` does; "seq" holds the
         numbers.
         """
-        wanted = None if names is None else ("seq", *names)
-        return joined("telemetry", list(self._read(run_id, "telemetry", after, None, wanted)), wanted)
+        return self._whole(run_id, "telemetry", after, None, None if names is None else ("seq", *names))
 
     def steps_in_parts(
         self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None, rows: int = PART_ROWS
@@ -111,38 +111,50 @@ class SeriesStore(Database):
 
         A run of any length takes the memory of one part. All parts show the run as it was at the first one.
         """
+        wanted = _with_number("steps", names)
         waiting: list[Series] = []
         n, none_yet = 0, True
-        for part in self._read(run_id, "steps", after, None, names):
-            waiting.append(part)
-            n += n_rows(part)
-            if n >= rows:
-                whole, full = joined("steps", waiting), n - n % rows
+        with self.transaction() as db:
+            query = _chunks(run_id, "steps", after, None)
+            for row in db.execution_options(stream_results=True, max_row_buffer=16).execute(query):
+                waiting.append(self._part(row, wanted, after, None))
+                n += n_rows(waiting[-1])
+                if n < rows:
+                    continue
+                whole, full = joined("steps", waiting, wanted), n - n % rows
                 for at in range(0, full, rows):
                     yield {name: whole[name][at : at + rows] for name in names or whole}
                 waiting, n, none_yet = [{name: values[full:] for name, values in whole.items()}], n - full, False
         if n or none_yet:
-            yield joined("steps", waiting, names)
+            whole = joined("steps", waiting, wanted)
+            yield {name: whole[name] for name in names or whole}
 
-    def _read(
+    def _whole(
         self, run_id: int, kind: Kind, after: int, until: int | None, names: Sequence[str] | None
-    ) -> Iterator[Series]:
-        """Yields the rows of one chunk after the other."""
-        number = NUMBER[kind]
-        wanted = names if names is None or number in names else (number, *names)
+    ) -> dict[str, Floats]:
+        wanted = _with_number(kind, names)
         with self.transaction() as db:
-            found = db.execution_options(stream_results=True, max_row_buffer=16).execute(
-                _chunks(run_id, kind, after, until)
-            )
-            for row in found:
-                chunk = _chunk(row)
-                try:
-                    part = chunk.read(wanted)
-                except ValueError as error:
-                    raise StoreError(f"the run store {self.url} failed: run {run_id} has {error}") from error
-                first = int(np.searchsorted(part[number], after, side="right"))
-                end = chunk.rows if until is None else int(np.searchsorted(part[number], until, side="right"))
-                yield part if (first, end) == (0, chunk.rows) else {k: v[first:end] for k, v in part.items()}
+            found = db.execute(_chunks(run_id, kind, after, until)).fetchall()
+        parts = (self._part(row, wanted, after, until) for row in found)
+        whole = joined(kind, parts, wanted, most=sum(row.rows for row in found))
+        return {name: whole[name] for name in names or whole}
+
+    def _part(self, row: sa.Row[Any], names: Sequence[str] | None, after: int, until: int | None) -> Series:
+        """Returns the rows of a chunk with numbers above `after` and up to `until`."""
+        chunk = _chunk(row)
+        try:
+            part = chunk.read(names)
+        except ValueError as error:
+            raise StoreError(f"the run store {self.url} failed: run {row.run_id} has {error}") from error
+        numbers = part[NUMBER[chunk.kind]]
+        first = int(np.searchsorted(numbers, after, side="right"))
+        end = chunk.rows if until is None else int(np.searchsorted(numbers, until, side="right"))
+        return part if (first, end) == (0, chunk.rows) else {name: v[first:end] for name, v in part.items()}
+
+
+def _with_number(kind: Kind, names: Sequence[str] | None) -> Sequence[str] | None:
+    number = NUMBER[kind]
+    return names if names is None or number in names else (number, *names)
 
 
 def insert_chunks(db: sa.Connection, run_id: int, chunks: Iterable[Chunk], *, again: bool = False) -> None:
