@@ -18,7 +18,7 @@ from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
 from vitprof.experiments import trials
-from vitprof.experiments.tournament import early_stop, rounds, tournament_view
+from vitprof.experiments.tournament import early_stop, rounds, tournament_trials, tournament_view
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner, TournamentRunners
@@ -361,7 +361,7 @@ class TestUntilItIsDecided:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(rounds, "MORE_ROUNDS", 1)
-        for module in (jobs, rounds):
+        for module in (tournament_trials, rounds):
             monkeypatch.setattr(module, "can_be_fastest", lambda board: (A, B))
         number = made(manager.store, repeats=1, until_decided=True)
         ran(manager, number)

@@ -9,21 +9,16 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
-from vitprof.analysis.tournament import can_be_fastest
 from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
 from vitprof.errors import ConfigError, StoreAwayError, VitprofError, one_line
-from vitprof.experiments.tournament.early_stop import EarlyStop
-from vitprof.experiments.tournament.own_script import learn, nothing_to_compare, start_trial, to_be_agreed
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, plan, why_not_here
-from vitprof.experiments.tournament.rounds import rounds
-from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, planned_rounds, rounds_of
+from vitprof.experiments.tournament.planning import plan, why_not_here
+from vitprof.experiments.tournament.tournament_trials import End, TournamentTrials
 from vitprof.experiments.trials import Trial, run_trials
 from vitprof.jobs.manager import WAIT_FOR_STORE_S, JobManager
 from vitprof.jobs.users import carried, check_may_stop, who
-from vitprof.store.groups import role_of
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
 
 STORE_GRACE_S, RETRY_S = 30.0, 0.5
@@ -50,36 +45,27 @@ class TournamentRunner:
         """What ended it, where it failed; otherwise ""."""
         self._manager, self._store, self._watch = manager, manager.store, watch
         self._lock = threading.Lock()  # held while it is decided whether the thread continues
-        self._pausing, self._stopping, self._leaving = threading.Event(), threading.Event(), threading.Event()
-        self._why_left = ""
+        self._requested: End | None = None
+        """How the user wants it to end."""
+        self._at_once = threading.Event()
+        """Set where the running trial is not to be finished."""
         self._over = False
-        self._n_begun = 0
-        """Runs that this runner has begun."""
+        self._n_ended = 0
+        """Runs that have ended in this runner."""
         spec = tournament(self._store, tournament_id).spec
-        if why_not is None and spec.script is not None:  # only the script knows what it needs
+        if why_not is None:
+            machine = look_around() if spec.script is None else None
 
             def why_not(config: RunConfig) -> str:
-                return ""
+                return "" if machine is None else why_not_here(config, machine)  # only a script knows what it needs
 
-        elif why_not is None:
-            machine = look_around()
-
-            def why_not(config: RunConfig) -> str:
-                return why_not_here(config, machine)
-
-        self._planned = plan(spec, why_not)
-        self._baseline = baseline_of(spec, self._planned)
-        refused = {t.key: t.refused for t in self._planned if t.refused}
+        planned = plan(spec, why_not)
+        refused = {t.key: t.refused for t in planned if t.refused}
         if spec.baseline and spec.baseline in refused:
             raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
-        taken = claim(self._store, tournament_id)
-        self._spec, self._cut = spec, dict(taken.cut)
+        claimed = claim(self._store, tournament_id)
         set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
-        self._view, self._group = TournamentView(self._store, tournament_id), taken.group_key
-        self._end: tuple[TournamentStatus, str] | None = None
-        """How the user or the time limit ended it."""
-        self._early_stop: EarlyStop | None = None
-        """The rule for the trial that is running; None where it must not be cut short."""
+        self._trials = TournamentTrials(self._store, claimed, planned, self._end_requested, self._status)
         self._thread = threading.Thread(
             target=carried(self._work), name=f"vitprof-tournament-{tournament_id}", daemon=True
         )
@@ -96,35 +82,48 @@ class TournamentRunner:
         """Starts no more trials; the one that is running is finished."""
         with self._lock:
             if not self._over:
-                self._pausing.set()
+                self._requested = self._requested or ("paused", "")
                 set_status(self._store, self.id, "paused", note="the current run is finished first")
 
     def resume(self) -> bool:
         """Undoes `pause`. Returns False where it is too late for that and another runner has to be made."""
         with self._lock:
-            if self._over:
+            if self._over or self._at_once.is_set():
                 return False
-            self._pausing.clear()
+            self._requested = None
             set_status(self._store, self.id, "running", note="")
             return True
 
     def stop(self) -> None:
         """Stops the running trial and starts no more. The tournament can be resumed."""
-        self._stopping.set()
+        with self._lock:
+            self._requested = ("stopped", "")
+        self._at_once.set()
 
     def shutdown(self, why: str = "the program that ran it ended") -> None:
         """Ends the thread because the program ends, and leaves the tournament paused with the note `why`.
 
         Safe to call twice.
         """
-        self._why_left = self._why_left or why
-        self._leaving.set()
+        with self._lock:
+            if not self._at_once.is_set():
+                self._requested = ("paused", why)
+        self._at_once.set()
         self._thread.join()
 
     def join(self, timeout: float | None = None) -> bool:
         """Waits at most `timeout` seconds for the thread to end; returns whether it has."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _status(self) -> TournamentStatus:
+        return "running" if self._requested is None else "paused"
+
+    def _end_requested(self) -> End | None:
+        """Returns how the user wants it to end, where that is so; then it is too late to resume it."""
+        with self._lock:
+            self._over = self._requested is not None
+            return self._requested
 
     # the thread
 
@@ -156,140 +155,29 @@ class TournamentRunner:
         """
         until = 0.0
         while True:
-            n_begun = self._n_begun
+            n_ended = self._n_ended
             try:
-                return self._run_all()
+                for _ in run_trials(
+                    self._manager,
+                    self._trials,
+                    self._trials.group_key,
+                    watch=self._watch_trial,
+                    stop=self._at_once.is_set,
+                ):
+                    self._n_ended += 1
+                with self._lock:
+                    self._over = True
+                return (self._at_once.is_set() and self._requested) or self._trials.end()
             except StoreAwayError:
                 now = time.monotonic()
-                if not until or self._n_begun != n_begun:
+                if not until or self._n_ended != n_ended:
                     until = now + WAIT_FOR_STORE_S
-                if now >= until or self._leaving.wait(RETRY_S) or self._stopping.is_set():
+                if now >= until or self._at_once.wait(RETRY_S):
                     raise
 
-    def _run_all(self) -> tuple[TournamentStatus, str]:
-        """Runs what is left; returns the status to end with, and why."""
-        if self._spec.script is not None and (ended := self._run_first()):
-            return ended
-        if all(t.refused for t in self._planned):
-            return "done", "no setting can run here"
-        self._end = self._early_stop = None
-        for _ in self._run(self._trials()):
-            self._n_begun += 1
-        with self._lock:
-            self._over = True
-        now = self._view.look()
-        if self._end is not None or self._interrupted():
-            return self._end or self._asked(now) or ("stopped", "")
-        unfinished = sum(not _settled(now, t, k) for k, t in planned_rounds(self._planned, self._spec.repeats))
-        if unfinished:
-            return "stopped", f"{unfinished} of its runs did not finish; resume to run them"
-        if can_be_fastest(self._view.board(now)):
-            return "done", f"undecided after {rounds_of(now)} rounds; more rounds may decide it"
-        return "done", ""
-
-    def _trials(self) -> Iterator[Trial]:
-        """Yields the runs that are left, until the user or the time limit ends the tournament; then `_end` is set."""
-        for number, planned in rounds(self._view, self._spec, self._planned, self._cut_short):
-            now = self._view.look()
-            if _settled(now, planned, number):
-                continue
-            with self._lock:
-                if ended := self._asked(now):
-                    self._over, self._end = True, ended
-                    return
-            self._early_stop = None
-            if self._spec.early_stop and planned.key != self._baseline:
-                self._early_stop = EarlyStop(self._store, now, self._view.board(now), planned)
-                if reason := self._early_stop.before(number):
-                    self._cut_short(planned.key, reason)
-                    continue
-            yield self._trial(now, planned, number)
-
-    def _trial(
-        self, now: TournamentState, planned: PlannedTrial, number: int, opened: list[str] | None = None
-    ) -> Trial:
-        """Returns the run of a setting in a round. Files that a user's own script opens for writing are added to
-        `opened`.
-        """
-        start = None
-        if self._spec.script is not None:
-            start = start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), opened)
-        return Trial(planned.config, role_of(planned.key, number), planned.key, start)
-
-    def _run(self, trials: Iterable[Trial]) -> Iterator[tuple[Trial, int]]:
-        return run_trials(self._manager, trials, self._group, watch=self._watch_trial, stop=self._interrupted)
-
     def _watch_trial(self, trial: Trial, run_id: int) -> bool:
-        """Returns whether the running trial is cut short."""
         self._watch(run_id)
-        reason = "" if self._early_stop is None else self._early_stop.during(run_id)
-        if reason:
-            self._cut_short(trial.words, reason)
-        return bool(reason)
-
-    def _interrupted(self) -> bool:
-        return self._stopping.is_set() or self._leaving.is_set()
-
-    def _run_first(self) -> tuple[TournamentStatus, str] | None:
-        """Runs a user's own script as it is, and learns from it what the other trials need.
-
-        Returns the status to end with and why, where the tournament ends here: it does so until the user agrees that
-        the script is repeated.
-        """
-        spec = self._spec
-        assert spec.script is not None
-        if spec.script.loader is None:
-            opened: list[str] = []
-            began_s = time.time()
-            trial = self._trial(self._view.look(), self._planned[0], 1, opened)
-            run_ids = [run_id for _, run_id in self._run([trial])]
-            if self._interrupted():
-                return self._asked(self._view.look()) or ("stopped", "")
-            run = self._store.run(run_ids[0])
-            if run.status != "done":
-                error = run.error or "it was stopped"
-                return "stopped", f"the first trial, the script as it is, did not end as it should: {error}"
-            learn(self._store, self.id, run.id, opened, began_s)
-            self._spec = spec = tournament(self._store, self.id).spec
-            self._planned = plan(spec)
-            set_status(
-                self._store, self.id, self._status(), refused={t.key: t.refused for t in self._planned if t.refused}
-            )
-        assert spec.script is not None
-        if not spec.script.agreed:
-            return "paused", to_be_agreed(self.id, spec.script)
-        if all(t.refused for t in self._planned[1:]):
-            return "done", nothing_to_compare(self._planned)
-        return None
-
-    def _cut_short(self, key: str, why: str) -> None:
-        self._cut[key] = why
-        set_status(self._store, self.id, self._status(), cut=self._cut)
-
-    def _asked(self, now: TournamentState) -> tuple[TournamentStatus, str] | None:
-        """Returns the status to end with and why, where the user or the time limit ends the tournament."""
-        if self._stopping.is_set():
-            return "stopped", ""
-        if self._leaving.is_set():
-            return "paused", self._why_left
-        if self._pausing.is_set():
-            return "paused", ""
-        limit = self._spec.seconds
-        if limit is not None and now.spent_s >= limit:
-            spent = f"the time limit of {limit:g} s was reached after {now.progress.done}"
-            if now.progress.done < now.progress.total:
-                return "done", f"{spent} of {now.progress.total} runs"
-            return "done", f"{spent} runs, before it was decided; more rounds may decide it"
-        return None
-
-    def _status(self) -> TournamentStatus:
-        return "paused" if self._pausing.is_set() else "running"
-
-
-def _settled(now: TournamentState, trial: PlannedTrial, number: int) -> bool:
-    """Returns whether a setting needs no run in a round: it is done already, or the setting is out."""
-    entry = next(e for e in now.entries if e.key == trial.key)
-    return entry.status in ("failed", "cut") or any(o.round == number and o.status == "done" for o in entry.outcomes)
+        return self._trials.is_cut(trial, run_id)
 
 
 class TournamentRunners:
