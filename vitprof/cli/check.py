@@ -170,28 +170,27 @@ def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
 
 
 def _stored(store: RunStore, run_id: int) -> CheckedRun:
-    from vitprof.export.bundle.run_values import identity
+    from vitprof.export.bundle import identity
 
     run = store.run(run_id)
     steps = store.steps(run_id, names=CHECKED_STEPS)
     telemetry = store.telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))
     facts = run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
-    return CheckedRun(facts, run.status, run.error, steps, identity(run))
+    return CheckedRun(facts, run.status, run.error, steps, identity(run, run.owner_host))
 
 
 def _bundled(path: Path) -> Iterator[CheckedRun]:
     """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
-    from vitprof.export.bundle import read_bundle
-    from vitprof.recording.columns import summary_from_dict
+    from vitprof.export.bundle import identity, read_bundle
 
-    for about, _, _, steps, telemetry in read_bundle(path, "read"):
-        if about.parent:
-            continue
-        summary = summary_from_dict(about.summary) if about.summary else None
-        facts = run_facts(
-            about.run_id, about.name, about.config, about.environment, about.facts, summary, steps, telemetry
-        )
-        yield CheckedRun(dataclasses.replace(facts, source=path.name), about.status, about.error, steps, about.identity)
+    for found in read_bundle(path, "read"):
+        if not found.parent:
+            run, steps, telemetry = found.recording, found.recording.steps or {}, found.recording.telemetry or {}
+            facts = run_facts(
+                run.run_id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry
+            )
+            facts = dataclasses.replace(facts, source=path.name)
+            yield CheckedRun(facts, run.status, run.error or "", steps, identity(run))
 
 
 # the answer

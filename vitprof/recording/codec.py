@@ -133,3 +133,13 @@ def _plain(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_plain(value) for value in schema]
     return " ".join(schema.split()) if isinstance(schema, str) else schema
+
+
+def first_error(error: Exception) -> str:
+    """Returns in one line where a value that `from_plain` refused does not fit its type."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return " ".join(str(error).split())
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}"

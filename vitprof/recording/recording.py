@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from vitprof.recording.columns import (
 )
 from vitprof.recording.verdict import Verdict
 
-Columns = dict[str, NDArray[np.float64]]
+Columns = Mapping[str, NDArray[np.float64]]
 """A float64 array of the same length for each column, NaN where a value is not available."""
 
 

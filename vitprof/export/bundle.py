@@ -1,0 +1,284 @@
+"""Bundles: runs of the store as one file that another store imports, see `vitprof.recording.archive`.
+
+Everything is checked before anything is stored, and then all of it is stored in one transaction, or nothing. The
+verdict is judged again from the steps, for this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.availability import can_run
+from vitprof.errors import VitprofError, one_line
+from vitprof.export.writing import write_bytes
+from vitprof.jobs.finalise import spark
+from vitprof.names import UNNAMED, tamed_name
+from vitprof.recording import archive
+from vitprof.recording.archive import EXPORT_FEWER, MAX_FILE_BYTES, MAX_RUNS, SUFFIX, ArchiveError, need
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
+from vitprof.recording.recording import Columns, Recording
+from vitprof.store import MAX_NOTE, RunStore, StoredRun
+from vitprof.store.annotations import checked_note, checked_tags
+from vitprof.store.groups import RunGroup
+from vitprof.store.importing import RunImport, importing
+
+__all__ = ["MAX_FILE_BYTES", "SUFFIX", "bundle_bytes", "import_bundle", "read_bundle", "write_bundle"]
+
+IMPORTED = "imported"
+"""The fact that says where a run was recorded: {"host", "run_id"}. All runs of a bundle have it."""
+MAX_ROWS_BESIDE_A_JOB = 200_000
+"""The most rows of steps and telemetry that are stored while a job runs: they take about a second of CPU."""
+MAX_TAGS = 100
+
+Identity = tuple[object, ...]
+
+
+def identity(run: Recording, host: str = "") -> Identity:
+    """Returns what identifies a run in every store: the host that recorded it, its id there, and when.
+
+    `host` is the host of the store that it is from.
+    """
+    made = run.facts.get(IMPORTED) or {"host": host, "run_id": run.run_id}
+    return made["host"], made["run_id"], run.created_utc, run.t_origin_s
+
+
+def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
+    """Returns the bundle of these runs and of the anchors that their headroom was measured with.
+
+    Raises `ArchiveError` for a run that has not ended and for more than a bundle may hold, `StoreError` for a run that
+    does not exist.
+    """
+    found: dict[int, StoredRun] = {}
+    wanted = dict.fromkeys(run_ids)
+    need(len(wanted) <= MAX_RUNS, f"{len(wanted):,} runs are too many; a file may hold {MAX_RUNS:,}; {EXPORT_FEWER}")
+    for run_id in wanted:
+        found[run_id] = store.run(run_id)
+        unfinished = f"run {run_id} is still going on; wait for it to end, or stop it, and then export it"
+        need(not found[run_id].live, unfinished)
+    need(found, "there is nothing to export; give at least one run")
+    for run_id in list(found):
+        anchors = store.runs(group_key=RunGroup("headroom", run_id).key)
+        found |= {run.id: run for run in anchors if not run.live and run.id not in found}
+    return archive.pack(_whole(store, found[run_id]) for run_id in sorted(found))
+
+
+def _whole(store: RunStore, run: StoredRun) -> Recording:
+    """Returns a run with its series, without what belongs to its store alone."""
+    origin = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
+    facts = {name: value for name, value in run.facts.items() if name != STARTED_BY} | {IMPORTED: origin}
+    tags = sorted({kept for tag in store.tags(run.id) if (kept := tamed_name(tag))})[:MAX_TAGS]
+    whole = dataclasses.replace(run, steps=store.steps(run.id), telemetry=store.telemetry(run.id))
+    return dataclasses.replace(whole, facts=facts, tags=tuple(tags), note=run.note[:MAX_NOTE])
+
+
+def write_bundle(store: RunStore, run_ids: Sequence[int], path: Path) -> None:
+    """Writes `bundle_bytes` to a file, whole or not at all. Raises `VitprofError`."""
+    write_bytes(path, bundle_bytes(store, run_ids))
+
+
+class RunInFile(NamedTuple):
+    """A run of a bundle, all of it checked."""
+
+    recording: Recording
+    renamed: bool
+    """Whether it has another name in the file."""
+    spark: list[float | None]
+
+    @property
+    def parent(self) -> int:
+        """Returns the id, where the bundle was written, of the run that this one was made for; 0 if there is none."""
+        group = RunGroup.parse(self.recording.group_key)
+        return (group and group.run_id) or 0
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """A run of the bundle, as it is in the store now."""
+
+    id: int
+    name: str
+    already: bool
+    """Whether it was in the store before, and was left as it is."""
+    helper: bool
+    """Whether it belongs to another run, such as an anchor of its headroom."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The result of an import."""
+
+    runs: tuple[ImportedRun, ...]
+    left_out: int = 0
+    """Runs left out because the run that they were made for was in the store already: they would change its results."""
+    renamed: int = 0
+    """New runs that got another name, because theirs had line ends or characters that cannot be shown."""
+
+    @property
+    def new(self) -> tuple[ImportedRun, ...]:
+        """Returns the runs that were not in the store before."""
+        return tuple(run for run in self.runs if not run.already)
+
+    @property
+    def sentence(self) -> str:
+        """Returns in words what is new, and what was in the store already."""
+        own = [run.id for run in self.new if not run.helper]
+        already = [run.id for run in self.runs if run.already and not run.helper]
+        n_helpers = len(self.new) - len(own)
+        whose = "a run that is" if self.left_out == 1 else "runs that are"
+        parts = (
+            own and f"{_count(own)} imported as {_numbers(own)}",
+            n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
+            already and f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}",
+            self.left_out and f"{self.left_out} measured for {whose} here already {_were(self.left_out)} left out",
+            self.renamed and f"{self.renamed} got another name: what it had cannot be shown",
+        )
+        return "; ".join(str(part) for part in parts if part) or "everything in the file was here already"
+
+
+def _were(n: int) -> str:
+    return "was" if n == 1 else "were"
+
+
+def _count(ids: Sequence[int]) -> str:
+    return f"{len(ids)} {'run' if len(ids) == 1 else 'runs'}"
+
+
+def _numbers(ids: Sequence[int]) -> str:
+    shown = ids if len(ids) <= 6 else [*ids[:3], "...", ids[-1]]
+    return f"{'run' if len(ids) == 1 else 'runs'} {', '.join(map(str, shown))}"
+
+
+def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
+    """Imports the runs of a bundle into `store`, with new ids. Runs that are there already are left as they are.
+
+    Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where the store fails;
+    nothing is stored then.
+    """
+    found = read_bundle(source, "imported", judged=True)
+    rows = sum(len(series["step" if "step" in series else "seq"]) for run in found for series in _series(run.recording))
+    if rows > MAX_ROWS_BESIDE_A_JOB and (live := store.runs(LIVE_STATUSES, limit=1)):  # its job waits 10 s to write
+        raise ArchiveError(
+            f"the file is too large to import while run {live[0].id} is being recorded; import it after that run"
+        )
+    with importing(store) as into:
+        return _insert(into, found)
+
+
+def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
+    """Returns the runs of a bundle, all of it checked, and stores nothing; with `judged`, each with a verdict of here.
+
+    Raises `ArchiveError`, which says that the file was not `purpose`, such as "imported", and why.
+    """
+    with _opened(source) as (name, file):
+        try:
+            found = [_in_file(recording, judged) for recording in archive.unpack(file)]
+            for keys in ({run.recording.run_id for run in found}, {identity(run.recording) for run in found}):
+                need(len(keys) == len(found), "it holds the same run twice")
+        except VitprofError as error:
+            raise ArchiveError(f"{name} was not {purpose}: {one_line(error)}") from error
+        except MemoryError as error:
+            raise ArchiveError(f"{name} was not {purpose}: there is too little memory to open it") from error
+    return found
+
+
+@contextlib.contextmanager
+def _opened(source: Path | BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
+    if not isinstance(source, Path):
+        yield "the file", source
+        return
+    try:
+        if source.exists() and not source.is_file() and not source.is_dir():  # opening a pipe waits for its writer
+            raise ArchiveError(f"{source} is a device or a pipe; give a file")
+        file = source.open("rb")
+    except OSError as error:
+        raise ArchiveError(f"{source} cannot be read: {error.strerror or error}") from error
+    with file:
+        yield str(source), file
+
+
+def _series(run: Recording) -> tuple[Columns, Columns]:
+    return run.steps or {}, run.telemetry or {}
+
+
+def _in_file(run: Recording, judged: bool) -> RunInFile:
+    """Returns a run as this store would have it. Raises `VitprofError` for what the store would not take."""
+    need(not run.group_key or RunGroup.parse(run.group_key) is not None, "group_key is not as vitprof writes it")
+    need(len(run.tags) <= MAX_TAGS and checked_tags(run.tags) == set(run.tags), "tags are not as vitprof writes them")
+    checked_note(run.note)
+    name = tamed_name(run.name) or UNNAMED
+    if not judged:
+        return RunInFile(dataclasses.replace(run, name=name), name != run.name, [])
+    verdict, (steps, telemetry), facts = None, _series(run), run.environment | run.facts
+    try:  # made here, so that a sender cannot invent them
+        if run.verdict is not None:
+            verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
+        idle = spark(steps, run.phases)
+    except (VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ArchiveError(f"run {run.run_id}: its steps do not make sense ({one_line(error)})") from error
+    return RunInFile(dataclasses.replace(run, name=name, verdict=verdict), name != run.name, idle)
+
+
+def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
+    """Stores the runs that are not in the store yet.
+
+    In a file a run comes before those that were made for it, as its id is lower. Where it is missing, they are stored
+    as runs of their own.
+    """
+    here = _here(into, {run.recording.created_utc for run in found})
+    new_ids: dict[int, int] = {}
+    as_it_was = set[int]()
+    results = list[ImportedRun]()
+    left_out = renamed = 0
+    for run in found:
+        about, known, parent = run.recording, here.get(identity(run.recording)), new_ids.get(run.parent)
+        if known is None and run.parent in as_it_was:  # nothing in a file changes a run that is here
+            as_it_was.add(about.run_id)
+            left_out += 1
+            continue
+        if known is not None:
+            as_it_was.add(about.run_id)
+        run_id = known or _insert_run(into, run, parent)
+        renamed += run.renamed and known is None
+        new_ids[about.run_id] = run_id
+        results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
+    return Imported(tuple(results), left_out, renamed)
+
+
+def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
+    run = found.recording
+    group, (steps, telemetry) = RunGroup.parse(run.group_key), _series(run)
+    values = {
+        "name": run.name,
+        "status": run.status,
+        "created_utc": run.created_utc,
+        "t_origin_s": run.t_origin_s,
+        "training_since_s": run.training_since_s,
+        "config": run.config.to_dict(),
+        "environment": run.environment,
+        "facts": run.facts,
+        "phases": [dataclasses.astuple(phase) for phase in run.phases],
+        "notices": list(run.notices),
+        "summary": summary_to_dict(run.summary) if run.summary else None,
+        "verdict": run.verdict.to_dict() if run.verdict else None,
+        "spark": found.spark,
+        "note": run.note,
+        "error": run.error or "",
+        "group_key": RunGroup(group.kind, parent).key if group and parent else "",
+        "role": run.role if group and parent else "",
+    }
+    return into.insert(values, steps=steps, telemetry=telemetry, tags=run.tags)
+
+
+def _here(into: RunImport, moments: Collection[str]) -> dict[Identity, int]:
+    """Returns the ids of this store's runs that were made in these seconds, by identity."""
+    here: dict[Identity, int] = {}
+    for run in into.recorded_in(moments):
+        made = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
+        here[made.get("host"), made.get("run_id"), run.created_utc, run.t_origin_s] = run.id
+    return here
