@@ -99,8 +99,8 @@ def main() -> None:
             raise
         context = getattr(error, "ctx", None)  # None where an option lacks its value
         command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
-        said = message().rstrip(".")
-        complain(f"{said}{'' if said.endswith('?') else '.'} See '{command} --help'", EXIT_BAD_VALUE)
+        usage = message().rstrip(".")
+        complain(f"{usage}{'' if usage.endswith('?') else '.'} See '{command} --help'", EXIT_BAD_VALUE)
     if status == EXIT_STOPPED:
         complain("interrupted", EXIT_STOPPED)
     if status:

@@ -40,14 +40,14 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
 
         anchor_configs(config)  # raises before the run if its headroom cannot be measured
     finished = _run_job(config, anyway=anyway)
-    told: dict[str, Any] = {"headroom": None}
+    extra: dict[str, Any] = {"headroom": None}
     stopped = False
     if not as_json:
         show_run(finished, terminal.out)
     if headroom and finished.status == "done":
-        told["headroom"], stopped = measure_and_tell(finished, quiet=as_json, anyway=anyway)
+        extra["headroom"], stopped = measure_and_tell(finished, quiet=as_json, anyway=anyway)
     if as_json:
-        print_json(run_object(finished) | told)
+        print_json(run_object(finished) | extra)
     for notice in finished.notices:
         terminal.err.print(notice, soft_wrap=True)
     if csv is not None:

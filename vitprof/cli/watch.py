@@ -93,7 +93,7 @@ def watch(
         if json_file is not None:
             write_text(json_file, json_text(run_object(run)))
         with suppress(OSError):  # the terminal may be gone
-            _tell(run, quiet=quiet)
+            _show_result(run, quiet=quiet)
     raise SystemExit(_status(code))
 
 
@@ -174,7 +174,7 @@ def _state(runner: CommandRunner) -> str:
     return "not watched any more" if runner.unobserved else ""
 
 
-def _tell(run: StoredRun, *, quiet: bool) -> None:
+def _show_result(run: StoredRun, *, quiet: bool) -> None:
     """Prints the result of the run, its notices, and why it failed."""
     if not quiet:
         show_watched(run, terminal.err)
@@ -219,15 +219,15 @@ class WatchedSoFar:
         `run_id`: 0 if the run is not in the store yet. `state`: anything else to say about it, such as that it is being
         stopped.
         """
-        totals, said = self._running.totals, []
+        totals, figures = self._running.totals, []
         if not self._steps:
-            said.append(f"{WAITING}, {self._clock() - self._since_s:.0f} s")
+            figures.append(f"{WAITING}, {self._clock() - self._since_s:.0f} s")
         else:
-            said.append(f"{self._steps:,} steps")
+            figures.append(f"{self._steps:,} steps")
             if totals.steps:
-                said.append(formats.number(totals.samples_per_s, "samples/s"))
-                said.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
-                said.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
+                figures.append(formats.number(totals.samples_per_s, "samples/s"))
+                figures.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
+                figures.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
             else:
-                said.append("warming up")
-        return f"vitprof run{f' {run_id}' if run_id else ''}{', ' + state if state else ''}: {', '.join(said)}"
+                figures.append("warming up")
+        return f"vitprof run{f' {run_id}' if run_id else ''}{', ' + state if state else ''}: {', '.join(figures)}"

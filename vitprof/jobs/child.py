@@ -90,8 +90,8 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
     except (Exception, SystemExit) as error:
         if not isinstance(error, VitprofError):
             traceback.print_exc()
-        said = one_line(error)
-        buffer.end("failed", out_of_memory_words(said) if is_out_of_memory(error) else said)
+        message = one_line(error)
+        buffer.end("failed", out_of_memory_words(message) if is_out_of_memory(error) else message)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     "notices", with the reason, so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
     """
     run, telemetry = store.run(run_id), store.telemetry(run_id)
-    steps = _without_stops(store, run, store.steps(run_id))
+    steps = _without_suspensions(store, run, store.steps(run_id))
     try:
         return _findings(run, steps, telemetry, t_origin_s, t_end_s)
     except Exception as error:
@@ -45,18 +45,18 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
         return {"notices": [*run.notices, unjudged(one_line(error))]}
 
 
-def _without_stops(store: RunStore, run: StoredRun, steps: Series) -> Series:
+def _without_suspensions(store: RunStore, run: StoredRun, steps: Series) -> Series:
     """Returns the steps with those in which the job was stopped marked as warm-up, and marks them so in the store."""
-    left_out = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
-    if not left_out.any():
+    suspended = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
+    if not suspended.any():
         return steps
-    store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][left_out])])
-    return {**steps, "warmup": np.where(left_out, 1.0, steps["warmup"])}
+    store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][suspended])])
+    return {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}
 
 
-def unjudged(why: str) -> str:
-    """Returns the notice for a run that has no summary and verdict; `why` is the reason."""
-    return f"this run could not be judged: {why}; its steps and telemetry are kept and can be exported"
+def unjudged(reason: str) -> str:
+    """Returns the notice for a run that has no summary and verdict; `reason`: why."""
+    return f"this run could not be judged: {reason}; its steps and telemetry are kept and can be exported"
 
 
 def _findings(run: StoredRun, steps: Series, telemetry: Series, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
@@ -104,8 +104,8 @@ def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s
     if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
         return
     if time_left():
-        found = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]) if ended_s is None else ended_s)
+        columns = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]) if ended_s is None else ended_s)
     else:
-        found = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
-    store.update_run(run_id, **found)
+        columns = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
+    store.update_run(run_id, **columns)
     store.compact(run_id)

@@ -46,7 +46,7 @@ def serve(connection: socket.socket) -> bool:
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the signal would not wake `select`
     signal.set_wakeup_fd(wake_write)
-    _tell(connection, {"ready": True})
+    _send(connection, {"ready": True})
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
@@ -55,7 +55,7 @@ def serve(connection: socket.socket) -> bool:
             if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
-                _tell_ends(connection)
+                _send_exits(connection)
             if connection in ready:
                 message, descriptors, *_ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, N_DESCRIPTORS)
                 if not message:
@@ -66,7 +66,7 @@ def serve(connection: socket.socket) -> bool:
                     os.close(wake_read)
                     os.close(wake_write)
                     _become_a_job(json.loads(message), descriptors)
-                    _tell(connection, {"pid": os.getpid()})
+                    _send(connection, {"pid": os.getpid()})
                     return True
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -77,19 +77,19 @@ def _forks(connection: socket.socket) -> bool:
     try:
         return os.fork() == 0
     except OSError:
-        _tell(connection, {"pid": 0})
+        _send(connection, {"pid": 0})
         return False
 
 
-def _tell(connection: socket.socket, what: dict[str, Any]) -> None:
+def _send(connection: socket.socket, what: dict[str, Any]) -> None:
     connection.send(json.dumps(what).encode())
 
 
-def _tell_ends(connection: socket.socket) -> None:
+def _send_exits(connection: socket.socket) -> None:
     with contextlib.suppress(ChildProcessError, BrokenPipeError):
         while (end := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = end
-            _tell(connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+            _send(connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:

@@ -152,25 +152,25 @@ class _Server:
         """Set when it is gone: the exit statuses of its jobs are no longer reported."""
         self._pids: queue.Queue[int] = queue.Queue()
         self._codes: dict[int, int] = {}
-        self._told = threading.Condition()
+        self._exits = threading.Condition()
         self._thread = threading.Thread(target=self._read, name="vitprof-launcher", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):
             while message := self._socket.recv(MAX_MESSAGE_BYTES):
-                told = json.loads(message)
-                if "ready" in told:
+                answer = json.loads(message)
+                if "ready" in answer:
                     self._ready.set()
-                elif "pid" in told:
-                    self._pids.put(told["pid"])
+                elif "pid" in answer:
+                    self._pids.put(answer["pid"])
                 else:
-                    with self._told:
-                        self._codes[told["ended"]] = told["code"]
-                        self._told.notify_all()
+                    with self._exits:
+                        self._codes[answer["ended"]] = answer["code"]
+                        self._exits.notify_all()
         self.ended.set()
-        with self._told:
-            self._told.notify_all()
+        with self._exits:
+            self._exits.notify_all()
 
     @property
     def ready(self) -> bool:
@@ -205,14 +205,14 @@ class _Server:
 
     def code(self, pid: int) -> int | None:
         """Returns the exit status of `pid`; None while it runs."""
-        with self._told:
+        with self._exits:
             code = self._codes.get(pid)
         return UNKNOWN if code is None and self.ended.is_set() and not _lives(pid) else code
 
     def wait(self, timeout_s: float) -> None:
         """Waits until the server reports an exit status, or until `timeout_s` have passed."""
-        with self._told:
-            self._told.wait(timeout_s)
+        with self._exits:
+            self._exits.wait(timeout_s)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -117,9 +117,9 @@ class MemoryWitness:
                 f"the kernel ended it because the machine's memory of {total} was used up{self._held_words()}; {TRY}, "
                 "or end other programs"
             )
-        told = now.group is not None or now.machine is not None
+        counted = now.group is not None or now.machine is not None
         who = "not by the kernel for memory, so by a person or a program such as a batch system or earlyoom"
-        return f"{who if told else 'the system may have run out of memory'}{self._held_words()}"
+        return f"{who if counted else 'the system may have run out of memory'}{self._held_words()}"
 
     def _held_words(self) -> str:
         return f"; the job held {size(self._held)} when last seen" if math.isfinite(self._held) else ""

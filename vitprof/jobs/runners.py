@@ -110,8 +110,8 @@ class ProcessRunner:
         if self._broken:
             return f"the job's process was ended because it sent something that is not a message ({self._broken})"
         if code < 0:
-            why = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
-            return f"the job's process was ended by {signal.Signals(-code).name}{why}; its log is {self._log}"
+            reason = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
+            return f"the job's process was ended by {signal.Signals(-code).name}{reason}; its log is {self._log}"
         last = self._log.read_text(errors="replace").strip().splitlines()[-1:] if self._log.exists() else []
         return (
             f"the job's process ended with exit status {code}{': ' + last[0] if last else ''}; its log is {self._log}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections import deque
@@ -88,10 +87,8 @@ class JobRecorder:
         self._disturbances, self._lock = Disturbances(store, run_id), lock
         self._outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
         self._start = start or self._start_job
-        self._facts: dict[str, Any] = dict(run.facts)
-        self._environment: dict[str, Any] = {}
-        self._notices: list[str] = []
-        self._phases: list[Phase] = []
+        self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
+        """Columns of the run that messages add to."""
         self._steps: list[Columns] = []
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()
@@ -132,18 +129,18 @@ class JobRecorder:
             self._follow(runner)
         finally:
             runner.kill()
-            why = runner.close()
+            reason = runner.close()
             remove_copies()  # those of a job that was killed
             if self._telemetry is not None:
                 self._telemetry.stop()
         self._flush(last=True)
-        self._finish(origin, why)
+        self._finish(origin, reason)
         self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """Records that the run failed, where `run` raised."""
-        self._end = "failed", why
-        self._outbox.add(status="failed", stage="", error=why)
+        self._end = "failed", reason
+        self._outbox.add(status="failed", stage="", error=reason)
         self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def leave(self) -> str:
@@ -206,16 +203,14 @@ class JobRecorder:
                 if values["name"] == "training" and values["fraction"] == 0:
                     self._changes["training_since_s"] = self._clock()
             case "phase":
-                self._phases.append(Phase(**values))
-                self._changes["phases"] = self._phases
+                self._add("phases", [Phase(**values)])
             case "notice":
-                self._notices.append(values["line"])
+                self._columns["notices"].append(values["line"])
             case "facts":
-                self._facts |= values
-                self._changes["facts"] = self._facts
+                self._add("facts", values)
             case "environment":
-                self._environment = values
-                self._changes["environment"] = values
+                self._columns["environment"] = {}
+                self._add("environment", values)
                 if is_own_script(self._config):
                     self._config = self._changes["config"] = with_loader(self._config, values)
                 self._start_telemetry(runner.pid, values)
@@ -223,6 +218,12 @@ class JobRecorder:
                 self._end = values["status"], values["error"]
                 if self._telemetry is not None:
                     self._telemetry.gauges = {}  # the job no longer updates them
+
+    def _add(self, name: str, values: Any) -> None:
+        """Adds to a column of the run, a dict or a list; it is written with the next flush."""
+        self._columns[name] = self._changes[name] = (
+            self._columns[name] | values if isinstance(values, dict) else self._columns[name] + values
+        )
 
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
         self._disturbances.new_telemetry(self._telemetry)
@@ -240,28 +241,25 @@ class JobRecorder:
     def _flush(self, *, last: bool = False) -> None:
         """Gives the outbox what has arrived since the last call; so often that a kill loses little."""
         steps, self._steps = self._steps, []
-        if found := self._disturbances.look(steps, self._telemetry, last=last):
-            self._facts |= found
-            self._changes["facts"] = self._facts
+        if facts := self._disturbances.look(steps, self._telemetry, last=last):
+            self._add("facts", facts)
         sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
-        notices = self._notices + self._disturbances.notices
+        notices = self._columns["notices"] + self._disturbances.notices
         if self._telemetry is not None:
             notices += self._telemetry.notices
-            if not self._telemetry.facts.items() <= self._environment.items():
-                self._environment |= self._telemetry.facts
-                self._changes["environment"] = self._environment
+            if not self._telemetry.facts.items() <= self._columns["environment"].items():
+                self._add("environment", self._telemetry.facts)
             if self._telemetry.error is not None:
                 notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
         if notices:
             self._changes["notices"] = notices
-        changes = {name: copy.copy(value) for name, value in self._changes.items()}  # another thread reads them
-        self._changes.clear()
+        changes, self._changes = self._changes, {}
         self._outbox.add(steps, sampled, **changes)
 
-    def _finish(self, origin: float, why: str) -> None:
+    def _finish(self, origin: float, reason: str) -> None:
         """Records the job's end; its summary and verdict are computed when the store has all of it."""
-        without_a_word: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", why)
-        self._end = status, error = self._end or without_a_word
+        unreported: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", reason)
+        self._end = status, error = self._end or unreported
         ended = self._clock()
         self._outbox.finish(
             lambda: self._settled(origin, ended),

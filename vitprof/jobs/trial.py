@@ -65,10 +65,10 @@ class Trial:
         if self.changes:
             wanted = {"place": self.place, "nth": self.nth, "arguments": dict(self.arguments)}
             wanted["cache_bytes"] = self.cache_bytes
-        told = {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
+        variables = {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
         if self.lists_opened:
-            told["VITPROF_WATCH_OPENED_UNDER"] = os.path.realpath(self.directory)
-        return told
+            variables["VITPROF_WATCH_OPENED_UNDER"] = os.path.realpath(self.directory)
+        return variables
 
 
 class TrialRunner(CommandRunner):
@@ -86,9 +86,9 @@ class TrialRunner(CommandRunner):
         """Why the trial does not measure its setting; "" where it does."""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
-        handle, name = tempfile.mkstemp(prefix=temporary_prefix("told"))
+        handle, name = tempfile.mkstemp(prefix=temporary_prefix("trial"))
         os.close(handle)
-        self._told = Path(name)
+        self._reports = Path(name)
         try:
             with open_log(log) as out:
                 super().__init__(
@@ -102,7 +102,7 @@ class TrialRunner(CommandRunner):
                     start_new_session=True,
                 )
         except BaseException:
-            self._told.unlink(missing_ok=True)
+            self._reports.unlink(missing_ok=True)
             raise
 
     def messages(self) -> Iterator[Message | None]:
@@ -162,8 +162,8 @@ class TrialRunner(CommandRunner):
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
         if last.values["status"] == "failed" and last.values["error"] != NOT_WATCHED:
-            said = _error_line(self._log)
-            error = f"{last.values['error']}{f': {said}' if said else ''}; its log is {self._log}"
+            last_error = _error_line(self._log)
+            error = f"{last.values['error']}{f': {last_error}' if last_error else ''}; its log is {self._log}"
             return Note("end", {"status": "failed", "error": error})
         if last.values["error"] == NOT_WATCHED:
             return Note("end", {"status": "failed", "error": f"{NOT_WATCHED}, {self._log}"})
@@ -186,7 +186,7 @@ class TrialRunner(CommandRunner):
         self._signal(signal.SIGKILL)  # its processes that outlived it
         why = super().close()
         self._opened += [text for about, text in self._lines() if about == "opened"]
-        self._told.unlink(missing_ok=True)
+        self._reports.unlink(missing_ok=True)
         return why
 
     def _notices(self) -> list[str]:
@@ -199,7 +199,7 @@ class TrialRunner(CommandRunner):
     def _lines(self) -> list[tuple[str, str]]:
         found = []
         with contextlib.suppress(OSError):
-            for line in self._told.read_text(errors="replace").splitlines():
+            for line in self._reports.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError):
                     about, text = json.loads(line)
                     found.append((str(about), str(text)))
