@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from vitprof.experiments import headroom as jobs
 from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS
-from vitprof.store import RunStore, StoredRun
+from vitprof.store import StoredRun
 from vitprof.telemetry import tmpfs
 
 SIMULATED = "simulated:4,5"
@@ -30,14 +29,6 @@ QUICK: dict[str, Any] = CHEAP | {
     "isolation": "thread",  # in a process of its own `digits` would have its full size
 }
 ON_DISK = pytest.mark.skipif(tmpfs.is_in_ram(Path(__file__)), reason="a RAM disk has no page cache to drop")
-
-
-@pytest.fixture
-def manager(store: RunStore) -> Iterator[JobManager]:
-    made = JobManager(store)
-    yield made
-    made.shutdown()
-    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def profiled(manager: JobManager, **config: Any) -> StoredRun:

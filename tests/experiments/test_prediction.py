@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,14 +27,6 @@ QUICK: dict[str, Any] = CHEAP | {
     "isolation": "thread",  # in a process of its own `digits` would have its full size
 }
 ROOMY = Machine(gpus=(), ram_bytes=2**36, disk_bytes=2**40, tmpfs=None)
-
-
-@pytest.fixture
-def manager(store: RunStore) -> Iterator[JobManager]:
-    made = JobManager(store)
-    yield made
-    made.shutdown()
-    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def profiled(manager: JobManager, **config: Any) -> StoredRun:

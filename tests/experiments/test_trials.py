@@ -11,20 +11,11 @@ from vitprof.config import RunConfig
 from vitprof.errors import StoreAwayError
 from vitprof.experiments.trials import Progress, Trial, run_trials
 from vitprof.jobs.manager import JobManager
-from vitprof.store import RunStore
 
 SHORT = RunConfig(**(CHEAP | {"device": "simulated:2,0", "steps": 6, "evaluate": False, "isolation": "thread"}))
 LONG = RunConfig(**(CHEAP | {"device": "simulated:200,0", "steps": 300, "evaluate": False, "isolation": "thread"}))
 LIST = [Trial(LONG, role, f"the {role}") for role in ("first", "second")]
 pytestmark = pytest.mark.usefixtures("small_home")
-
-
-@pytest.fixture
-def manager(store: RunStore) -> Iterator[JobManager]:
-    opened = JobManager(store)
-    yield opened
-    opened.shutdown()
-    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def ended(manager: JobManager) -> list[tuple[str, str]]:

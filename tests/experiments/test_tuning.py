@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +24,6 @@ from vitprof.experiments import tuning as jobs
 from vitprof.experiments.candidates import Tried, Tuning, candidates, enough_of, run_command
 from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
-from vitprof.store import RunStore
 
 BASE = RunConfig(
     **(
@@ -36,18 +35,14 @@ BASE = RunConfig(
 pytestmark = pytest.mark.usefixtures("small_home")
 
 
-@pytest.fixture
-def manager(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobManager]:
+@pytest.fixture(autouse=True)
+def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     torch.set_num_threads(1)  # imported: the search would count the time for it
     monkeypatch.setattr(jobs, "LEAST_S", 0.1)
     monkeypatch.setattr(trials, "POLL_S", 0.005)
     monkeypatch.setitem(jobs.OVERHEAD_S, "thread", 0.1)
-    made = JobManager(store)
-    yield made
-    made.shutdown()
-    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 def ticking_slower() -> Callable[[], float]:

@@ -41,12 +41,12 @@ def headroom(
     """
     with contextlib.closing(RunStore()) as store:
         profiled = store.run(run)
-    found, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
+    result, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
     if as_json:
-        print_json({"run_id": run, "headroom": found})
+        print_json({"run_id": run, "headroom": result})
     if stopped:
         raise typer.Exit(EXIT_STOPPED)
-    if found is not None and found["speed_up"] is None:
+    if result is not None and result["speed_up"] is None:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -67,28 +67,28 @@ def measure_and_tell(
 
         if repeats:
             with job_manager(store, anyway=anyway) as manager, progress() as show:
-                found = measure_headroom(manager, run, repeats=repeats, progress=report, stop=stop)
+                result = measure_headroom(manager, run, repeats=repeats, progress=report, stop=stop)
         else:
-            found = find_headroom(store, run)
+            result = find_headroom(store, run)
         stopped = stop()
-    if stopped and (found is None or not any(a.n_runs for a in found.anchors)):
+    if stopped and (result is None or not any(a.n_runs for a in result.anchors)):
         return None, True
     if not quiet:
-        _show(found, run)
-    if found is None:
+        _show(result, run)
+    if result is None:
         return None, stopped
-    return to_dict(found) | {"sentence": headroom_sentence(found, run.config.batch_size)}, stopped
+    return to_dict(result) | {"sentence": headroom_sentence(result, run.config.batch_size)}, stopped
 
 
-def _show(found: Headroom | None, run: StoredRun) -> None:
-    if found is None:
+def _show(result: Headroom | None, run: StoredRun) -> None:
+    if result is None:
         terminal.out.print(f"the headroom of run {run.id} is not measured; run: {program()} headroom {run.id}")
         return
     batch = run.config.batch_size
-    title = f"headroom of run {run.id}" + (", on a simulated device" if found.simulated else "")
+    title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
     table = Table("", "a step takes", "95%", "samples/s", "adds", "", title=title, title_justify="left")
-    added = {p.name.rpartition(" and ")[2]: p for p in found.stages}
-    for a in found.anchors:
+    added = {p.name.rpartition(" and ")[2]: p for p in result.stages}
+    for a in result.anchors:
         stage = added.get(ADDED_STAGE.get(a.role, ""))
         adds = ""
         if stage is not None and stage.distinguishable:
@@ -106,6 +106,6 @@ def _show(found: Headroom | None, run: StoredRun) -> None:
             ANCHOR_WORDS[a.role],
         )
     terminal.out.print(table)
-    terminal.out.print(headroom_sentence(found, batch), soft_wrap=True)
-    for note in found.notes:
+    terminal.out.print(headroom_sentence(result, batch), soft_wrap=True)
+    for note in result.notes:
         terminal.err.print(note, soft_wrap=True)

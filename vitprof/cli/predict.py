@@ -54,20 +54,20 @@ def predict(
             show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
 
         with job_manager(store, anyway=anyway) as manager, progress() as show:
-            found = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=report)
+            predictions = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=report)
             if verify:
-                found = jobs.verify(manager, found, progress=report)
+                predictions = jobs.verify(manager, predictions, progress=report)
         error = jobs.calibration_for(store, profiled)
         failed = jobs.failures(store, run, chosen, remedy="give more --seconds")
     if as_json:
-        print_json(_object(profiled, found, error, failed))
+        print_json(_object(profiled, predictions, error, failed))
     else:
-        if found:
-            _show(profiled, found)
+        if predictions:
+            _show(profiled, predictions)
             terminal.out.print(error.sentence, soft_wrap=True)
         for line in failed:
             terminal.err.print(line, soft_wrap=True)
-    if not found:
+    if not predictions:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -82,7 +82,7 @@ def _chosen(names: str, profiled: StoredRun) -> list[str]:
         raise ConfigError("strategies", error.value, error.allowed) from None
 
 
-def _show(profiled: StoredRun, found: list[StoredPrediction]) -> None:
+def _show(profiled: StoredRun, predictions: list[StoredPrediction]) -> None:
     s = profiled.summary
     table = Table(
         "strategy",
@@ -93,7 +93,7 @@ def _show(profiled: StoredRun, found: list[StoredPrediction]) -> None:
         title=f"from run {profiled.id}: {profiled.name}, {formats.number(s.samples_per_s if s else None)} samples/s",
         title_justify="left",
     )
-    for p in sorted(found, key=lambda p: p.samples_per_s, reverse=True):
+    for p in sorted(predictions, key=lambda p: p.samples_per_s, reverse=True):
         checked = p.measured_per_s is not None
         table.add_row(
             p.config.strategy,
@@ -106,7 +106,7 @@ def _show(profiled: StoredRun, found: list[StoredPrediction]) -> None:
 
 
 def _object(
-    profiled: StoredRun, found: list[StoredPrediction], error: Calibration, failed: list[str]
+    profiled: StoredRun, predictions: list[StoredPrediction], error: Calibration, failed: list[str]
 ) -> dict[str, Any]:
     return {
         "run_id": profiled.id,
@@ -122,7 +122,7 @@ def _object(
                 "error_frac": json_number(p.error),
                 "verified_run_id": p.verified_run_id,
             }
-            for p in found
+            for p in predictions
         ],
         "calibration": {
             "n": error.n,

@@ -52,61 +52,61 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     prefetch factor and batch size of one strategy. With a command after -- it runs your own script, unchanged, with
     other arguments for its train DataLoader: --vary workers=0,2,4 --steps 100 -- python train.py.
     """
-    asked = {p.name: given.pop(p.name) for p in OPTIONS}
-    check_output(asked["csv"], "csv")
-    if asked["take_over"] and asked["resume"] is None:
+    options = {p.name: given.pop(p.name) for p in OPTIONS}
+    check_output(options["csv"], "csv")
+    if options["take_over"] and options["resume"] is None:
         raise ConfigError("take_over", True, "it goes with --resume ID")
-    if asked["more_rounds"] is not None and asked["resume"] is None:
-        raise ConfigError("more_rounds", asked["more_rounds"], "it goes with --resume ID")
-    if asked["show_list"]:
-        _list(asked["as_json"])
-    elif asked["auto"]:
-        _tune(asked, given)
-    elif asked["resume"] is not None:
-        no_other_settings(asked | given, ctx)
-        if asked["take_over"]:
+    if options["more_rounds"] is not None and options["resume"] is None:
+        raise ConfigError("more_rounds", options["more_rounds"], "it goes with --resume ID")
+    if options["show_list"]:
+        _list(options["as_json"])
+    elif options["auto"]:
+        _tune(options, given)
+    elif options["resume"] is not None:
+        no_other_settings(options | given, ctx)
+        if options["take_over"]:
             with contextlib.closing(RunStore()) as store:
-                release(store, asked["resume"])
-        if asked["more_rounds"] is not None:
+                release(store, options["resume"])
+        if options["more_rounds"] is not None:
             with contextlib.closing(RunStore()) as store:
-                add_rounds(store, asked["resume"], asked["more_rounds"])
-        _run(asked, asked["resume"])
+                add_rounds(store, options["resume"], options["more_rounds"])
+        _run(options, options["resume"])
     else:
-        own = asked["command"] or asked["vary"]
-        wanted = own_spec(asked, given, ctx) if own else spec(asked, given)
+        own = options["command"] or options["vary"]
+        wanted = own_spec(options, given, ctx) if own else spec(options, given)
         with contextlib.closing(RunStore()) as store:
             tournament_id = create_tournament(store, wanted, name_to_keep(given["name"]))
-        _run(asked, tournament_id)
+        _run(options, tournament_id)
 
 
 # Typer reads a command's options from its signature; this one is generated.
 cast(Any, run_tournament).__signature__ = SIGNATURE
 
 
-def _run(asked: dict[str, Any], tournament_id: int) -> None:
+def _run(options: dict[str, Any], tournament_id: int) -> None:
     """Runs a tournament until it is done or stopped, and shows its results."""
     with contextlib.closing(RunStore()) as store:
         view = TournamentView(store, tournament_id)
         error, stopped = "", False
         if is_to_be_agreed(store, tournament_id):  # asked after its first trial in an earlier run, without agreement
-            ask_to_repeat(store, tournament_id, asked["yes"])
+            ask_to_repeat(store, tournament_id, options["yes"])
         if stored(store, tournament_id).status != "done":
-            error, stopped = _work(store, view, tournament_id, anyway=asked["anyway"])
+            error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
         if not (error or stopped) and is_to_be_agreed(store, tournament_id):
-            ask_to_repeat(store, tournament_id, asked["yes"])
-            error, stopped = _work(store, view, tournament_id, anyway=asked["anyway"])
+            ask_to_repeat(store, tournament_id, options["yes"])
+            error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
         now = view.look()
         board = view.board(now)
     pays, best = break_even(board), recommend(board)
-    if asked["as_json"]:
+    if options["as_json"]:
         print_json(tournament_object(now.tournament, board, pays, best))
-    elif asked["markdown"]:
+    elif options["markdown"]:
         terminal.out.print(tournament_markdown(now.tournament, board, best), soft_wrap=True, end="")
     else:
         show_board(now, board, pays, best)
     again = f"continue with {program()} tournament --resume {tournament_id}"
-    if asked["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
-        _write_csv(asked["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
+    if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
+        _write_csv(options["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
     if stopped and now.tournament.status != "done":
         complain(f"tournament {tournament_id} is paused; {again}", EXIT_STOPPED)
     if error:
@@ -150,45 +150,45 @@ def _write_csv(path: Path, text: str, tournament_id: int) -> None:
 
 def _list(as_json: bool) -> None:
     with contextlib.closing(RunStore()) as store:
-        found = list_tournaments(store)
+        tournaments = list_tournaments(store)
     if as_json:
-        told = [
+        rows = [
             {"tournament_id": t.id, "name": t.name, "status": t.status, "created_utc": t.created_utc, "note": t.note}
             | {"spec": t.spec.to_dict(), "simulated": is_simulated(t.spec.base.device)}
-            for t in found
+            for t in tournaments
         ]
-        print_json({"tournaments": told})
+        print_json({"tournaments": rows})
         return
-    if not found:
+    if not tournaments:
         terminal.out.print(f"no tournaments yet; start one with {program()} tournament --strategies memory,workers")
         return
     table = Table("tournament", "name", "status", "made")
-    for t in found:
+    for t in tournaments:
         simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
         table.add_row(str(t.id), t.name + simulated, t.status, t.created_utc)
     terminal.out.print(table)
 
 
-def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
+def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
     """Searches for the best setting of one strategy."""
 
-    chosen = texts("strategies", asked["strategies"])
+    chosen = texts("strategies", options["strategies"])
     if len(chosen) > 1:
-        raise ConfigError("strategies", asked["strategies"], "--auto tunes one strategy at a time; give one")
+        raise ConfigError("strategies", options["strategies"], "--auto tunes one strategy at a time; give one")
     for name in ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes"):
-        if asked[name]:
-            value = " ".join(asked[name]) if isinstance(asked[name], list) else asked[name]
+        if options[name]:
+            value = " ".join(options[name]) if isinstance(options[name], list) else options[name]
             raise ConfigError(name, value, "it does not go with --auto; leave it out")
     for name in BUDGETS:
         if given[name] is not None:
             raise ConfigError(name, given[name], "--auto sets the length of each run; give --time for the whole search")
-    sizes = whole("batch_sizes", asked["batch_sizes"]) if asked["batch_sizes"] else None
-    workers = whole("workers", asked["workers"]) if asked["workers"] else None
+    sizes = whole("batch_sizes", options["batch_sizes"]) if options["batch_sizes"] else None
+    workers = whole("workers", options["workers"]) if options["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
-    seconds = DEFAULT_S if asked["time"] is None else asked["time"]
+    seconds = DEFAULT_S if options["time"] is None else options["time"]
     with (
         contextlib.closing(RunStore()) as store,
-        job_manager(store, anyway=asked["anyway"]) as manager,
+        job_manager(store, anyway=options["anyway"]) as manager,
         stop_asked() as stop,
         overall_progress() as show,
     ):
@@ -198,10 +198,10 @@ def _tune(asked: dict[str, Any], given: dict[str, Any]) -> None:
                 best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
                 show(p.words + best, p.fraction, p.seconds_left)
 
-        found = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
-    if asked["as_json"]:
-        print_json(tuning_object(found))
+        result = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
+    if options["as_json"]:
+        print_json(tuning_object(result))
     else:
-        show_tuning(found)
-    if found.stopped:
+        show_tuning(result)
+    if result.stopped:
         complain("stopped; this is the best so far", EXIT_STOPPED)

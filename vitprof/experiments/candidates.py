@@ -113,15 +113,15 @@ class Tuning:
         if self.winner == self.default:
             return f"{self.strategy}: keep {candidate_in_words(self.default)}; nothing was faster ({of})"
         speed = formats.number(self.samples_per_s, "samples/s")
-        found = f"{self.strategy}: {candidate_in_words(self.winner)} reaches {speed}"
+        result = f"{self.strategy}: {candidate_in_words(self.winner)} reaches {speed}"
         learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
         if not self.verified:
-            return f"{found}; the gain over {candidate_in_words(self.default)} was not checked ({of}){learns}"
+            return f"{result}; the gain over {candidate_in_words(self.default)} was not checked ({of}){learns}"
         gain = f"{self.gain.value:.2f} times that of {candidate_in_words(self.default)}"
         low, high = self.gain.low, self.gain.high
         spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
         tie = "" if low > 1 or high < 1 else "; we cannot tell yet whether that is a gain"
-        return f"{found}, {gain}{spread}{tie} ({of}){learns}"
+        return f"{result}, {gain}{spread}{tie} ({of}){learns}"
 
 
 def enough_of(n_candidates: int) -> int:
@@ -132,12 +132,12 @@ def enough_of(n_candidates: int) -> int:
 def candidate_in_words(candidate: Candidate) -> str:
     """Returns a setting in words: "batch 64, 2 workers, prefetch 4"."""
     workers, prefetch = candidate.workers, candidate.prefetch_factor
-    said = [
+    parts = [
         f"batch {candidate.batch_size}",
         "" if workers is None else f"{workers} worker{'' if workers == 1 else 's'}",
         "" if prefetch is None else f"prefetch {prefetch}",
     ]
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, parts))
 
 
 def run_command(config: RunConfig) -> str:
@@ -179,19 +179,19 @@ def candidates(
         factors = PREFETCH_FACTORS
     if (n := len(sizes) * len(counts) * len(factors)) > MOST_TRIALS:
         raise ConfigError("batch_sizes", len(sizes), f"that makes {n} settings to try; {MOST_TRIALS} are allowed")
-    found = [own]
+    options = [own]
     for size, count, factor in itertools.product(sizes, counts, factors):
         with_prefetch = factor if count != 0 or "workers" not in taken else None
         candidate = Candidate(count, with_prefetch, size)
-        if candidate not in found and not _why_not(base, candidate):
-            found.append(candidate)
+        if candidate not in options and not _why_not(base, candidate):
+            options.append(candidate)
 
     def how_different(c: Candidate) -> tuple[int, int, int, int]:
         changed = (c.batch_size != b) + (c.workers != own.workers) + (c.prefetch_factor != own.prefetch_factor)
         # With equally many changes, batch size comes first, then workers: they matter more than the prefetch factor.
         return changed, c.batch_size == b, c.workers == own.workers, -c.batch_size
 
-    return [own, *sorted(found[1:], key=how_different)]
+    return [own, *sorted(options[1:], key=how_different)]
 
 
 def _of(config: RunConfig) -> Candidate:

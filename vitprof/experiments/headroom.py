@@ -113,7 +113,7 @@ def measure_headroom(
 ) -> Headroom | None:
     """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended.
 
-    An anchor that fails is left out, with a note, and is not run again: it would fail again. Once `stop()` returns
+    An anchor that fails is noted and not run again: it would fail again. Once `stop()` returns
     true, or on Ctrl-C, the running one is stopped; what was measured counts.
     """
     trials, failed = anchors(run, repeats), set[str]()
@@ -142,17 +142,17 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     for role in ANCHOR_ROLES:
         mine = [r for r in ended if r.role == role]
         mine = [r for r in mine if r.status != "stopped"] or mine
-        found = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])
+        result = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])
         if mine or role != "D":
-            measured.append(found)
+            measured.append(result)
         failed = [r for r in mine if r.status != "done"]
         if failed:
             how = failed[0].error or failed[0].status
             notes.append(f"anchor {role}: {len(failed)} of {len(mine)} runs did not finish (run {failed[0].id}: {how})")
-        elif mine and not found.n_runs:
+        elif mine and not result.n_runs:
             notes.append(f"anchor {role}: it had no steady steps; give it more steps, or a smaller batch")
-        elif mine and found.low != found.low:  # NaN
-            notes.append(f"anchor {role}: {found.n_steps} steady steps are too few for an interval")
+        elif mine and result.low != result.low:  # NaN
+            notes.append(f"anchor {role}: {result.n_steps} steady steps are too few for an interval")
     if not any(r.role == "D" for r in runs):
         notes.append(f"no anchor D: {why_no_cold(config) or 'it was not run'}")
     return headroom(

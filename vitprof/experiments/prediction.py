@@ -59,8 +59,8 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
     values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
     values |= {"strategy": strategy, "name": "", "device": device_of(run), "replay": None}
     # Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them.
-    asked = run.config.augment
-    elsewhere: tuple[str | None, ...] = (asked,) if asked in ("off", None) else (asked, "device", "cpu")
+    wanted = run.config.augment
+    elsewhere: tuple[str | None, ...] = (wanted,) if wanted in ("off", None) else (wanted, "device", "cpu")
     failed: ConfigError | None = None
     for page_cache in dict.fromkeys((run.config.page_cache, "as-is")):
         for inject in dict.fromkeys((run.config.inject, None)):
@@ -138,8 +138,8 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
     May be called at any time and any number of times.
     """
     run = store.run(run_id)
-    found = list_predictions(store, run_id)
-    predicted = {p.micro_run_id for p in found}
+    stored = list_predictions(store, run_id)
+    predicted = {p.micro_run_id for p in stored}
     ended = [
         r
         for r in store.runs(["done"], group_key=group_of(run_id), oldest_first=True)
@@ -162,7 +162,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
             )
             if prognosis is not None and math.isfinite(prognosis.samples_per_s):
                 add_prediction(store, prognosis, config, profile_run_id=run_id, micro_run_id=micro.id)
-    for p in found:
+    for p in stored:
         if p.verified_run_id is not None and p.measured_per_s is None:
             _note_check(store, p)
     return list_predictions(store, run_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,14 +34,6 @@ SLOW = "simulated:200,0"
 A, B = "memory/b16/w-/as-is", "memory/b32/w-/as-is"
 
 pytestmark = pytest.mark.usefixtures("small_home")
-
-
-@pytest.fixture
-def manager(store: RunStore) -> Iterator[JobManager]:
-    made = JobManager(store)
-    yield made
-    made.shutdown()
-    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
 
 
 @pytest.fixture(autouse=True)

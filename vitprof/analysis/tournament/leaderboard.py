@@ -139,13 +139,13 @@ def uneven_words(board: Leaderboard) -> str:
     uneven = [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score]
     if not uneven:
         return ""
-    said = "; ".join(
+    examples = "; ".join(
         f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
         f"{formats.number(row.samples_per_s)} over all its time"
         for row in uneven[:UNEVEN_TOLD]
     )
     more = f"; {len(uneven) - UNEVEN_TOLD} more settings were as uneven" if len(uneven) > UNEVEN_TOLD else ""
-    return f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {said}{more}."
+    return f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {examples}{more}."
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:

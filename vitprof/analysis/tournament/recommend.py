@@ -172,11 +172,11 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     """
     taken = {row.key: [o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)] for row in ranked}
     least = {key: min(cores, default=math.nan) for key, cores in taken.items()}
-    found = [row for row in ranked if least[row.key] >= OTHERS_CORES]
-    if not found:
+    busy = [row for row in ranked if least[row.key] >= OTHERS_CORES]
+    if not busy:
         return []
-    of = "any setting" if len(found) == len(ranked) else _listed(found)
-    cores = formats.number(min(least[row.key] for row in found))
+    of = "any setting" if len(busy) == len(ranked) else _listed(busy)
+    cores = formats.number(min(least[row.key] for row in busy))
     return [
         f"No run of {of} had the machine to itself: other programs took at least {cores} CPU cores. End them and start "
         "a new tournament: without them another setting can be the fastest"

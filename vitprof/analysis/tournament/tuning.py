@@ -139,8 +139,8 @@ def importances(trials: Sequence[TriedSetting]) -> Importances:
     """
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
     settings, speeds = list(known), np.log(list(known.values()))
-    effects = {words: made for name, words in PARAMETERS.items() if (made := _effects(settings, name)).shape[1]}
-    needed = 1 + sum(made.shape[1] for made in effects.values()) + FREE_SETTINGS
+    effects = {words: effect for name, words in PARAMETERS.items() if (effect := _effects(settings, name)).shape[1]}
+    needed = 1 + sum(effect.shape[1] for effect in effects.values()) + FREE_SETTINGS
     n = len(settings)
     if n < needed or not effects:
         few = f"{n} {'setting has' if n == 1 else 'settings have'} a figure"
@@ -151,7 +151,7 @@ def importances(trials: Sequence[TriedSetting]) -> Importances:
         )
     left = _unexplained(speeds, list(effects.values()))
     own = {
-        words: max(_unexplained(speeds, [made for other, made in effects.items() if other != words]) - left, 0.0)
+        words: max(_unexplained(speeds, [effect for other, effect in effects.items() if other != words]) - left, 0.0)
         for words in effects
     }
     whole = math.fsum(own.values())

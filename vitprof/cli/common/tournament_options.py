@@ -159,9 +159,9 @@ OPTIONS = (
 
 
 def _shared(name: str, panel: str) -> inspect.Parameter:
-    made = option(name, panel)
-    made.annotation.__metadata__[0].help = SHARED_HELP.get(name, made.annotation.__metadata__[0].help)
-    return made.replace(default=False) if name == "evaluate" else made
+    shared = option(name, panel)
+    shared.annotation.__metadata__[0].help = SHARED_HELP.get(name, shared.annotation.__metadata__[0].help)
+    return shared.replace(default=False) if name == "evaluate" else shared
 
 
 CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
@@ -170,10 +170,10 @@ SIGNATURE = inspect.Signature([CONTEXT, *OPTIONS, *(_shared(name, panel) for nam
 
 def no_other_settings(given: dict[str, Any], ctx: typer.Context) -> None:
     """Raises `ConfigError` if a setting was given for a tournament that is resumed, even with its default value."""
-    told = ("resume", "more_rounds", "take_over", "yes", "anyway", "csv", "as_json", "markdown")
+    allowed = ("resume", "more_rounds", "take_over", "yes", "anyway", "csv", "as_json", "markdown")
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
-        if name not in told and source is not None and source.name != "DEFAULT":
+        if name not in allowed and source is not None and source.name != "DEFAULT":
             raise ConfigError(name, value, "a tournament that is resumed keeps its settings; leave it out")
 
 
@@ -191,54 +191,54 @@ def _base(given: dict[str, Any]) -> RunConfig:
     return RunConfig(**(given | {"name": ""} | budget))
 
 
-def spec(asked: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
+def spec(options: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
     """Returns the tournament that the options ask for.
 
-    `asked` holds the options of `OPTIONS` by name, `given` the settings that all trials share. Raises `ConfigError`.
+    `options` holds the options of `OPTIONS` by name, `given` the settings that all trials share. Raises `ConfigError`.
     """
     base = _base(given)
-    if asked["time"] is not None:  # under the option's name: --seconds is another option
-        TOURNAMENT_BOUNDS["seconds"].check("time", asked["time"])
+    if options["time"] is not None:  # under the option's name: --seconds is another option
+        TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
     return TournamentSpec(
         base=base,
-        strategies=_strategies(asked["strategies"], base),
-        batch_sizes=whole("batch_sizes", asked["batch_sizes"] or DEFAULT_BATCH_SIZES),
-        workers=whole("workers", asked["workers"]) if asked["workers"] else None,
-        page_caches=texts("page_caches", asked["page_caches"] or "as-is"),
-        repeats=asked["repeats"],
-        seconds=asked["time"],
-        baseline=asked["baseline"],
-        early_stop=asked["early_stop"],
-        until_decided=asked["until_decided"],
+        strategies=_strategies(options["strategies"], base),
+        batch_sizes=whole("batch_sizes", options["batch_sizes"] or DEFAULT_BATCH_SIZES),
+        workers=whole("workers", options["workers"]) if options["workers"] else None,
+        page_caches=texts("page_caches", options["page_caches"] or "as-is"),
+        repeats=options["repeats"],
+        seconds=options["time"],
+        baseline=options["baseline"],
+        early_stop=options["early_stop"],
+        until_decided=options["until_decided"],
     )
 
 
-def own_spec(asked: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:
+def own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:
     """Returns the tournament on a script that the options ask for.
 
-    `asked` holds the options of `tournament` by name, `given` the settings of its jobs. Raises `ConfigError`.
+    `options` holds the options of `tournament` by name, `given` the settings of its jobs. Raises `ConfigError`.
     """
-    if not asked["command"]:
-        raise ConfigError("vary", ",".join(asked["vary"]), "give the script's command after --: -- python train.py")
-    if not asked["vary"]:
+    if not options["command"]:
+        raise ConfigError("vary", ",".join(options["vary"]), "give the script's command after --: -- python train.py")
+    if not options["vary"]:
         raise ConfigError("vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4")
-    for name, value in (asked | given).items():
+    for name, value in (options | given).items():
         source = ctx.get_parameter_source(name)
         if name not in GO_WITH_A_SCRIPT and source is not None and source.name != "DEFAULT":
             raise ConfigError(name, value, "it does not go with a script of your own; leave it out")
-    if asked["time"] is not None:
-        TOURNAMENT_BOUNDS["seconds"].check("time", asked["time"])
+    if options["time"] is not None:
+        TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
     return TournamentSpec(
         base=own_config("", steps=steps, telemetry_hz=given["telemetry_hz"]),
         strategies=(OWN_SCRIPT,),
         batch_sizes=(1,),
-        repeats=asked["repeats"],
-        seconds=asked["time"],
+        repeats=options["repeats"],
+        seconds=options["time"],
         baseline=UNCHANGED,
-        early_stop=asked["early_stop"],
-        until_decided=asked["until_decided"],
-        script=OwnScript(tuple(asked["command"]), os.getcwd(), tuple(read_varied(text) for text in asked["vary"])),
+        early_stop=options["early_stop"],
+        until_decided=options["until_decided"],
+        script=OwnScript(tuple(options["command"]), os.getcwd(), tuple(read_varied(text) for text in options["vary"])),
     )
 
 

@@ -73,15 +73,15 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     """
     if spec.script is not None:
         return tuple(_of_own_script(spec.base, spec.script, s) for s in settings_of(spec.script, spec.base.steps))
-    found: dict[str, PlannedTrial] = {}
+    trials: dict[str, PlannedTrial] = {}
     wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
     for name, batch_size, workers, page_cache in wanted:
         trial = _planned(spec.base, name, batch_size, workers, page_cache, why_not)
-        found.setdefault(trial.key, trial)
-    if spec.baseline and spec.baseline not in found:
-        few = ", ".join(itertools.islice(found, 8)) + (", ..." if len(found) > 8 else "")
+        trials.setdefault(trial.key, trial)
+    if spec.baseline and spec.baseline not in trials:
+        few = ", ".join(itertools.islice(trials, 8)) + (", ..." if len(trials) > 8 else "")
         raise ConfigError("baseline", spec.baseline, f"there is no such trial; choose one of {few}")
-    return tuple(found.values())
+    return tuple(trials.values())
 
 
 def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
@@ -102,7 +102,7 @@ def _planned(
     in_memory = not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"
     if in_memory and page_cache == "warm":
         page_cache = "as-is"
-    asked = dataclasses.replace(
+    requested = dataclasses.replace(
         base,
         strategy=name,
         batch_size=batch_size,
@@ -110,13 +110,13 @@ def _planned(
         least_steps=max(base.least_steps, LEAST_STEADY_STEPS) if base.seconds else base.least_steps,
         **knobs,  # type: ignore[arg-type]
     )
-    told = (knobs["workers"] if knobs["workers"] is not None else taken["workers"]) if "workers" in taken else None
-    key = trial_key(name, batch_size, told, page_cache)
+    n_workers = (knobs["workers"] if knobs["workers"] is not None else taken["workers"]) if "workers" in taken else None
+    key = trial_key(name, batch_size, n_workers, page_cache)
     try:
-        config = resolve(asked)
+        config = resolve(requested)
     except ConfigError as error:
-        return PlannedTrial(key, asked, told, f"{error.field} {error.value}: {error.allowed}")
-    return PlannedTrial(key, config, told, why_not(config))
+        return PlannedTrial(key, requested, n_workers, f"{error.field} {error.value}: {error.allowed}")
+    return PlannedTrial(key, config, n_workers, why_not(config))
 
 
 def _of_own_script(base: RunConfig, script: OwnScript, setting: OwnSetting) -> PlannedTrial:

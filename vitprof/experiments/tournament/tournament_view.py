@@ -69,15 +69,15 @@ class TournamentView:
     def look(self) -> TournamentState:
         """Returns the tournament's current state. Raises `StoreError` if it was deleted."""
         with self._lock:
-            found = tournament(self._store, self._id)
-            if self._planned is None or self._planned[0] != found.spec:  # a script's first trial decides on the others
-                self._planned = found.spec, plan(found.spec)
+            stored = tournament(self._store, self._id)
+            if self._planned is None or self._planned[0] != stored.spec:  # a script's first trial decides on the others
+                self._planned = stored.spec, plan(stored.spec)
             planned = tuple(
-                dataclasses.replace(t, refused=found.refused.get(t.key, t.refused)) for t in self._planned[1]
+                dataclasses.replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1]
             )
             newest = newest_runs(self._store, self._id)
-            entries = tuple(self._entry(trial, newest.get(trial.key, {}), found) for trial in planned)
-            if found.spec.script is not None:
+            entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
+            if stored.spec.script is not None:
                 entries = self._with_losses(entries)
             spent = {
                 o.run_id: o.summary.wall_s
@@ -86,12 +86,12 @@ class TournamentView:
                 if o.summary is not None and math.isfinite(o.summary.wall_s)
             }
             return TournamentState(
-                tournament=found,
+                tournament=stored,
                 planned=planned,
                 entries=entries,
-                progress=_progress(found, planned, entries, newest, spent),
-                baseline=baseline_of(found.spec, planned),
-                n_train=_n_train(found.spec),
+                progress=_progress(stored, planned, entries, newest, spent),
+                baseline=baseline_of(stored.spec, planned),
+                n_train=_n_train(stored.spec),
                 spent_s=math.fsum(spent.values()),
             )
 
@@ -107,10 +107,10 @@ class TournamentView:
                 self._board = changes, leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train)
             return self._board[1]
 
-    def _entry(self, trial: PlannedTrial, mine: Mapping[int, TrialRun], found: StoredTournament) -> Entry:
-        was_cut = trial.key in found.cut
+    def _entry(self, trial: PlannedTrial, mine: Mapping[int, TrialRun], stored: StoredTournament) -> Entry:
+        was_cut = trial.key in stored.cut
         outcomes = tuple(self._outcome(mine[number], was_cut) for number in sorted(mine) if number)
-        status, reason = _status(trial, outcomes, mine, found)
+        status, reason = _status(trial, outcomes, mine, stored)
         return Entry(
             key=trial.key,
             strategy=trial.config.strategy,
@@ -190,22 +190,22 @@ def blocks_of(store: RunStore, run_id: int) -> Floats:
 
 
 def _status(
-    trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], found: StoredTournament
+    trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], stored: StoredTournament
 ) -> tuple[Status, str]:
     """Returns the status of a trial, and the reason where it needs one."""
     if trial.refused:
         return "refused", trial.refused
     if failed := next((o for o in outcomes if o.status == "failed"), None):
         return "failed", f"{mine[failed.round].error or 'it failed'} (run {failed.run_id})"
-    if trial.key in found.cut:
-        return "cut", found.cut[trial.key]
+    if trial.key in stored.cut:
+        return "cut", stored.cut[trial.key]
     if any(o.status == "running" for o in outcomes):
         return "running", ""
     done = sum(o.status == "done" for o in outcomes)
-    over = found.status in ("stopped", "done")
-    ended = found.note or BY_A_PERSON
-    if done >= found.spec.repeats or (done and over):
-        reasons = [] if done >= found.spec.repeats else [f"{done} of {found.spec.repeats} rounds", ended]
+    over = stored.status in ("stopped", "done")
+    ended = stored.note or BY_A_PERSON
+    if done >= stored.spec.repeats or (done and over):
+        reasons = [] if done >= stored.spec.repeats else [f"{done} of {stored.spec.repeats} rounds", ended]
         if not any(len(o.blocks_per_s) for o in outcomes):
             reasons.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps")
         return "done", "; ".join(reasons)
@@ -254,7 +254,7 @@ def planned_rounds(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tu
 
 
 def _progress(
-    found: StoredTournament,
+    stored: StoredTournament,
     planned: Sequence[PlannedTrial],
     entries: Sequence[Entry],
     newest: Mapping[str, Mapping[int, TrialRun]],
@@ -269,8 +269,8 @@ def _progress(
     out = {e.key for e in entries if e.status in ("failed", "cut")}
     took = {e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}
     typical = _mean([seconds for mine in took.values() for seconds in mine])
-    turns = [(number, trial.key) for number, trial in planned_rounds(planned, found.spec.repeats)]
-    turns += [(number, key) for key, mine in newest.items() for number in mine if number > found.spec.repeats]
+    turns = [(number, trial.key) for number, trial in planned_rounds(planned, stored.spec.repeats)]
+    turns += [(number, key) for key, mine in newest.items() for number in mine if number > stored.spec.repeats]
     done = total = 0
     left, within, current = 0.0, 0.0, None
     for number, key in turns:
@@ -288,11 +288,11 @@ def _progress(
             current = key, number, run.id
             expected *= 1 - within
         left += expected
-    if found.spec.seconds is not None and left > 0:
-        left = min(left, max(found.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
+    if stored.spec.seconds is not None and left > 0:
+        left = min(left, max(stored.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
     key, number, run_id = current or ("", 0, None)
     fraction = min((done + within) / total, 1.0) if total else 1.0
-    over = found.status in ("done", "stopped") and not current
+    over = stored.status in ("done", "stopped") and not current
     return Progress(key, done, total, fraction, 0.0 if over else left, run_id, number)
 
 
