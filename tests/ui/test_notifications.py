@@ -8,6 +8,7 @@ from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore
 from vitprof.store.tournaments import claim, set_status
 from vitprof.ui import notifications
@@ -46,8 +47,8 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     before, run_id = add_run(store), add_run(store, status="running", name="*mine*")
     at = page(before, run_id)
     assert not words(at), "one that had ended when it was opened is no news"
-    verdict = {"kind": "input-bound", "sentence": "Input-bound: it waits 9% of the time; try more"}
-    store.update_run(run_id, status="done", verdict=verdict)
+    verdict = Verdict(simulated=False, kind="input-bound", sentence="Input-bound: it waits 9% of the time; try more")
+    store.update_run(run_id, status="done", verdict=verdict.to_dict())
     assert words(again(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
     assert not words(again(at))
 

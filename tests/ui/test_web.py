@@ -8,7 +8,7 @@ from vitprof.ui import background, web
 from vitprof.ui.gate.token import Token
 from vitprof.ui.web import told_at_start
 
-GIVEN, MADE = Token("correct horse battery", made=False), Token("made at this start", made=True)
+GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at this start", generated=True)
 
 
 @pytest.mark.parametrize("token", [None, GIVEN])

@@ -43,14 +43,14 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
     pieces = []
     for name, share in shares.items():
         words, colour = DEVICE_TIME[name]
-        told = f"idle, cause: {words}"
+        hover = f"idle, cause: {words}"
         if name == "compute":
-            words = told = KERNELS if bubbles > 0 else words
+            words = hover = KERNELS if bubbles > 0 else words
         elif name == "launch_idle":
-            told = f"{words}: the device waited for the next launch inside a step"
+            hover = f"{words}: the device waited for the next launch inside a step"
         known = (intervals or {}).get(name)
         spread = f" ({_range(known, 100, '%')})" if known is not None and np.isfinite(known.low) else ""
-        text = f"{told}<br>{formats.percent(share)}{spread} of {formats.seconds(gaps.span_s)}"
+        text = f"{hover}<br>{formats.percent(share)}{spread} of {formats.seconds(gaps.span_s)}"
         pieces.append((words, colour, share * 100, formats.percent(share), text))
     apart = f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted" if gaps.evaluation_ns else ""
     return _one_bar("device", pieces, f"share of the device's time (%){apart}")
@@ -114,25 +114,25 @@ ROW_PX, AROUND_PX = 28, 76
 """Height of a bar, and of what is above and below all bars."""
 
 
-def transform_bars(found: Sequence[TransformTime]) -> go.Figure:
+def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
     """Returns one bar for each transform, in the order of the Compose, labelled with its share of their time."""
-    names = [plain(t.name) for t in found]
-    told = [
+    names = [plain(t.name) for t in transforms]
+    hovers = [
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
-        for name, t in zip(names, found, strict=True)
+        for name, t in zip(names, transforms, strict=True)
     ]
     bars = go.Bar(
-        x=[t.s_per_sample * 1e3 for t in found],
+        x=[t.s_per_sample * 1e3 for t in transforms],
         y=names,
         orientation="h",
-        text=[formats.percent(t.frac) for t in found],
+        text=[formats.percent(t.frac) for t in transforms],
         textposition="outside",
         cliponaxis=False,
         marker={"color": LOADING_COLOURS["transform"], "line": {"width": 0}},
-        **hover_texts(told),
+        **hover_texts(hovers),
     )
-    longest = max((t.s_per_sample * 1e3 for t in found), default=0.0)
-    shown = [plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in found]
+    longest = max((t.s_per_sample * 1e3 for t in transforms), default=0.0)
+    shown = [plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in transforms]
     return go.Figure(bars).update_layout(
         margin={"l": 8, "r": 40, "t": 8, "b": 44},
         showlegend=False,

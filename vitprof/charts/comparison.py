@@ -136,21 +136,21 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
     """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
     figure = go.Figure()
     lowest, highest = math.inf, 0.0
-    for place, (name, found) in enumerate(runs):
-        if not found.n:
+    for place, (name, waits) in enumerate(runs):
+        if not waits.n:
             continue
-        ms = np.maximum(found.values * 1e3, FLOOR_MS)
+        ms = np.maximum(waits.values * 1e3, FLOOR_MS)
         lowest, highest = min(lowest, float(ms[0])), max(highest, float(ms[-1]))
         figure.add_scatter(
             x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the curve begins at the bottom
-            y=np.concatenate([[0.0], found.share * 100]).astype(np.float32),
+            y=np.concatenate([[0.0], waits.share * 100]).astype(np.float32),
             name=plain(name),
             legendgroup=str(place),
             mode="lines",
             line=run_line(place, shape="hv"),
             hovertemplate=f"{plain(name)}<br>%{{y:.3~g}}% of its steps waited at most %{{x:.3~g}} ms<extra></extra>",
         )
-        values = {0.5: found.median, 0.95: found.p95}
+        values = {0.5: waits.median, 0.95: waits.p95}
         figure.add_scatter(
             x=[max(values[share] * 1e3, FLOOR_MS) for _, share, _ in MARKS],
             y=[share * 100 for _, share, _ in MARKS],

@@ -15,19 +15,19 @@ STAGE_COLOURS = {"transfer": H2D, "preparation": DATA_WAIT, "storage": STORAGE_C
 FREE_LABEL, JOB_LABEL = "data free (A)", "the job"
 
 
-def waterfall(found: Headroom, batch_size: int) -> go.Figure:
+def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     """Returns bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest
     anchor.
 
     Error bars are 95% intervals. A stage that cannot be told from nothing is grey and says so.
     """
-    known = [a for a in found.anchors if a.n_runs]
+    known = [a for a in headroom.anchors if a.n_runs]
     # label, start, cost, colour, text, hover text
     bars: list[tuple[str, float, Anchor | StageCost, str, str, str]] = []
     if known:
         label = FREE_LABEL if known[0].role == "A" else f"anchor {known[0].role}"
         bars.append((label, 0.0, known[0], COMPUTE, *_of(known[0], batch_size)))
-        for stage, before in zip(found.stages, known, strict=False):
+        for stage, before in zip(headroom.stages, known, strict=False):
             colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2], NEUTRAL) if stage.distinguishable else NEUTRAL
             bars.append((stage.name, before.s_per_sample, stage, colour, *_of_stage(stage, batch_size)))
         if len(known) > 1:
@@ -54,7 +54,7 @@ def waterfall(found: Headroom, batch_size: int) -> go.Figure:
     ]
     words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
     figure = go.Figure([bar, words] if known else [])
-    title = "time of a step (ms)" + (", simulated device" if found.simulated else "")
+    title = "time of a step (ms)" + (", simulated device" if headroom.simulated else "")
     return figure.update_layout(
         margin=MARGIN,
         showlegend=False,

@@ -104,7 +104,7 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
     whole_s = max(start + length for *_, start, length, _ in pieces) - min(start for *_, start, _, _ in pieces)
     figure = go.Figure()
     named: set[str] = set()
-    for lane, words, colour, start_s, length_s, told in pieces:
+    for lane, words, colour, start_s, length_s, hover in pieces:
         if length_s < INVISIBLE_FRAC * whole_s:
             continue
         figure.add_bar(
@@ -116,7 +116,7 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
             legendgroup=words,
             showlegend=words not in named,
             marker={"color": colour, "line": {"width": 0}},
-            **hover_texts([told]),
+            **hover_texts([hover]),
         )
         named.add(words)
     drawn = {bar.y[0] for bar in figure.data}
@@ -150,8 +150,8 @@ def _made(step: OneStep) -> Iterator[Piece]:
     handed = step.stages_s.get("hand_over", 0.0)
     if handed > 0:
         words = STAGE_WORDS["hand_over"]
-        told = f"{words} {formats.seconds(handed)}"
-        yield LOADER_LANE, words, LOADING_COLOURS["hand_over"], step.got_s - handed, handed, told
+        hover = f"{words} {formats.seconds(handed)}"
+        yield LOADER_LANE, words, LOADING_COLOURS["hand_over"], step.got_s - handed, handed, hover
 
 
 def _spans(line: Timeline) -> Iterator[Piece]:

@@ -57,8 +57,8 @@ def draw_device(key: str) -> None:
     values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if values["device"] != "cpu" and not is_simulated(values["device"]):
-        found = resources.gpu_findings(values["precision"], values["device"])
-        for finding in [f for f in found if f.verdict == "bad"] or found:
+        findings = resources.gpu_findings(values["precision"], values["device"])
+        for finding in [f for f in findings if f.verdict == "bad"] or findings:
             st.caption(f":material/warning: {escaped(sentence(finding.line))}")
     if is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
@@ -94,20 +94,20 @@ def _show(key: str, device: str) -> None:
     times = OWN_AT_FIRST
     if own:
         try:
-            found = accelerator(device)
+            card = accelerator(device)
         except ConfigError:  # the form says what is wrong
             st.session_state[key] = device
         else:
-            times = (found.step_s * 1e3, found.sample_s * 1e6, found.launch_s * 1e3)
+            times = (card.step_s * 1e3, card.sample_s * 1e6, card.launch_s * 1e3)
     st.session_state.update(dict(zip(numbers, times, strict=True)))
 
 
 def _own(key: str) -> str:
     """Draws the three numbers; returns the device that they make."""
-    made = []
+    numbers = []
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
         bounds, shown = DEVICE_BOUNDS[field], st.session_state.get(f"{key}-{name}")
-        made.append(
+        numbers.append(
             column.number_input(
                 words,
                 value=float(bounds.least) if shown is None else shown,
@@ -116,15 +116,15 @@ def _own(key: str) -> str:
                 **within(bounds, 10),
             )
         )
-    return given(*made)
+    return given(*numbers)
 
 
 def _automatic() -> str:
-    found = resources.gpus()
-    if not found:
+    gpus = resources.gpus()
+    if not gpus:
         return "the CPU, no GPU here"
     unusable = any(finding.verdict == "bad" for finding in resources.gpu_findings())
-    return f"the CPU, {found[0].name} cannot be used" if unusable else resources.card(found[0], among=found)
+    return f"the CPU, {gpus[0].name} cannot be used" if unusable else resources.card(gpus[0], among=gpus)
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
@@ -135,10 +135,10 @@ def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
     if card is None or model not in MODELS:
         return "", ""
     size = values["image_size"] or MODELS[model].image_size
-    found = accelerator(device_for(values["device"], model, size, values["precision"]))
-    takes = f"{found.times} with ViT {model} in {values['precision']}"
-    if found.origin != DERIVED:
-        return f"{takes}, as measured.", f"The figures are {found.origin}."
+    simulated = accelerator(device_for(values["device"], model, size, values["precision"]))
+    takes = f"{simulated.times} with ViT {model} in {values['precision']}"
+    if simulated.origin != DERIVED:
+        return f"{takes}, as measured.", f"The figures are {simulated.origin}."
     source = MEASURED[model].source
     return (
         f"{takes}, derived from published figures.",

@@ -231,5 +231,5 @@ def _draw_code(run: StoredRun) -> None:
     st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
     speed = run.summary.samples_per_s if run.summary is not None else None
     reached = formats.number(speed, "samples/s")
-    found = "" if reached == formats.NOT_AVAILABLE else f"{reached} in steady state"
-    st.code(script(run.config, found, run.id), language="python", height=CODE_HEIGHT)
+    reached_words = "" if reached == formats.NOT_AVAILABLE else f"{reached} in steady state"
+    st.code(script(run.config, reached_words, run.id), language="python", height=CODE_HEIGHT)

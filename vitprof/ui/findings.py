@@ -105,11 +105,11 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Hea
 
 def verdict_of(run: StoredRun) -> Verdict:
     """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since."""
-    found, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
-    if found is None and not others and run.verdict is not None:
+    headroom, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
+    if headroom is None and not others and run.verdict is not None:
         return run.verdict
-    key = (found, tuple((p.id, p.measured_per_s) for p in others))
-    return _judge(run.id, hash(key), found, others)
+    key = (headroom, tuple((p.id, p.measured_per_s) for p in others))
+    return _judge(run.id, hash(key), headroom, others)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)

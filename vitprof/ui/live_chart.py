@@ -200,8 +200,8 @@ def payload(
     """
     unsaid: tuple[object, ...] = (None, False, ())
     sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}
-    asked = {"picks": True} if picks else {}
-    body = _dumps({**sent, **asked, "height": height, "view": view}).encode()
+    wanted = {"picks": True} if picks else {}
+    body = _dumps({**sent, **wanted, "height": height, "view": view}).encode()
     return key.encode() + b"\n" + (zlib.compress(body, 6) if len(body) >= DEFLATE_FROM else body)
 
 
@@ -238,7 +238,7 @@ def _without(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _columns(trace: Mapping[str, Any]) -> dict[str, _Array]:
-    found = {}
+    columns = {}
     for name in COLUMNS:
         values = trace.get(name)
         if isinstance(values, Mapping) and "bdata" in values:  # as Figure.to_dict() has them
@@ -246,8 +246,8 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, _Array]:
             values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).reshape(shape)
         column = np.array(values)  # a copy: the caller may go on filling its buffer
         if column.ndim:  # one text for all points is style
-            found[name] = column
-    return found
+            columns[name] = column
+    return columns
 
 
 def _appended(old: dict[str, _Array], new: dict[str, _Array]) -> dict[str, Any]:

@@ -79,13 +79,13 @@ def keep_looking() -> None:
 
     With a dialog open it only shows the toast. Call it after `announce`, on pages that do not redraw themselves.
     """
-    asking = st.session_state.pop(DIALOG_OPEN, False)
+    dialog_open = st.session_state.pop(DIALOG_OPEN, False)
     if any(st.session_state.get(kind) for kind in LOOKS):
-        st.fragment(_look, run_every=LOOK_S)(asking)
+        st.fragment(_look, run_every=LOOK_S)(dialog_open)
 
 
-def _look(asking: bool) -> None:
-    if asking:
+def _look(dialog_open: bool) -> None:
+    if dialog_open:
         announce()
     elif _ended():
         st.rerun(scope="app")
@@ -120,11 +120,11 @@ def _group(group: str) -> tuple[str, str] | None:
 
 
 def _tournament(tournament_id: int) -> tuple[str, str] | None:
-    found = tournament(resources.store(), tournament_id)
-    if found.held:
+    stored = tournament(resources.store(), tournament_id)
+    if stored.held:
         return None
-    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(found.status, found.status)
-    icon = ":material/emoji_events:" if found.status == "done" else ":material/pause:"
+    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(stored.status, stored.status)
+    icon = ":material/emoji_events:" if stored.status == "done" else ":material/pause:"
     return f"Tournament {tournament_id} {ended}.", icon
 
 
@@ -134,7 +134,7 @@ LOOKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {RUNS: _run, GROUPS:
 
 def ending_in_words(run: StoredRun) -> str:
     """Returns how a run ended: the first part of its verdict, or why there is none. Markdown."""
-    why = run.error
+    reason = run.error
     if run.status == "done":
-        why = (run.verdict.sentence if run.verdict else "").partition(";")[0]
-    return f"**{escaped(run.name)}** {run.status}{f': {escaped(why)}' if why else ''}"
+        reason = (run.verdict.sentence if run.verdict else "").partition(";")[0]
+    return f"**{escaped(run.name)}** {run.status}{f': {escaped(reason)}' if reason else ''}"

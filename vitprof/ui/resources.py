@@ -60,16 +60,16 @@ def short_uuid(uuid: str) -> str:
 def gpu_findings(precision: str = "", device: str = "auto") -> tuple[Finding, ...]:
     """Returns the findings about runs on the GPU that `device` names, in `precision` ("" for any); none without it."""
     number = device.removeprefix("cuda:")
-    found = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
-    if not found:
+    named = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
+    if not named:
         return ()
-    return findings(found, os.environ, driver=driver(), precision=precision)
+    return findings(named, os.environ, driver=driver(), precision=precision)
 
 
 def device_names() -> dict[str, str]:
     """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
-    found = gpus()
-    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=found)})" for gpu in found}
+    visible = gpus()
+    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=visible)})" for gpu in visible}
     return real | {f"{SIMULATED}{card.name}": f"{card.title}, simulated" for card in CARDS.values()}
 
 

@@ -46,17 +46,17 @@ def main() -> None:
     """Runs the server until it is stopped. `sys.argv[1]` is a JSON object: `script`, `address`, `port`, `lines` (to
     print once it answers) and `open` (the URL to open in the browser, "" for none).
     """
-    asked = json.loads(sys.argv[1])
+    request = json.loads(sys.argv[1])
     sys.stdout = cast(TextIO, Output(sys.stdout))
-    threading.Thread(target=_tell, args=(asked,), name="vitprof-tell", daemon=True).start()
+    threading.Thread(target=_tell, args=(request,), name="vitprof-tell", daemon=True).start()
     options = {
-        "server.port": asked["port"],
+        "server.port": request["port"],
         # The browser is opened below. Streamlit would also ask for an e-mail address on its first run.
         "server.headless": "true",
         "logger.hideWelcomeMessage": "true",
     }
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    sys.argv = ["streamlit", "run", asked["script"], *flags]
+    sys.argv = ["streamlit", "run", request["script"], *flags]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # sent when a terminal is closed; nohup ignores it
@@ -87,16 +87,16 @@ def _answers(address: str, port: int) -> bool:
         connection.close()
 
 
-def _tell(asked: dict[str, Any]) -> None:
-    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(asked["address"], asked["address"])
+def _tell(request: dict[str, Any]) -> None:
+    address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(request["address"], request["address"])
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
-        if _answers(address, asked["port"]):
+        if _answers(address, request["port"]):
             break
         time.sleep(POLL_S)
     else:
         return
-    sys.stdout.write("\n".join(asked["lines"]) + "\n")
+    sys.stdout.write("\n".join(request["lines"]) + "\n")
     sys.stdout.flush()
-    if asked["open"] and not webbrowser.open(asked["open"]):
-        sys.stderr.write(f"vitprof: no browser could be opened; open {asked['open']} yourself\n")
+    if request["open"] and not webbrowser.open(request["open"]):
+        sys.stderr.write(f"vitprof: no browser could be opened; open {request['open']} yourself\n")

@@ -45,14 +45,14 @@ class StrategyRow:
 
 def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
     """Returns every strategy of the registry, in its order."""
-    made = []
+    found_rows = []
     for plan in STRATEGIES.values():
         parts = plan.combination(info)
         seen = availability(plan, info, machine=here)
         fits = why_not(info, parts) is None
         knobs = plan.knobs(parts, info)
-        made.append(StrategyRow(plan, parts, fits, seen, footprint(parts, info, knobs.get("cache_mb")), knobs))
-    return made
+        found_rows.append(StrategyRow(plan, parts, fits, seen, footprint(parts, info, knobs.get("cache_mb")), knobs))
+    return found_rows
 
 
 def filters() -> tuple[DatasetInfo, bool]:

@@ -33,9 +33,9 @@ def escaped(text: str) -> str:
     reverse the text after them, are replaced by a mark (`harmless`).
     """
     text, parted, at = harmless(text), [], 0
-    for found in READ_LATER.finditer(text):
-        parted += [_escaped(text[at : found.start()]), f":color[{_escaped(found[0])}]"]
-        at = found.end()
+    for match in READ_LATER.finditer(text):
+        parted += [_escaped(text[at : match.start()]), f":color[{_escaped(match[0])}]"]
+        at = match.end()
     return "".join([*parted, _escaped(text[at:])])
 
 

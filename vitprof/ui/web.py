@@ -64,7 +64,7 @@ def told_at_start(address: str | None, token: Token | None, *, login: bool) -> l
     the server, what it asks of them or why it is closed.
     """
     lines = []
-    if token is not None and token.made:
+    if token is not None and token.generated:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
     if login and find_spec("authlib") is None:
         lines.append("vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'")

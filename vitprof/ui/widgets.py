@@ -86,8 +86,8 @@ def settings() -> dict[str, Any]:
                 if name in BUDGETS:
                     values["budget"] = name
         st.session_state[STATE] = values
-    found: dict[str, Any] = st.session_state[STATE]
-    return found
+    stored: dict[str, Any] = st.session_state[STATE]
+    return stored
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
@@ -246,7 +246,7 @@ def show_run(run_id: int) -> None:
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
     """Returns the sidebar's settings that are not the default, as query parameters in the order of `RunConfig`."""
-    said = {}
+    changed = {}
     for name, default in DEFAULTS.items():
         value = values[name]
         if name in BUDGETS:
@@ -255,8 +255,8 @@ def changed_settings(values: dict[str, Any]) -> dict[str, str]:
         elif value == default:
             continue
         if value is not None:
-            said[name] = {True: "true", False: "false"}[value] if isinstance(value, bool) else _short(value)
-    return said
+            changed[name] = {True: "true", False: "false"}[value] if isinstance(value, bool) else _short(value)
+    return changed
 
 
 def _short(value: Any) -> str:
@@ -265,10 +265,10 @@ def _short(value: Any) -> str:
 
 def say_settings() -> None:
     """Writes the settings into the URL. Its other parameters stay: the run, and those of a page or of Streamlit."""
-    said = changed_settings(settings())
-    for name in [name for name in st.query_params if name in FIELDS and name not in said]:
+    wanted = changed_settings(settings())
+    for name in [name for name in st.query_params if name in FIELDS and name not in wanted]:
         del st.query_params[name]
-    if changed := {name: value for name, value in said.items() if st.query_params.get(name) != value}:
+    if changed := {name: value for name, value in wanted.items() if st.query_params.get(name) != value}:
         st.query_params.update(changed)
 
 

@@ -12,7 +12,7 @@ import pytest
 from vitprof.ui.gate.middleware import SECURITY_HEADERS, Gate, is_named, is_own_page, is_this_machine
 from vitprof.ui.gate.token import FROM_ONE, Token
 
-TOKEN = Token("correct horse battery", made=False)
+TOKEN = Token("correct horse battery", generated=False)
 RIGHT = b"token=correct+horse+battery"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 

@@ -12,7 +12,7 @@ TEXT = "correct horse battery"
 
 def test_jobs_do_not_inherit_it() -> None:
     environ = {"VITPROF_TOKEN": f" {TEXT}\n", "PATH": "/bin"}
-    assert take_token(environ) == Token(TEXT, made=False)
+    assert take_token(environ) == Token(TEXT, generated=False)
     assert environ == {"PATH": "/bin"}
     assert take_token(environ) is None
     assert take_token({"VITPROF_TOKEN": " "}) is None
@@ -21,7 +21,7 @@ def test_jobs_do_not_inherit_it() -> None:
 def test_one_that_is_made_differs_each_time() -> None:
     first, second = (take_token({"VITPROF_TOKEN": "auto"}) for _ in range(2))
     assert first is not None
-    assert first.made
+    assert first.generated
     assert len(first.text) > 40
     assert first != second
 
@@ -35,23 +35,23 @@ def test_a_short_one_is_refused_without_saying_it() -> None:
 
 
 def test_only_the_token_itself_is_right() -> None:
-    token = Token(TEXT, made=False)
+    token = Token(TEXT, generated=False)
     assert token.is_right(TEXT)
     for wrong in ("", TEXT[:-1], TEXT + " ", TEXT.upper(), "ü" * len(TEXT)):
         assert not token.is_right(wrong)
     assert TEXT not in repr(token)
-    assert Token("\udcff" * 16, made=False).is_right("\udcff" * 16), "bytes of the environment that are no text"
+    assert Token("\udcff" * 16, generated=False).is_right("\udcff" * 16), "bytes of the environment that are no text"
 
 
 def test_a_pass_is_of_one_token_and_ends() -> None:
-    token, now = Token(TEXT, made=False), 1_000_000.0
+    token, now = Token(TEXT, generated=False), 1_000_000.0
     value = token.pass_for(now)
     assert TEXT not in value
     assert token.is_pass(value, now)
     assert token.is_pass(value, now + KNOWN_FOR_S)
     assert not token.is_pass(value, now + KNOWN_FOR_S + 1)
     assert not token.is_pass(value, now - 1), "issued in the future"
-    assert not Token(TEXT + "!", made=False).is_pass(value, now)
+    assert not Token(TEXT + "!", generated=False).is_pass(value, now)
     issued, _, signature = value.partition(".")
     for forged in (
         "",

@@ -122,11 +122,11 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
     It has the baseline and the fastest settings whose preparation time is known, at most `MOST_LINES`.
     """
     base = board.row(board.baseline)
-    found = {b.key: b for b in break_even(board) if math.isfinite(b.extra_s)}
-    rows = [row for row in board.rows if row.key in found][:MOST_LINES]
+    crossing_of = {b.key: b for b in break_even(board) if math.isfinite(b.extra_s)}
+    rows = [row for row in board.rows if row.key in crossing_of][:MOST_LINES]
     if base is None or not rows:
         return finish(go.Figure(), TITLE, "Total time by epochs: no figures yet.", **_total_axes(Unit("s", 1.0)))
-    crossings = {row.key: found[row.key].epochs for row in rows if 0 < found[row.key].epochs <= MOST_EPOCHS}
+    crossings = {row.key: crossing_of[row.key].epochs for row in rows if 0 < crossing_of[row.key].epochs <= MOST_EPOCHS}
     epochs = max(10, math.ceil(1.5 * max(crossings.values(), default=0.0)))
     n = sorted({round(epochs * share / 20) for share in range(21)})
     totals = {row.key: [setup_s(row) + at * row.epoch_s for at in n] for row in (base, *rows)}
@@ -135,14 +135,14 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
     for place, row in enumerate((base, *rows)):
         line = run_line(place - 1, width=2) if place else {"color": BASELINE, "dash": "dash", "width": 2}
         name = f"{plain(setting_in_words(row.entry))}{'' if place else ' (baseline)'}"
-        told = [f"{name}<br>{formats.seconds(s)} for {at:,} epochs" for at, s in zip(n, totals[row.key], strict=True)]
+        hovers = [f"{name}<br>{formats.seconds(s)} for {at:,} epochs" for at, s in zip(n, totals[row.key], strict=True)]
         figure.add_scatter(
             x=n,
             y=[s / unit.size for s in totals[row.key]],
             name=name,
             mode="lines",
             line=line,
-            **hover_texts(told),
+            **hover_texts(hovers),
         )
     crossed = [row for row in rows if row.key in crossings]
     figure.add_scatter(
@@ -156,9 +156,9 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
             "color": [run_line(rows.index(row))["color"] for row in crossed],
             "line": {"width": 1, "color": BASELINE},
         },
-        **hover_texts([f"{plain(setting_in_words(row.entry))}<br>{found[row.key].sentence}" for row in crossed]),
+        **hover_texts([f"{plain(setting_in_words(row.entry))}<br>{crossing_of[row.key].sentence}" for row in crossed]),
     )
-    return finish(figure, TITLE, _totals_alt(rows, found), **_total_axes(unit))
+    return finish(figure, TITLE, _totals_alt(rows, crossing_of), **_total_axes(unit))
 
 
 def _total_axes(unit: Unit) -> dict[str, Any]:
@@ -171,6 +171,6 @@ def _total_axes(unit: Unit) -> dict[str, Any]:
     }
 
 
-def _totals_alt(rows: Sequence[LeaderboardRow], found: dict[str, BreakEven]) -> str:
-    said = "; ".join(f"{setting_in_words(row.entry)} {found[row.key].sentence}" for row in rows)
-    return f"Total time by number of epochs, against the baseline: {said}."
+def _totals_alt(rows: Sequence[LeaderboardRow], crossing_of: dict[str, BreakEven]) -> str:
+    text = "; ".join(f"{setting_in_words(row.entry)} {crossing_of[row.key].sentence}" for row in rows)
+    return f"Total time by number of epochs, against the baseline: {text}."

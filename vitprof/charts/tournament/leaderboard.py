@@ -214,22 +214,22 @@ def _cell_text(cell: LeaderboardRow, value: str) -> str:
 def _cell_in_words(cell: LeaderboardRow | None, where: str) -> str:
     if cell is None:
         return f"{where}<br>not part of the tournament"
-    said = [where]
+    lines = [where]
     if cell.entry.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
-        said.append(f"{cell.entry.status}{': ' + plain(cell.entry.reason) if cell.entry.reason else ''}")
+        lines.append(f"{cell.entry.status}{': ' + plain(cell.entry.reason) if cell.entry.reason else ''}")
     if math.isfinite(cell.epoch_s):
-        said.append(
+        lines.append(
             f"{formats.seconds(cell.epoch_s)}{spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)} an epoch"
         )
     if math.isfinite(cell.samples_per_s):
-        said.append(formats.number(cell.samples_per_s, "samples/s"))
+        lines.append(formats.number(cell.samples_per_s, "samples/s"))
     if math.isfinite(cell.speed_up):
-        said.append(f"{formats.number(cell.speed_up)} times the baseline{comparison_words(cell.against_baseline)}")
+        lines.append(f"{formats.number(cell.speed_up)} times the baseline{comparison_words(cell.against_baseline)}")
     if math.isfinite(cell.gpu_mem_bytes):
-        said.append(f"GPU memory {formats.size(cell.gpu_mem_bytes)}")
+        lines.append(f"GPU memory {formats.size(cell.gpu_mem_bytes)}")
     if math.isfinite(cell.gpu_util_pct):
-        said.append(f"GPU-util {cell.gpu_util_pct:.0f}%")
-    return "<br>".join(said)
+        lines.append(f"GPU-util {cell.gpu_util_pct:.0f}%")
+    return "<br>".join(lines)
 
 
 def _heat_alt(table: ArticleTable, what: str, *, seconds: bool) -> str:

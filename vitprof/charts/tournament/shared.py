@@ -69,23 +69,23 @@ def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
     runs = f"{row.n_runs} {'run' if row.n_runs == 1 else 'runs'}"
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")
-    said = [
+    lines = [
         f"{row.rank}. {plain(setting_in_words(row.entry))}"
         if row.rank is not None
         else plain(setting_in_words(row.entry)),
         f"{speed}{spread_words(row.low, row.high, formats.number)}, {runs}{steps}",
     ]
     if row.key == board.baseline:
-        said.append("the baseline")
+        lines.append("the baseline")
     elif math.isfinite(row.speed_up):
         times = f"{formats.number(row.speed_up)}{spread_words(row.speed_up_low, row.speed_up_high, formats.number)}"
-        said.append(f"{times} times the baseline{comparison_words(row.against_baseline)}")
+        lines.append(f"{times} times the baseline{comparison_words(row.against_baseline)}")
     if row.too_few is not None:
-        said.append("too few steady steps to compare it")
+        lines.append("too few steady steps to compare it")
     elif row.n_runs == 1:
-        said.append("one run: not known how much runs differ")
+        lines.append("one run: not known how much runs differ")
     if row.standing in BEST_WORDS:
-        said.append(BEST_WORDS[row.standing])
+        lines.append(BEST_WORDS[row.standing])
     if row.entry.status == "cut":
-        said.append(f"cut short{': ' + plain(row.entry.reason) if row.entry.reason else ''}")
-    return "<br>".join(said)
+        lines.append(f"cut short{': ' + plain(row.entry.reason) if row.entry.reason else ''}")
+    return "<br>".join(lines)

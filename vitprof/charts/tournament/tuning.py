@@ -63,10 +63,10 @@ def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -
     )
 
 
-def importance_bars(found: Importances) -> go.Figure:
+def importance_bars(importances: Importances) -> go.Figure:
     """Returns each parameter's share of the differences that the parameters explain, the largest on top."""
-    names = list(found.shares)
-    shares = list(found.shares.values())
+    names = list(importances.shares)
+    shares = list(importances.shares.values())
     figure = go.Figure()
     figure.add_bar(
         x=shares,
@@ -78,11 +78,11 @@ def importance_bars(found: Importances) -> go.Figure:
         cliponaxis=False,
         hovertemplate="%{y}: %{x:.0%}<extra></extra>",
     )
-    said = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
+    text = ", ".join(f"{name} {share:.0%}" for name, share in importances.shares.items())
     return finish(
         figure,
         "Hyperparameter importances",
-        f"Share of the explained differences in throughput: {said}.",
+        f"Share of the explained differences in throughput: {text}.",
         margin=MARGIN | {"l": 16},
         showlegend=False,
         xaxis=axis("share of the explained differences", range=[0, 1.12], tickformat=".0%"),

@@ -75,8 +75,8 @@ def names_of(runs: Sequence[StoredRun]) -> list[str]:
     """Returns the runs' names in charts: the number, and the parts of the name that are not the same in all runs."""
     parts = [run.name.split(", ") for run in runs]
     same = set.intersection(*map(set, parts)) if len(runs) > 1 else set()
-    told = [", ".join(p for p in names if p not in same) or names[0] for names in parts]
-    full = [f"{run.id}: {name}" for run, name in zip(runs, told, strict=True)]
+    distinct = [", ".join(p for p in names if p not in same) or names[0] for names in parts]
+    full = [f"{run.id}: {name}" for run, name in zip(runs, distinct, strict=True)]
     return [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in full]
 
 
@@ -91,14 +91,14 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     loaded = [str(run.id) for run in runs if run.config.loader_only]
     if loaded:
         st.caption(f"Loader only, so no device time: {_these(loaded)}.")
-    found = [(name, device_time_of(run.id)) for run, name in zip(trained, names_of(trained), strict=True)]
-    told = [(name, time) for name, time in found if time.mean is not None]
-    untold = [str(run.id) for run, (_, time) in zip(trained, found, strict=True) if time.mean is None]
-    if not told:
+    times = [(name, device_time_of(run.id)) for run, name in zip(trained, names_of(trained), strict=True)]
+    timed = [(name, time) for name, time in times if time.mean is not None]
+    untimed = [str(run.id) for run, (_, time) in zip(trained, times, strict=True) if time.mean is None]
+    if not timed:
         st.info("None of these runs recorded when its device computed. Choose one that trained for at least 2 steps.")
         return
-    if untold:
-        st.caption(f"Left out, with too few device timings: {_these(untold)}.")
+    if untimed:
+        st.caption(f"Left out, with too few device timings: {_these(untimed)}.")
     same_batch = len({run.config.batch_size for run in trained}) == 1
     unit = choose(
         "unit",
@@ -110,24 +110,24 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         "Launch bubbles, where they are known, are apart from compute: in them the device waited for the next launch. "
         "With different batch sizes compare times per sample.",
     )
-    _draw_bars(told, unit)
+    _draw_bars(timed, unit)
     st.header(
         "Idle share over each run",
         anchor=False,
         help="Each run from its first request for a batch to the end of its last step.",
     )
     st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
-    edges, idle = on_one_axis([(time.edges_s, time.idle) for _, time in told], bins=STRIP_BINS)
+    edges, idle = on_one_axis([(time.edges_s, time.idle) for _, time in timed], bins=STRIP_BINS)
     plot(
-        idle_strips([name for name, _ in told], edges, idle),
-        height=bars_height(len(told)) - 50,
+        idle_strips([name for name, _ in timed], edges, idle),
+        height=bars_height(len(timed)) - 50,
         key="compare-idle",
     )
 
 
-def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
+def _draw_bars(timed: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
     _, title, suffix = UNITS[unit]
-    scaled = [time.mean.scaled(unit) for _, time in told if time.mean is not None]
+    scaled = [time.mean.scaled(unit) for _, time in timed if time.mean is not None]
     parts = []
     for cause in ("compute", "launch_idle", *IDLE_CAUSES):
         lengths = [values[cause] for values in scaled]
@@ -135,8 +135,8 @@ def _draw_bars(told: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
             words, colour = DEVICE_TIME[cause]
             parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
     plot(
-        shares([name for name, _ in told], parts, x_title=title, unit=suffix),
-        height=bars_height(len(told)),
+        shares([name for name, _ in timed], parts, x_title=title, unit=suffix),
+        height=bars_height(len(timed)),
         key="compare-shares",
     )
 
@@ -173,13 +173,13 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
     if len(shown) < len(runs):
         st.caption(f"No loss for {_these([str(run.id) for run in runs if run not in shown])}.")
     groups = groups_each(len(shown))
-    found = [line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
+    figures = [line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
     lines = [
         (name, line.step if by == "step" else line.t_s, line.value * np.float32(metric.scale))
-        for name, line in zip(names_of(shown), found, strict=True)
+        for name, line in zip(names_of(shown), figures, strict=True)
         if np.isfinite(line.value).any()
     ]
-    absent = [str(run.id) for run, line in zip(shown, found, strict=True) if not np.isfinite(line.value).any()]
+    absent = [str(run.id) for run, line in zip(shown, figures, strict=True) if not np.isfinite(line.value).any()]
     if not lines:
         st.info(f"None of these runs recorded {metric.words.lower()}. Choose another figure.")
         return
@@ -194,12 +194,12 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
         zooms=True,
     )
-    coarse = max(line.group for line in found)
+    coarse = max(line.group for line in figures)
     notes = [f"Left out, without this figure: {_these(absent)}."] if absent else []
     if coarse > 1:
         notes.append(f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak is lost.")
-    if left_out := max(line.warmup for line in found):
-        notes.append(f"Left out: {left_out:,} warm-up steps.")
+    if n_warmup := max(line.warmup for line in figures):
+        notes.append(f"Left out: {n_warmup:,} warm-up steps.")
     if notes:
         st.caption(" ".join(notes))
 
@@ -213,12 +213,12 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
         "axis says. Further left is better; a flat tail to the right is a few steps that waited long. The axis is "
         "logarithmic. A wait that the device's queued work hides costs nothing.",
     )
-    found = [(name, waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
-    if not any(waits.n for _, waits in found):
+    waits_of_runs = [(name, waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
+    if not any(waits.n for _, waits in waits_of_runs):
         st.info("None of these runs got past its warm-up. Train for more steps.")
         return
-    plot(ecdf(found), height=CHART_HEIGHT + LEGEND_ROW * len(found), key="compare-waits", zooms=True)
-    tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, found), key="compare-wait-figures")
+    plot(ecdf(waits_of_runs), height=CHART_HEIGHT + LEGEND_ROW * len(waits_of_runs), key="compare-waits", zooms=True)
+    tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, waits_of_runs), key="compare-wait-figures")
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
@@ -229,15 +229,15 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
         "with short runs of the same job. All charts have the same scale.",
     )
-    found = [(run, headroom) for run in runs if (headroom := headroom_of(run)) is not None]
-    without = [str(run.id) for run in runs if run.id not in {r.id for r, _ in found}]
+    measured = [(run, headroom) for run in runs if (headroom := headroom_of(run)) is not None]
+    without = [str(run.id) for run in runs if run.id not in {r.id for r, _ in measured}]
     if without:
         st.info(
             f"Headroom is not measured for {_these(without)}. "
             f"Open {'it' if len(without) == 1 else 'them'} in Profile and press Measure headroom.",
             icon=":material/stairs:",
         )
-    figures = [(run, waterfall(headroom, run.config.batch_size)) for run, headroom in found]
+    figures = [(run, waterfall(headroom, run.config.batch_size)) for run, headroom in measured]
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
     top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)
     columns = st.columns(2) if len(figures) > 1 else [st.container()]
@@ -264,12 +264,12 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
         st.info("Choose a second run to see in which settings the two differ.")
         return
     at = baseline or 0
-    found = config_differences([run.config for run in runs], at)
-    if not found:
+    differences = config_differences([run.config for run in runs], at)
+    if not differences:
         st.info("These runs have the same settings: any difference comes from chance or the machine.")
         return
     st.header(
-        f"{len(found)} {'setting differs' if len(found) == 1 else 'settings differ'}",
+        f"{len(differences)} {'setting differs' if len(differences) == 1 else 'settings differ'}",
         anchor=False,
         help="Only settings that are not the same in all of these runs. Highlighted: another value than the "
         "baseline's, where both runs use the setting.",
@@ -277,7 +277,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     headers = names_of(runs)
     headers[at] += " (baseline)"
     tables.show(
-        _highlighted(found, headers),
+        _highlighted(differences, headers),
         key="compare-settings",
         column_config={
             "Setting": st.column_config.TextColumn(help="As in the sidebar and on the command line.", pinned=True),
@@ -290,11 +290,13 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
 
 
-def settings_frame(found: Sequence[Difference], headers: Sequence[str]) -> pd.DataFrame:
+def settings_frame(differences: Sequence[Difference], headers: Sequence[str]) -> pd.DataFrame:
     """Returns one row for each difference: the setting, its value in each run, and what it is."""
-    columns: dict[str, list[str]] = {"Setting": [label(difference.field) for difference in found]}
-    columns |= {header: [said(difference.cells[i]) for difference in found] for i, header in enumerate(headers)}
-    columns["What it is"] = [str(FIELDS[difference.field].metadata.get("description", "")) for difference in found]
+    columns: dict[str, list[str]] = {"Setting": [label(difference.field) for difference in differences]}
+    columns |= {header: [said(difference.cells[i]) for difference in differences] for i, header in enumerate(headers)}
+    columns["What it is"] = [
+        str(FIELDS[difference.field].metadata.get("description", "")) for difference in differences
+    ]
     return pd.DataFrame(columns)
 
 
@@ -313,11 +315,11 @@ def _value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _highlighted(found: Sequence[Difference], headers: Sequence[str]) -> Any:
+def _highlighted(differences: Sequence[Difference], headers: Sequence[str]) -> Any:
     """Returns `frame` with those cells coloured that differ from the baseline's."""
-    shown = settings_frame(found, headers)
+    shown = settings_frame(differences, headers)
     colours = pd.DataFrame("", index=shown.index, columns=shown.columns)
-    for row, difference in enumerate(found):
+    for row, difference in enumerate(differences):
         for header, cell in zip(headers, difference.cells, strict=True):
             if cell.differs:
                 colours.loc[row, header] = HIGHLIGHT

@@ -107,6 +107,6 @@ def facts_of(run_id: int) -> RunFacts:
     run = store().run(run_id)
     steps = store().steps(run_id, names=GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))
-    found = run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
+    facts = run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
     # copies: a slice would keep the whole column in memory
-    return dataclasses.replace(found, loss_step=found.loss_step.copy(), loss=found.loss.copy())
+    return dataclasses.replace(facts, loss_step=facts.loss_step.copy(), loss=facts.loss.copy())

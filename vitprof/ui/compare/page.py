@@ -68,10 +68,10 @@ def draw_comparison() -> None:
 
 def draw_caveats(runs: Sequence[StoredRun]) -> None:
     """Draws what makes the comparison unfair: a few warnings in full, everything else a click away."""
-    found = caveats(runs)
-    warnings = [c for c in found if c.level == "warning"]
+    differences = caveats(runs)
+    warnings = [c for c in differences if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
-    rest = found if many else [c for c in found if c.level != "warning"]
+    rest = differences if many else [c for c in differences if c.level != "warning"]
     if not many:
         for caveat in warnings:
             st.warning(escaped(caveat.sentence), icon=":material/balance:")
@@ -180,12 +180,12 @@ def _draw_no_runs() -> None:
     st.page_link("pages/profile.py", label="Open Profile", icon=":material/monitoring:")
 
 
-def _named(asked: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
+def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
     """Returns the runs that can be compared, and sentences about those that cannot."""
     known: dict[int, StoredRun] = {}
     gone: list[int] = []
     missing = []
-    for run_id in asked:
+    for run_id in run_ids:
         try:
             run = resources.store().run(run_id)
         except StoreError:

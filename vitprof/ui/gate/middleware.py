@@ -112,8 +112,8 @@ class Gate:
         assert self._token is not None
         client = scope.get("client")
         if wait_s := self._attempts.wait_s(client[0] if client else ""):
-            said = f"Too many attempts. Try again in {wait_s:.0f} s."
-            return HTMLResponse(question(said), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})
+            problem = f"Too many attempts. Try again in {wait_s:.0f} s."
+            return HTMLResponse(question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})
         given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(FIELD, [""])[0]
         if not self._token.is_right(given.strip()):
             return HTMLResponse(question("That is not the token."), status_code=401)
@@ -203,11 +203,11 @@ padding:0 1rem}}input,button{{font:inherit;padding:.4rem .6rem}}li{{margin:.4rem
 """
 
 
-def question(said: str = "") -> str:
+def question(problem: str = "") -> str:
     """Returns the page that asks for the token; `said` says what was wrong with the last one."""
-    told = f'<p role="alert">{said}</p>' if said else ""
+    alert = f'<p role="alert">{problem}</p>' if problem else ""
     return PAGE.format(
-        body=f'{told}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'
+        body=f'{alert}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'
         f'<p><input id="{FIELD}" name="{FIELD}" type="password" autocomplete="current-password" required autofocus> '
         f"<button>Open</button></p></form><p>Whoever started it set {VARIABLE}, or saw the token at the start.</p>"
     )

@@ -30,11 +30,11 @@ class Token:
 
     text: str
     """Its characters. Never shown, logged or put in a URL; only one that was made at the start is printed, once."""
-    made: bool
+    generated: bool
     """Whether it was made at the start, and so has to be printed."""
 
     def __repr__(self) -> str:
-        return f"Token(made={self.made})"
+        return f"Token(generated={self.generated})"
 
     def is_right(self, given: str) -> bool:
         """Returns whether `given` is the token; takes the same time wherever they differ."""
@@ -70,13 +70,13 @@ def take_token(environ: MutableMapping[str, str]) -> Token | None:
     if not text:
         return None
     if text == MADE_AT_START:
-        return Token(secrets.token_urlsafe(), made=True)
+        return Token(secrets.token_urlsafe(), generated=True)
     if len(text) < SHORTEST:
         raise VitprofError(
             f"{VARIABLE} has {len(text)} characters: give {SHORTEST} or more, or {MADE_AT_START} for one that is made "
             "at the start"
         )
-    return Token(text, made=False)
+    return Token(text, generated=False)
 
 
 class Attempts:

@@ -28,8 +28,8 @@ NUMBERS = 12
 
 def tell_what_was_done() -> None:
     """Shows a toast about the action after which the page was redrawn."""
-    if said := st.session_state.pop(DONE, None):
-        st.toast(said, icon=":material/check:")
+    if outcome := st.session_state.pop(DONE, None):
+        st.toast(outcome, icon=":material/check:")
 
 
 def done(words: str) -> None:
@@ -126,10 +126,10 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     runs = [run for row in live[:NUMBERS] if (run := store().run(row.id)).live and run.owner_host != here]
     if not runs:
         return
-    told = ", ".join(f"{run.id} ({escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
+    names = ", ".join(f"{run.id} ({escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
     with st.popover("Not running any more?", icon=":material/help:", help="For runs of a machine that is gone."):
         st.markdown(
-            f"Started on another machine: {told}. This machine cannot tell whether it still runs; a container gets a "
+            f"Started on another machine: {names}. This machine cannot tell whether it still runs; a container gets a "
             "new name each time it starts."
         )
         if st.button(

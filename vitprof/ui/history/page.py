@@ -32,24 +32,24 @@ def draw_history() -> None:
         _draw_nothing_yet()
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-head"):
-        asked = draw_search()
+        query = draw_search()
         draw_import()
-    _draw_list(asked)
+    _draw_list(query)
     st.query_params.pop(RUNS, None)  # Compare's; the browser's Back leaves it in the URL
 
 
 @guarded
-def _draw_list(asked: RunQuery) -> None:
+def _draw_list(query: RunQuery) -> None:
     """Draws the runs found. The actions and the table are above the pager, but drawn after it: they depend on it."""
-    found = store().count_runs(asked)
-    if not found:
-        _draw_no_match(asked.text)
+    total = store().count_runs(query)
+    if not total:
+        _draw_no_match(query.text)
         return
     with st.container(key="history-list"):
         bar, listed = st.container(key="history-actions"), st.container()
-    before, size = draw_pager(found)
+    before, size = draw_pager(total)
     with listed:
-        ticked = draw_table(store().list_runs(asked, limit=size, offset=before))
+        ticked = draw_table(store().list_runs(query, limit=size, offset=before))
     with bar:
         draw_actions(ticked)
 
@@ -210,7 +210,7 @@ def _draw_filter(name: str) -> tuple[str, ...]:
     )
 
 
-def draw_pager(found: int) -> tuple[int, int]:
+def draw_pager(total: int) -> tuple[int, int]:
     """Draws the choice of a page of `found` runs; returns how many runs come before it, and its size."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
@@ -224,8 +224,8 @@ def draw_pager(found: int) -> tuple[int, int]:
             bind=IN_URL,
         )
         size = chosen or SIZES[0]
-        before = size * (numbers.pagination(math.ceil(found / size), key=PAGE, bind=IN_URL) - 1)
-        st.caption(f"{before + 1:,} to {min(before + size, found):,} of {found:,} runs", width="content")
+        before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=IN_URL) - 1)
+        st.caption(f"{before + 1:,} to {min(before + size, total):,} of {total:,} runs", width="content")
     return before, size
 
 

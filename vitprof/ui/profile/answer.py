@@ -54,12 +54,12 @@ def draw_answer(run: StoredRun) -> None:
 
 def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
     """Draws one line: what to do and why, and a button where there is something to set."""
-    said = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
+    line = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
-        st.markdown(said)
+        st.markdown(line)
     else:
         text, button = st.columns([3, 1], vertical_alignment="center", gap="small")
-        text.markdown(said)
+        text.markdown(line)
         button.button(
             "Use these settings",
             key=f"use-advice-{number}",
@@ -92,8 +92,8 @@ SIGNATURES: dict[str, str] = {
 @guarded
 def draw_signatures(run: StoredRun) -> None:
     """Draws one line for each pattern, the costliest first, its evidence a click away; nothing where none was found."""
-    found = verdict_of(run).signatures
-    if not found:
+    signatures = verdict_of(run).signatures
+    if not signatures:
         return
     st.header(
         "Patterns found",
@@ -101,7 +101,7 @@ def draw_signatures(run: StoredRun) -> None:
         help="Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow "
         "starts of epochs, files read cold, garbage collection, growing memory, other programs.",
     )
-    for signature in found:
+    for signature in signatures:
         cost = f" Cost: {formats.percent(signature.cost_frac)} of the time." if signature.cost_frac > 0 else ""
         name = SIGNATURES.get(signature.name, signature.name)
         st.markdown(f":material/troubleshoot: **{name}.** {escaped(signature.sentence)}{escaped(cost)}")
@@ -161,35 +161,35 @@ def draw_device_time(run: StoredRun) -> None:
             "is fast enough: switch off *Loader only* under *More*."
         )
         return
-    found = idle_of(run.id)
-    if found is None:
+    idle = idle_of(run.id)
+    if idle is None:
         st.caption("No steady step has device times, so they cannot be added up.")
         return
-    said = _idle_sentence(found)
+    text = _idle_sentence(idle)
     plot(
-        device_time(found.gaps, found.intervals),
+        device_time(idle.gaps, idle.intervals),
         height=DEVICE_TIME_HEIGHT,
         key="device-time",
-        alt=f"The device's time by what it was spent on, as one bar. {said}",
+        alt=f"The device's time by what it was spent on, as one bar. {text}",
     )
-    st.caption(said)
+    st.caption(text)
 
 
-def _idle_sentence(found: Idle) -> str:
-    gaps, idle = found.gaps, found.intervals["idle"]
-    said = (
+def _idle_sentence(times: Idle) -> str:
+    gaps, idle = times.gaps, times.intervals["idle"]
+    text = (
         f"The device was idle {formats.percent(idle.value)} ({formats.percent(idle.low)} to "
-        f"{formats.percent(idle.high)}) of {formats.seconds(gaps.span_s)}, over {found.n:,} steady steps."
+        f"{formats.percent(idle.high)}) of {formats.seconds(gaps.span_s)}, over {times.n:,} steady steps."
     )
-    if (bubbles := found.intervals.get("launch_idle")) and bubbles.value > 0:
-        said += (
+    if (bubbles := times.intervals.get("launch_idle")) and bubbles.value > 0:
+        text += (
             f" It waited another {formats.percent(bubbles.value)} ({formats.percent(bubbles.low)} to "
             f"{formats.percent(bubbles.high)}) for launches inside its steps."
         )
     if gaps.hidden_wait_ns:
         hidden = formats.seconds(gaps.hidden_wait_ns / 1e9)
-        said += f" Another {hidden} of data waits cost nothing: the device still had work queued."
-    return said
+        text += f" Another {hidden} of data waits cost nothing: the device still had work queued."
+    return text
 
 
 @guarded

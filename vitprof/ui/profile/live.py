@@ -116,9 +116,9 @@ def draw_state(run: StoredRun, now: float) -> None:
     """Draws a bar with the time left while the run is live, afterwards how it ended unless it is simply done; and its
     notices. `now` is in seconds, by the same clock as `training_since_s`.
     """
-    if why := resources.manager().why_away(run.id):
+    if reason := resources.manager().why_away(run.id):
         st.warning(
-            f"The run store cannot be written ({escaped(why)}). Nothing is lost: what the run measures is kept, and "
+            f"The run store cannot be written ({escaped(reason)}). Nothing is lost: what the run measures is kept, and "
             "written when the store is back. Until then this page shows what was written before."
         )
     if run.status == "queued":
@@ -243,8 +243,8 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
 def _memory_help(run: StoredRun, whose: str) -> str:
     """Returns what the memory tile counts; for a run that has ended, also all its figures of device memory by name."""
     figures = device_memory(run.summary) if run.summary is not None else []
-    said = [f" {figure.name}: {formats.size(figure.n_bytes)}, {figure.meaning}." for figure in figures]
-    return f"Highest value seen while the job ran, {whose}." + "".join(said)
+    lines = [f" {figure.name}: {formats.size(figure.n_bytes)}, {figure.meaning}." for figure in figures]
+    return f"Highest value seen while the job ran, {whose}." + "".join(lines)
 
 
 def is_simulated_run(run: StoredRun) -> bool:
@@ -315,8 +315,8 @@ def draw_queued(run: StoredRun) -> None:
         return
     st.session_state[WAITED] = run.id
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
-        said = place_in_words(before, shares=run.config.share_machine)
-        st.markdown(f":material/hourglass_empty: {escaped(said)}", width="content", help=SHARE_HELP)
+        text = place_in_words(before, shares=run.config.share_machine)
+        st.markdown(f":material/hourglass_empty: {escaped(text)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
         may = jobs.may_stop(run.id)
         if may and st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
@@ -341,8 +341,8 @@ def begun(run: StoredRun) -> bool:
 
 def place_in_words(before: list[Ahead], *, shares: bool) -> str:
     """Returns what a run waits for, and its place in the queue; a run that is running is the first one there."""
-    said = why_waiting(before, shares=shares)
-    return f"{said[0].upper()}{said[1:]}. It is {ordinal(len(before) + 1)} in the queue."
+    reason = why_waiting(before, shares=shares)
+    return f"{reason[0].upper()}{reason[1:]}. It is {ordinal(len(before) + 1)} in the queue."
 
 
 def ordinal(number: int) -> str:
@@ -354,9 +354,9 @@ def ordinal(number: int) -> str:
 def draw_start(run: StoredRun, now: float) -> None:
     """Draws the phases of the start of a run that has made no step yet."""
     copies = run.config.location not in (None, "disk")
-    found = start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
+    phases = start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
     with st.container(horizontal=True, key="start-phases"):
-        for phase in found:
+        for phase in phases:
             st.markdown(_phase_line(phase), width="content")
 
 

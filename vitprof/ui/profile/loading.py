@@ -46,8 +46,8 @@ def draw_loading(run: StoredRun) -> None:
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
         return
-    found = loading_of(run.id)
-    if not found.n or not found.largest:
+    loading = loading_of(run.id)
+    if not loading.n or not loading.largest:
         st.caption("Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all.")
         return
     st.header(
@@ -57,11 +57,11 @@ def draw_loading(run: StoredRun) -> None:
         "Hand-over is the time that a finished batch took to reach the loop. With several threads on one batch the "
         "parts are thread-seconds.",
     )
-    figure = loading_bar(found)
+    figure = loading_bar(loading)
     figure.update_layout(legend={"font": {"size": 10}})  # six lines on a narrow screen
-    said = _loading_sentence(found)
-    plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {said}")
-    st.caption(said)
+    text = _loading_sentence(loading)
+    plot(figure, height=HEIGHT, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {text}")
+    st.caption(text)
     _draw_transforms(transform_times(run.facts))
     steps = all_columns(run.id)
     keep = steady_state(steps)
@@ -77,9 +77,9 @@ def draw_loading(run: StoredRun) -> None:
         draw_chain(run, at, key="typical-chain")
 
 
-def _draw_transforms(found: Sequence[TransformTime]) -> None:
+def _draw_transforms(transforms: Sequence[TransformTime]) -> None:
     """Draws how long each transform of a watched run's training data takes; nothing where that is not known."""
-    most = heaviest(found)
+    most = heaviest(transforms)
     if most is None:
         return
     st.header(
@@ -88,14 +88,14 @@ def _draw_transforms(found: Sequence[TransformTime]) -> None:
         help="What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the "
         "train loader's batches after the warm-up. A Compose within another one is one transform.",
     )
-    said = (
+    text = (
         f"{most.name} takes {formats.percent(most.frac)} of the time in transforms, "
         f"{formats.seconds(most.s_per_sample)} a sample."
     )
-    figure = transform_bars(found)
-    alt = f"Mean time of each transform for a sample: {shares_in_words(found)}."
+    figure = transform_bars(transforms)
+    alt = f"Mean time of each transform for a sample: {shares_in_words(transforms)}."
     plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
-    st.caption(escaped(said))
+    st.caption(escaped(text))
 
 
 def _draw_workers(workers: Sequence[WorkerTime]) -> None:
@@ -105,13 +105,13 @@ def _draw_workers(workers: Sequence[WorkerTime]) -> None:
     draw(WORKER_COLUMNS, frame(WORKER_COLUMNS, [(w,) for w in workers]), key="workers")
 
 
-def _loading_sentence(found: Loading) -> str:
-    said = [f"Most of it is {found.largest}."]
-    if math.isfinite(found.busy_frac):
-        said.append(f"The loader was busy {formats.percent(found.busy_frac)} of the time.")
-    if math.isfinite(found.queue_depth):
-        said.append(
-            f"When the loop asked, {found.queue_depth:.1f} batches were ready on average; "
-            f"{formats.percent(found.queue_empty_frac)} of the time none was."
+def _loading_sentence(loading: Loading) -> str:
+    sentences = [f"Most of it is {loading.largest}."]
+    if math.isfinite(loading.busy_frac):
+        sentences.append(f"The loader was busy {formats.percent(loading.busy_frac)} of the time.")
+    if math.isfinite(loading.queue_depth):
+        sentences.append(
+            f"When the loop asked, {loading.queue_depth:.1f} batches were ready on average; "
+            f"{formats.percent(loading.queue_empty_frac)} of the time none was."
         )
-    return " ".join(said)
+    return " ".join(sentences)

@@ -56,8 +56,8 @@ def chosen_run() -> StoredRun | None:
 
 def running_run() -> StoredRun | None:
     """Returns the run that is running, in whichever program, or the one that it was made for (`behind`); else None."""
-    found = (behind(running) for running in resources.store().runs(["running"]))
-    return next((run for run in found if run is not None), None)
+    running_runs = (behind(running) for running in resources.store().runs(["running"]))
+    return next((run for run in running_runs if run is not None), None)
 
 
 def behind(run: StoredRun) -> StoredRun | None:
@@ -96,8 +96,8 @@ def draw_title(run: StoredRun) -> None:
             and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
         ):
             jobs.stop(run.id)
-        if said := login.started_by(run.started_by):
-            st.caption(escaped(said), width="content")
+        if starter := login.started_by(run.started_by):
+            st.caption(escaped(starter), width="content")
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
@@ -116,9 +116,9 @@ def take_settings(run: StoredRun | None) -> None:
     """
     if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id or is_own_script(run.config):
         return
-    said = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
+    in_link = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
     st.session_state[TAKEN] = run.id
-    if not said:
+    if not in_link:
         use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
 
 
@@ -148,8 +148,8 @@ def draw_queue(shown: StoredRun | None) -> None:
             tournament = first.group if first.group and first.group.kind == "tournament" else None
             of_tournament = tournament is not None
             left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-            said = login.started_by(first.started_by)
-            left.markdown(_group_label(runs, target) + (f". {escaped(said)}" if said else ""))
+            starter = login.started_by(first.started_by)
+            left.markdown(_group_label(runs, target) + (f". {escaped(starter)}" if starter else ""))
             if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
                 if tournament is not None:
                     st.switch_page("pages/tournament.py", query_params={"tournament": str(tournament.of)})

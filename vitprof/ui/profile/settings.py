@@ -304,8 +304,8 @@ def run_button(
     """
     usable: RunConfig | None = None
     message, remark = "", ""
-    asked = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}
-    seen = availability(plan, info, asked, machine=machine())
+    given = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}
+    seen = availability(plan, info, given, machine=machine())
     if isinstance(config, ConfigError) and config.field not in ("strategy", *PARTS):
         message = f"{label(config.field)} {config.value}: {config.allowed}"
     elif seen.verdict == "bad":
@@ -324,8 +324,8 @@ def run_button(
             icon=":material/play_arrow:",
             help="Starts a run with these settings, or queues it behind the one that has the device.",
         )
-        if usable is not None and (said := lasts(usable, info)):
-            st.caption(f":material/schedule: {escaped(said)}")
+        if usable is not None and (lasting := lasts(usable, info)):
+            st.caption(f":material/schedule: {escaped(lasting)}")
     with notes:
         if rejected:
             st.warning(escaped(rejected))
@@ -350,10 +350,10 @@ def lasts(config: RunConfig, info: DatasetInfo) -> str:
 
 def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
     """Returns what a run writes and keeps in memory, in parts of a sentence; nothing where that is next to nothing."""
-    there, made = (home.data_dir() / info.directory).is_dir(), needs.made
+    there, stored = (home.data_dir() / info.directory).is_dir(), needs.made
     storing = f"prepares {needs.prepared_as} once (about {size(needs.prepared_bytes)} on disk)"
-    if made is not None:
-        storing = f"{needs.prepared_as} is prepared ({size(made.size_bytes)}, took {seconds(made.prepare_s)})"
+    if stored is not None:
+        storing = f"{needs.prepared_as} is prepared ({size(stored.size_bytes)}, took {seconds(stored.prepare_s)})"
     parts = {
         f"makes {info.name} first (about {size(needs.source_bytes)} on disk)": not there,
         storing: needs.prepared_as is not None,

@@ -64,8 +64,8 @@ class Chosen:
     def __init__(self, run: StoredRun) -> None:
         self.steps: Series = all_columns(run.id)
         self._origin_s = run.t_origin_s or 0.0
-        found = None if run.config.loader_only else idle_of(run.id)
-        self.worst = found.worst if found is not None else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
+        idle = None if run.config.loader_only else idle_of(run.id)
+        self.worst = idle.worst if idle is not None else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
         self.key, self._window = f"step-{run.id}", f"window-{run.id}"
         if self.key not in st.session_state:
             self.show(self.worst)
@@ -199,43 +199,43 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     """Draws how the batch of the step at this position was made, waited for, copied and computed."""
     steps = all_columns(run.id)
     step = one_step(steps, at)
-    said = chain_sentence(run, step)
+    text = chain_sentence(run, step)
     line = timeline(steps, run.phases, at, at + 1)
     figure = batch_chain(step, line.only("host") if run.config.loader_only else line)
     if figure.data:
-        alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {said}"
+        alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {text}"
         plot(figure, height=CHAIN_HEIGHT, key=key, alt=alt)
-    st.caption(said)
+    st.caption(text)
 
 
 def chain_sentence(run: StoredRun, step: OneStep) -> str:
     """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
     in_loop = synchronous(run.config)
-    said = [_made(step, in_loop, run.config.loader_times)]
+    sentences = [_made(step, in_loop, run.config.loader_times)]
     decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0
     waited = formats.seconds(step.data_wait_s - decoding)
     if not in_loop and step.lay_ready_s > 0:
         ready = f"It had been ready for {formats.seconds(step.lay_ready_s)} when the loop asked for it"
-        said.append(f"{ready}, and was handed over in {waited}.")
+        sentences.append(f"{ready}, and was handed over in {waited}.")
     elif step.data_wait_s > decoding:
-        said.append(f"The loop waited {waited} for it.")
+        sentences.append(f"The loop waited {waited} for it.")
     if decoding:
-        said.append(f"Then the device waited {formats.seconds(decoding)} until it was decoded there.")
+        sentences.append(f"Then the device waited {formats.seconds(decoding)} until it was decoded there.")
     hidden = step.data_wait_s - step.exposed_wait_s
     if hidden > 0 and not run.config.loader_only:
         how_long = "all that time" if step.exposed_wait_s <= 0 else f"for {formats.seconds(hidden)} of that"
-        said.append(f"The device still had work {how_long}.")
-    return " ".join(said)
+        sentences.append(f"The device still had work {how_long}.")
+    return " ".join(sentences)
 
 
 def _made(step: OneStep, in_loop: bool, measured: bool) -> str:
     if not math.isfinite(step.made_s):
-        why = "the loader cannot tell" if measured else "*Measure inside the loader* was off"
-        return f"How this batch was made is not known: {why}."
+        reason = "the loader cannot tell" if measured else "*Measure inside the loader* was off"
+        return f"How this batch was made is not known: {reason}."
     who = "The loop itself" if in_loop else "The loader" if step.worker is None else f"Worker {step.worker}"
     stages = sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True)
-    told = [f"{STAGE_WORDS[name]} {formats.seconds(s)}" for name, s in stages if s > 0 and name != "hand_over"]
-    return f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + ', '.join(told) if told else ''}."
+    parts = [f"{STAGE_WORDS[name]} {formats.seconds(s)}" for name, s in stages if s > 0 and name != "hand_over"]
+    return f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + ', '.join(parts) if parts else ''}."
 
 
 @guarded
@@ -270,19 +270,19 @@ def _times(s: RunSummary) -> list[tuple[str, str, str]]:
 
 def _others(s: RunSummary) -> list[tuple[str, str, str]]:
     whole = "Share of the samples in the partial cache: every epoch reads each sample once."
-    left_out = f"{s.n_unreadable:,}" if s.n_unreadable else formats.NOT_AVAILABLE
+    unreadable = f"{s.n_unreadable:,}" if s.n_unreadable else formats.NOT_AVAILABLE
     return [
         ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
         ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
         ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
         ("Cache hit rate", formats.percent(s.cache_hit_frac), whole),
-        ("Unreadable", left_out, "Samples left out because they could not be read, each time they came up."),
+        ("Unreadable", unreadable, "Samples left out because they could not be read, each time they came up."),
     ]
 
 
 def _storage_help(s: RunSummary) -> str:
     """Returns how long the storage took to make, and how much of it was in the page cache, where known."""
-    made = f"Making it took {formats.seconds(s.storage_prepare_s)}. " if s.storage_prepare_s else ""
+    preparing = f"Making it took {formats.seconds(s.storage_prepare_s)}. " if s.storage_prepare_s else ""
     if not math.isfinite(s.page_cached_frac):
-        return made
-    return f"{made}{formats.percent(s.page_cached_frac)} of it was in the page cache when training began."
+        return preparing
+    return f"{preparing}{formats.percent(s.page_cached_frac)} of it was in the page cache when training began."

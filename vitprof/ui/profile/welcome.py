@@ -50,8 +50,8 @@ def draw_welcome(config: RunConfig | None) -> None:
             args=(config, True),
             help="The settings are behind » at the top left.",
         )
-    if why := st.session_state.pop(FAILED, ""):
-        st.error(escaped(why))
+    if problem := st.session_state.pop(FAILED, ""):
+        st.error(escaped(problem))
     for draw, column in zip((_demonstration, _own_script, _own_data), st.columns(3, gap="small"), strict=True):
         with column.container(border=True, height="stretch", gap="small"):
             draw()
@@ -125,9 +125,9 @@ PROCESSES_SHOWN = 5
 @st.cache_resource(show_spinner=False)
 def machine_watch() -> MachineWatch:
     """Returns the server's one reader of the machine."""
-    made = MachineWatch(home.home().absolute())
-    at_end(made.close)
-    return made
+    watch = MachineWatch(home.home().absolute())
+    at_end(watch.close)
+    return watch
 
 
 def draw_machine() -> None:
@@ -189,10 +189,10 @@ def _memory(seen: MachineNow) -> tuple[float, str]:
 
 def _disk(seen: MachineNow) -> tuple[float, str]:
     rates = [("reads", seen.read_bytes_per_s), ("writes", seen.written_bytes_per_s)]
-    said = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
+    parts = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
     if math.isfinite(seen.disk_bytes):
-        said.append(f"{formats.size(seen.disk_total_bytes - seen.disk_bytes)} free")
-    return _share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {', '.join(said) or formats.NOT_AVAILABLE}"
+        parts.append(f"{formats.size(seen.disk_total_bytes - seen.disk_bytes)} free")
+    return _share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {', '.join(parts) or formats.NOT_AVAILABLE}"
 
 
 def _share(value: float, total: float) -> float:
@@ -202,14 +202,14 @@ def _share(value: float, total: float) -> float:
 
 def machine_in_words() -> str:
     """Returns the device that runs would use here, in a sentence. Markdown."""
-    found = resources.gpus()
-    if not found:
+    gpus = resources.gpus()
+    if not gpus:
         return "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."
-    names = [f"{gpu.name} ({formats.size(gpu.memory_bytes)})" for gpu in found]
+    names = [f"{gpu.name} ({formats.size(gpu.memory_bytes)})" for gpu in gpus]
     listed = ", ".join(f"**{escaped(name)}**" for name in names)
     for finding in resources.gpu_findings():
         if finding.verdict == "bad":
-            why = escaped(sentence(finding.line))
-            return f"**{escaped(names[0])}** cannot be used yet, and runs use the CPU. {why}"
-    which = " Runs use the first one unless you choose another **Device**." if len(found) > 1 else ""
-    return f"{listed} is ready to be profiled.{which}" if len(found) == 1 else f"{listed}.{which}"
+            reason = escaped(sentence(finding.line))
+            return f"**{escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
+    which = " Runs use the first one unless you choose another **Device**." if len(gpus) > 1 else ""
+    return f"{listed} is ready to be profiled.{which}" if len(gpus) == 1 else f"{listed}.{which}"

@@ -72,11 +72,11 @@ def _draw_headroom(run: StoredRun, working: bool) -> None:
         return
     if left:
         draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
-    found = headroom_of(run)
-    if found is not None:
-        _show_headroom(found, run.config.batch_size)
+    measured = headroom_of(run)
+    if measured is not None:
+        _show_headroom(measured, run.config.batch_size)
     if not left:
-        again = "Measure headroom again" if found is not None else "Measure headroom"
+        again = "Measure headroom again" if measured is not None else "Measure headroom"
         with st.container(horizontal=True, vertical_alignment="center"):
             if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
                 watch_group(headroom.group_of(run), f"Headroom of run {run.id}")
@@ -98,21 +98,24 @@ def _takes_s(run: StoredRun) -> float:
     return headroom.REPEATS * (startup * len(configs) + steps * step_s)
 
 
-def _show_headroom(found: Headroom, batch_size: int) -> None:
-    st.markdown(escaped(headroom_sentence(found, batch_size)))
+def _show_headroom(measured: Headroom, batch_size: int) -> None:
+    st.markdown(escaped(headroom_sentence(measured, batch_size)))
     plot(
-        waterfall(found, batch_size), height=HEADROOM_HEIGHT, key="waterfall", alt=headroom_sentence(found, batch_size)
+        waterfall(measured, batch_size),
+        height=HEADROOM_HEIGHT,
+        key="waterfall",
+        alt=headroom_sentence(measured, batch_size),
     )
-    tables.show(_anchor_table(found, batch_size), key="anchors")
-    for note in found.notes:
+    tables.show(_anchor_table(measured, batch_size), key="anchors")
+    for note in measured.notes:
         st.caption(f":material/info: {escaped(sentence(note))}")
 
 
-def _anchor_table(found: Headroom, batch: int) -> pd.DataFrame:
+def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
     """Returns one row for each anchor."""
-    added = {stage.name.rpartition(" and ")[2]: stage for stage in found.stages}
+    added = {stage.name.rpartition(" and ")[2]: stage for stage in measured.stages}
     rows = []
-    for a in found.anchors:
+    for a in measured.anchors:
         stage = added.get(ADDED_STAGE.get(a.role, ""))
         adds = ""
         if stage is not None:
@@ -158,19 +161,19 @@ def _draw_predictions(run: StoredRun, working: bool) -> None:
     except JobError as error:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
-    found = latest_of_each(prediction.record_predictions(resources.store(), run.id))
+    predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
     others = usual_strategies(run, machine())
     if left:
         total = len(others) if left[0].role == prediction.MICRO else 1
         draw_progress(left, total, _say, key="predictions")
-    if found:
-        tables.show(_prediction_table(found, run), key="predictions")
+    if predictions:
+        tables.show(_prediction_table(predictions, run), key="predictions")
         st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
     for line in prediction.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
     if left:
         return
-    if unchecked := [p for p in found if p.measured_per_s is None]:
+    if unchecked := [p for p in predictions if p.measured_per_s is None]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown("Verify by running:", width="content")
             for p in unchecked:
@@ -182,7 +185,7 @@ def _draw_predictions(run: StoredRun, working: bool) -> None:
                 ):
                     _verify(p)
     with st.container(horizontal=True, vertical_alignment="center"):
-        words = "Predict again" if found else "Predict other strategies"
+        words = "Predict again" if predictions else "Predict other strategies"
         if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
             watch_group(prediction.group_of(run.id), f"Predictions for run {run.id}")
             start_once(prediction.group_of(run.id), lambda: prediction.submit_micro_runs(resources.manager(), run.id))
@@ -206,7 +209,7 @@ def _verify(p: StoredPrediction) -> None:
     st.rerun(scope="app")
 
 
-def _prediction_table(found: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
+def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
     """Returns one row for each strategy."""
     own = run.summary.samples_per_s if run.summary else float("nan")
     rows = pd.DataFrame(
@@ -219,10 +222,10 @@ def _prediction_table(found: list[StoredPrediction], run: StoredRun) -> pd.DataF
                 "measured samples/s": NOT_RUN if p.measured_per_s is None else formats.number(p.measured_per_s),
                 "error": "" if p.error is None else f"{p.error * 100:+.1f}%",
             }
-            for p in found
+            for p in predictions
         ]
     )
-    return rows if any(p.error is not None for p in found) else rows.drop(columns="error")
+    return rows if any(p.error is not None for p in predictions) else rows.drop(columns="error")
 
 
 POLL_S = 1.0

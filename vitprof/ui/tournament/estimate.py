@@ -83,31 +83,31 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
     )
 
 
-def estimate_sentence(found: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
+def estimate_sentence(needs: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
     """Returns two texts: how many runs, how long they take and how many rounds there may be; and what they write and
     keep, "" for nothing.
     """
     runs = trials * spec.repeats
-    time = f"about {rough_time(found.seconds)}"
-    if found.unknown:
-        time = f"at least {rough_time(found.seconds)} ({found.unknown} of the settings never ran here)"
+    time = f"about {rough_time(needs.seconds)}"
+    if needs.unknown:
+        time = f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
     how_many = f"{trials} {'setting' if trials == 1 else 'settings'} x {spec.repeats} {_rounds(spec.repeats)} = "
     how_many += f"{runs} {'run' if runs == 1 else 'runs'}, {time}"
     if spec.until_decided and trials > 1:
         most = spec.repeats + MORE_ROUNDS
-        longest = rough_time(found.seconds * most / spec.repeats)
+        longest = rough_time(needs.seconds * most / spec.repeats)
         how_many += f"; up to {most} rounds (about {longest}) until it is decided"
     written = []
-    if found.makes:
-        written.append(f"makes {found.makes} first, which also takes time")
-    if found.prepares:
-        written.append(f"prepares {', '.join(found.prepares)} once, which also takes time")
-    if found.disk_bytes:
-        written.append(f"keeps about {size(found.disk_bytes)} on disk")
-    if found.staged_bytes:
-        written.append(f"needs {size(found.staged_bytes)} on disk for a copy during a run")
-    if found.ram_bytes:
-        written.append(f"keeps up to {size(found.ram_bytes)} of samples in RAM")
+    if needs.makes:
+        written.append(f"makes {needs.makes} first, which also takes time")
+    if needs.prepares:
+        written.append(f"prepares {', '.join(needs.prepares)} once, which also takes time")
+    if needs.disk_bytes:
+        written.append(f"keeps about {size(needs.disk_bytes)} on disk")
+    if needs.staged_bytes:
+        written.append(f"needs {size(needs.staged_bytes)} on disk for a copy during a run")
+    if needs.ram_bytes:
+        written.append(f"keeps up to {size(needs.ram_bytes)} of samples in RAM")
     return how_many, "; ".join(written)
 
 
@@ -136,8 +136,8 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
         statuses=("done",),
         helpers=True,
     )
-    found = store.list_runs(query, limit=EARLIER)
-    rows = [r for r in found if r.samples_per_s and (not r.group_key or _is_trial(r.group_key))]
+    earlier = store.list_runs(query, limit=EARLIER)
+    rows = [r for r in earlier if r.samples_per_s and (not r.group_key or _is_trial(r.group_key))]
     rows.sort(key=lambda r: abs(math.log(r.batch_size / config.batch_size)))
     return float(rows[0].samples_per_s or math.nan) if rows else math.nan
 

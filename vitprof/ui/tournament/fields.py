@@ -72,13 +72,13 @@ def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
     values[field] = given or FIELDS[field].default
 
 
-def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
+def draw_trials(info: DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
     """Draws what is tried, every combination once; returns it by the names of `TournamentSpec`.
 
     `why` has the reason why a strategy cannot run here, "" for one that can. The URL keeps the fields' values.
     """
-    picked = _draw_strategies(info, why)
-    takes = [name for name in picked if not why[name] and _takes_workers(name, info)]
+    picked = _draw_strategies(info, reasons)
+    takes = [name for name in picked if not reasons[name] and _takes_workers(name, info)]
     left, middle, right = st.columns(3)
     with left:
         batch_sizes = _draw_numbers(
@@ -113,7 +113,7 @@ def draw_trials(info: DatasetInfo, why: Mapping[str, str]) -> dict[str, Any]:
     return {"strategies": picked, "batch_sizes": batch_sizes, "workers": workers, "page_caches": page_caches}
 
 
-def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
+def _draw_strategies(info: DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
     usual = list(FIRST[info.kind])
     # another kind of data set brings its own strategies, unless the user has chosen some
     if st.session_state.get(STRATEGIES_KEY) in [list(first) for kind, first in FIRST.items() if kind != info.kind]:
@@ -138,10 +138,10 @@ def _draw_strategies(info: DatasetInfo, why: Mapping[str, str]) -> list[str]:
             key="tournament-all",
             icon=":material/select_all:",
             on_click=_choose,
-            args=([name for name in STRATEGIES if not why[name]],),
+            args=([name for name in STRATEGIES if not reasons[name]],),
             help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
         )
-    if not_here := {name: reason for name, reason in why.items() if reason}:
+    if not_here := {name: reason for name, reason in reasons.items() if reason}:
         with st.expander(f"Not possible here: {', '.join(not_here)}"):
             st.markdown("\n".join(f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items()))
     return picked
@@ -280,8 +280,8 @@ def _whole_numbers(name: str, values: Sequence[Any]) -> tuple[int, ...]:
 
 def as_numbers(values: Sequence[Any]) -> list[Any]:
     """Returns the values, each once; text that is a whole number becomes one."""
-    made = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in values)
-    return list(dict.fromkeys(made))
+    numbers = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in values)
+    return list(dict.fromkeys(numbers))
 
 
 def what_is_taken() -> str:
@@ -292,11 +292,11 @@ def what_is_taken() -> str:
         for name, field in FIELDS.items()
         if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in (field.default, None)
     ]
-    left_out = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
-    said = f"From the settings of Profile: {', '.join(taken)}." if taken else "Everything else is at its default."
-    if left_out:
-        said += f" Not taken from there: {', '.join(left_out)}, as a tournament runs strategies as they are."
-    return said
+    ignored = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
+    text = f"From the settings of Profile: {', '.join(taken)}." if taken else "Everything else is at its default."
+    if ignored:
+        text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies as they are."
+    return text
 
 
 def reject_unusable() -> str:
@@ -326,10 +326,10 @@ def in_url() -> dict[str, list[str]]:
     return {name: st.query_params.get_all(name) for name in st.query_params if name.startswith(TRIAL)}
 
 
-def not_taken_in(said: Mapping[str, Sequence[str]]) -> str:
+def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:
     """Returns a message about the values in the URL that the fields did not take. Call it after they are drawn."""
     lines = []
-    for name, texts in said.items():
+    for name, texts in from_url.items():
         if name not in st.session_state:  # a field that is not shown now
             continue
         value = st.session_state[name]

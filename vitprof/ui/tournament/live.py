@@ -41,10 +41,10 @@ def draw_state(now: TournamentState) -> None:
     if t.status == "done":
         if t.note:
             st.warning(escaped(f"Ended: {t.note}."))
-        made = sum(entry.n_made for entry in now.entries)
+        n_runs = sum(entry.n_made for entry in now.entries)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(
-                f":material/check: Done: {made} {'run' if made == 1 else 'runs'} in {rough_time(now.spent_s)}",
+                f":material/check: Done: {n_runs} {'run' if n_runs == 1 else 'runs'} in {rough_time(now.spent_s)}",
                 width="content",
             )
             if t.spec.script is None:
@@ -61,15 +61,15 @@ def draw_state(now: TournamentState) -> None:
             draw_way_on(t, t.spec.script)
         return
     st.fragment(_watch, run_every=WATCH_S)(t.id, signature(now))
-    said = {"paused": "Paused", "stopped": "Stopped", "queued": "Not started"}.get(t.status, t.status.capitalize())
+    state = {"paused": "Paused", "stopped": "Stopped", "queued": "Not started"}.get(t.status, t.status.capitalize())
     left = f"{now.progress.done} of {now.progress.total} runs are done"
-    why = t.note if t.note.startswith(said.lower()) else f"{said}: {t.note}" if t.note else said
-    said = f"{why[0].upper()}{why[1:]}. {left}."
+    reason = t.note if t.note.startswith(state.lower()) else f"{state}: {t.note}" if t.note else state
+    state = f"{reason[0].upper()}{reason[1:]}. {left}."
     if t.spec.script is not None:
-        st.warning(escaped(said))
+        st.warning(escaped(state))
         draw_way_on(t, t.spec.script)
         return
-    st.warning(escaped(f"{said} Resume to run the rest."))
+    st.warning(escaped(f"{state} Resume to run the rest."))
     st.button(
         "Resume",
         type="primary",
@@ -111,17 +111,17 @@ def _draw_progress(tournament_id: int, drawn: object) -> None:
 
 def _text(now: TournamentState) -> str:
     p = now.progress
-    said = f"{p.done} of {p.total} runs done"
+    text = f"{p.done} of {p.total} runs done"
     if p.run_id is not None:
-        said += f"; now {key_in_words(p.words)}, round {p.round}: {_stage(p)}"
+        text += f"; now {key_in_words(p.words)}, round {p.round}: {_stage(p)}"
     spec = now.tournament.spec
     if p.round > spec.repeats:
-        said += "; this round was added because it is not decided yet"
+        text += "; this round was added because it is not decided yet"
     elif spec.until_decided:
-        said += f"; {rounds_words(spec)}"
+        text += f"; {rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
-        said += f"; about {rough_time(p.seconds_left)} left"
-    return said
+        text += f"; about {rough_time(p.seconds_left)} left"
+    return text
 
 
 def _stage(p: Progress) -> str:
@@ -158,8 +158,8 @@ def _draw_buttons(t: StoredTournament) -> None:
     if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
         return
-    if said := login.started_by(t.started_by):
-        st.caption(escaped(said))
+    if starter := login.started_by(t.started_by):
+        st.caption(escaped(starter))
     if not may_stop(t.started_by):
         return
     with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
@@ -198,23 +198,23 @@ def _stop(tournament_id: int) -> None:
     act(lambda: runners().stop(tournament_id))
 
 
-def draw_line_to_type(found: StoredTournament, words: str, options: str = "") -> None:
+def draw_line_to_type(stored: StoredTournament, words: str, options: str = "") -> None:
     """Draws the command that continues a tournament in a terminal; `words` say what it does."""
     st.caption(words)
-    st.code(f"{resume_command(found.id)}{options}", language="bash", wrap_lines=True)
+    st.code(f"{resume_command(stored.id)}{options}", language="bash", wrap_lines=True)
 
 
-def draw_way_on(found: StoredTournament, script: OwnScript) -> None:
+def draw_way_on(stored: StoredTournament, script: OwnScript) -> None:
     """Draws how to continue a tournament that is not running: more rounds, a yes after the first trial, or the rest."""
-    if found.status == "done":
+    if stored.status == "done":
         draw_line_to_type(
-            found, "To run more rounds of every setting that was not cut short, in a terminal:", " --more-rounds 3"
+            stored, "To run more rounds of every setting that was not cut short, in a terminal:", " --more-rounds 3"
         )
         return
     if script.loader is None or script.agreed:
-        draw_line_to_type(found, "To run the rest, in a terminal:")
+        draw_line_to_type(stored, "To run the rest, in a terminal:")
         return
     if script.writes:
         st.markdown("Each trial runs the script again, which wrote these files:")
         st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
-    draw_line_to_type(found, "If it may write them again, continue in a terminal:", " --yes")
+    draw_line_to_type(stored, "If it may write them again, continue in a terminal:", " --yes")

@@ -86,14 +86,14 @@ def draw_list() -> None:
         st.toast(words, icon=":material/check:")
     store = resources.store()
     most = st.session_state.setdefault(MORE, SHOWN)
-    found = list_tournaments(store, limit=most + 1)
-    if not found:
+    tournaments = list_tournaments(store, limit=most + 1)
+    if not tournaments:
         draw_empty()
         return
     st.header("Tournaments", anchor=False)
-    for t in found[:most]:
+    for t in tournaments[:most]:
         _draw_line(t)
-    if len(found) > most:
+    if len(tournaments) > most:
         st.button("Show older ones", key="tournaments-more", on_click=_more, help="Ten more.")
 
 
@@ -180,15 +180,15 @@ def answer_in_words(t: StoredTournament) -> str:
     follows = view(t.id)
     now = follows.look()
     board = follows.board(now)
-    found = recommend(board)
-    row = board.row(found.key) if found is not None and found.key is not None else None
-    if found is None:
+    recommendation = recommend(board)
+    row = board.row(recommendation.key) if recommendation is not None and recommendation.key is not None else None
+    if recommendation is None:
         return "no figures yet"
     if row is None:
-        return "too early" if math.isnan(found.probability) else "undecided"
+        return "too early" if math.isnan(recommendation.probability) else "undecided"
     simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
-    said = "recommended" if t.status == "done" and not t.held else "best so far"
-    return f"{said}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
+    standing = "recommended" if t.status == "done" and not t.held else "best so far"
+    return f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
 
 
 def when(utc: str) -> str:

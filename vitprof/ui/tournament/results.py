@@ -46,14 +46,14 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         base = _pick_baseline(follows.board(now), now.baseline)
     board = follows.board(dataclasses.replace(now, baseline=base))
-    found = recommend(board, keep=now.baseline)
+    recommendation = recommend(board, keep=now.baseline)
     with answer:
-        _draw_answer(now, board, found)
+        _draw_answer(now, board, recommendation)
     with row:
-        _downloads(now, board, found)
+        _downloads(now, board, recommendation)
     live = now.tournament.held
     own = now.tournament.spec.script is not None
-    draw_table(board, found.key if found is not None else None, live=live, own_script=own)
+    draw_table(board, recommendation.key if recommendation is not None else None, live=live, own_script=own)
     do_asked(now, board)
     for remark in remarks_told(now.planned):
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
@@ -113,10 +113,10 @@ def _pick_baseline(board: Leaderboard, own: str) -> str:
     return chosen or own
 
 
-def _draw_answer(now: TournamentState, board: Leaderboard, found: Recommendation | None) -> None:
+def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
     """Draws the recommendation, or why there is none."""
     with st.container(border=True, key="tournament-answer"):
-        if found is None:
+        if recommendation is None:
             over = not now.tournament.held and now.tournament.status == "done"
             st.markdown(
                 "**No setting gave a figure.** The reasons are below the table: give runs more time, or choose others."
@@ -126,9 +126,9 @@ def _draw_answer(now: TournamentState, board: Leaderboard, found: Recommendation
             return
         through = now.tournament.status == "done" and not now.tournament.held
         heading = "Recommended" if through else "Best so far"
-        st.header("Not decided yet" if found.key is None else heading, anchor=False)
-        st.markdown(escaped(found.sentence))
-        row = board.row(found.key or "")
+        st.header("Not decided yet" if recommendation.key is None else heading, anchor=False)
+        st.markdown(escaped(recommendation.sentence))
+        row = board.row(recommendation.key or "")
         if row is not None:
             draw_ways_on(now, row, key="best", board=board)
 
@@ -138,37 +138,37 @@ def _draw_reasons(board: Leaderboard) -> None:
     for row in board.rows:
         if row.spoiled:
             st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}."))
-    for row, said in losses_told(board):
-        st.caption(f":material/warning: {escaped(f'{setting_in_words(row.entry)}: {said}.')}")
-    if said := uneven_words(board):
-        st.caption(escaped(said))
-    told = [row for row in board.rows if row.entry.reason]
-    if not told:
+    for row, text in losses_told(board):
+        st.caption(f":material/warning: {escaped(f'{setting_in_words(row.entry)}: {text}.')}")
+    if text := uneven_words(board):
+        st.caption(escaped(text))
+    explained = [row for row in board.rows if row.entry.reason]
+    if not explained:
         return
-    counts = {status: sum(row.entry.status == status for row in told) for status in STATUSES}
-    said = ", ".join(f"{n} {STATUSES[s]}" for s, n in counts.items() if n)
-    with st.expander(f"Why: {said}"):
+    counts = {status: sum(row.entry.status == status for row in explained) for status in STATUSES}
+    text = ", ".join(f"{n} {STATUSES[s]}" for s, n in counts.items() if n)
+    with st.expander(f"Why: {text}"):
         lines = (
             f"- **{escaped(setting_in_words(row.entry))}**, {STATUSES[row.entry.status]}: {escaped(row.entry.reason)}"
-            for row in told
+            for row in explained
         )
         st.markdown("\n".join(lines))
 
 
-def _downloads(now: TournamentState, board: Leaderboard, found: Recommendation | None) -> None:
+def _downloads(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
     t = now.tournament
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
     def csv() -> bytes:
-        return tournament_csv(t, board, break_even(board), found).encode()
+        return tournament_csv(t, board, break_even(board), recommendation).encode()
 
     def text() -> bytes:
-        return json.dumps(tournament_object(t, board, break_even(board), found), indent=2).encode()
+        return json.dumps(tournament_object(t, board, break_even(board), recommendation), indent=2).encode()
 
-    for words, mime, made, ending in (("CSV", "text/csv", csv, "csv"), ("JSON", "application/json", text, "json")):
+    for words, mime, make, ending in (("CSV", "text/csv", csv, "csv"), ("JSON", "application/json", text, "json")):
         st.download_button(
             words,
-            data=made,
+            data=make,
             file_name=f"vitprof-tournament-{t.id}-{stamp}.{ending}",
             mime=mime,
             on_click="ignore",

@@ -100,8 +100,8 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
 def _heat(now: TournamentState, board: Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
     value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
-    found = article_table(board)
-    plot(article_heat(found, value), key="tournament-heat", height=150 + 40 * len(found.lines))
+    table = article_table(board)
+    plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
 
 
 def _costs(now: TournamentState, board: Leaderboard) -> None:
@@ -124,9 +124,9 @@ def _costs(now: TournamentState, board: Leaderboard) -> None:
 
 
 def _break_even(now: TournamentState, board: Leaderboard) -> None:
-    found = break_even(board)
+    crossings = break_even(board)
     base = board.row(board.baseline)
-    if not found or base is None:
+    if not crossings or base is None:
         st.info("Needs figures of the baseline and of one more setting.")
         return
     st.markdown(
@@ -135,7 +135,7 @@ def _break_even(now: TournamentState, board: Leaderboard) -> None:
         "95% interval of its speed-up allows.",
     )
     names = {row.key: setting_in_words(row.entry) for row in board.rows}
-    st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in found))
+    st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
     plot(break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
@@ -209,17 +209,17 @@ MEASURES = (
 )
 
 
-def article_frame(found: ArticleTable) -> pd.DataFrame:
+def article_frame(table: ArticleTable) -> pd.DataFrame:
     """Returns the article's table: a row for each setting and, for each figure, a column for each batch size. A figure
     that no cell has is left out.
     """
-    data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in found.lines]}
+    data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in table.lines]}
     for measure in MEASURES:
         columns = {
             f"{measure.name} ({measure.unit}), batch {batch:,}": [
-                math.nan if (row := line.cells[i]) is None else rounded(measure.value(row)) for line in found.lines
+                math.nan if (row := line.cells[i]) is None else rounded(measure.value(row)) for line in table.lines
             ]
-            for i, batch in enumerate(found.batch_sizes)
+            for i, batch in enumerate(table.batch_sizes)
         }
         if any(math.isfinite(v) for values in columns.values() for v in values):
             data |= columns

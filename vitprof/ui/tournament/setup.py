@@ -42,25 +42,25 @@ LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
 
 def draw_setup() -> None:
     """Draws the whole form."""
-    rejected, said = reject_unusable(), in_url()
+    rejected, from_url = reject_unusable(), in_url()
     with st.container(border=True, key="tournament-setup"):
         st.header("New tournament", anchor=False)
         draw_job()
-        made: TournamentSpec | ConfigError
+        spec: TournamentSpec | ConfigError
         try:
             info = _info()
             trials = draw_trials(
                 info, {name: why_unavailable(STRATEGIES[name], info, machine()) for name in STRATEGIES}
             )
-            made = make_spec(info, trials, *draw_runs())
+            spec = make_spec(info, trials, *draw_runs())
         except ConfigError as error:  # a number of images that is not possible
-            made = error
+            spec = error
         ready = None
-        if isinstance(made, ConfigError):
-            st.error(escaped(f"{label(made.field)} {made.value}".strip() + f": {made.allowed}"))
+        if isinstance(spec, ConfigError):
+            st.error(escaped(f"{label(spec.field)} {spec.value}".strip() + f": {spec.allowed}"))
         else:
-            ready = _ready(made)
-        if messages := list(filter(None, (rejected, not_taken_in(said)))):
+            ready = _ready(spec)
+        if messages := list(filter(None, (rejected, not_taken_in(from_url)))):
             st.warning(escaped("; ".join(messages)))
         _draw_start(ready)
         say_settings()

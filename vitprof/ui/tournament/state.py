@@ -40,9 +40,9 @@ UNDER_WAY = ("waiting", "running")
 @st.cache_resource(show_spinner=False)
 def runners() -> TournamentRunners:
     """Returns the tournaments that this server runs, for all its sessions."""
-    made = TournamentRunners(resources.manager())
-    at_end(made.shutdown)  # registered after the manager's, so called first: no trial starts only to be stopped
-    return made
+    started = TournamentRunners(resources.manager())
+    at_end(started.shutdown)  # registered after the manager's, so called first: no trial starts only to be stopped
+    return started
 
 
 @st.cache_resource(show_spinner=False)
@@ -71,9 +71,9 @@ def start(spec: TournamentSpec, name: str) -> int:
         if running is not None:
             return running.id
         _not_while_tuning()
-        made = create_tournament(resources.store(), spec, name)
-        runners().run(made)
-        return made
+        tournament_id = create_tournament(resources.store(), spec, name)
+        runners().run(tournament_id)
+        return tournament_id
 
 
 def resume(tournament_id: int) -> None:

@@ -349,8 +349,8 @@ def leave_for(page: str, query: dict[str, str]) -> None:
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
     """Returns the ids of the best run of each of these settings, and of the baseline."""
     base = board.row(board.baseline)
-    found = [best_run(row) for row in [*rows, *([base] if base is not None else [])]]
-    return list(dict.fromkeys(run_id for run_id in found if run_id is not None))
+    run_ids = [best_run(row) for row in [*rows, *([base] if base is not None else [])]]
+    return list(dict.fromkeys(run_id for run_id in run_ids if run_id is not None))
 
 
 def _open_compare(ids: list[int], board: Leaderboard) -> None:
@@ -378,8 +378,8 @@ def show_code(config: RunConfig, row: LeaderboardRow) -> None:
 
 
 def _code(config: RunConfig, row: LeaderboardRow) -> None:
-    found = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({setting_in_words(row.entry)})"
+    reached = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({setting_in_words(row.entry)})"
     try:
-        st.code(script(config, found), language="python", height=420)
+        st.code(script(config, reached), language="python", height=420)
     except VitprofError as error:
         st.caption(f":material/info: {escaped(str(error))}")

@@ -90,8 +90,8 @@ def _draw_form() -> None:
     wrong = f"{label(base.field)} {base.value}: {base.allowed}" if isinstance(base, ConfigError) else ""
     if not wrong and isinstance(base, RunConfig):
         info = dataset_info(base.dataset, base.n_images)
-        if why := why_unavailable(STRATEGIES[base.strategy], info, machine()):
-            wrong = f"Not possible here: {why}"
+        if reason := why_unavailable(STRATEGIES[base.strategy], info, machine()):
+            wrong = f"Not possible here: {reason}"
     for text in filter(None, (rejected, wrong)):
         st.error(escaped(text))
     if not wrong and isinstance(base, RunConfig):
@@ -121,17 +121,17 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     n = len(candidates(base, (base.batch_size,) if same_batch else None))
     a_run_s, enough = OVERHEAD_S[base.isolation] + LEAST_S, enough_of(n)
     tried = settings_within(seconds, n, a_run_s)
-    said = f"Time for about {tried} of {n} {'setting' if n == 1 else 'settings'}"
+    text = f"Time for about {tried} of {n} {'setting' if n == 1 else 'settings'}"
     if tried >= enough:
-        return f"{said}."
-    return f"{said}: too few to say anything. Give it about {about(seconds_for(enough, n, a_run_s))}."
+        return f"{text}."
+    return f"{text}: too few to say anything. Give it about {about(seconds_for(enough, n, a_run_s))}."
 
 
 def _base(name: str) -> RunConfig | ConfigError:
     """Returns the job to tune: the strategy with its own settings, the rest as in the sidebar of Profile."""
     values = settings()
-    left_out = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
-    given = {field: values[field] for field in FIELDS if field not in left_out}
+    ignored = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
+    given = {field: values[field] for field in FIELDS if field not in ignored}
     try:
         any_size = DATASETS[values["dataset"]].any_size
         info = dataset_info(values["dataset"], values["n_images"] if any_size else None)
@@ -159,31 +159,31 @@ def _draw_work(was_running: bool) -> None:
         _draw_found(tuning.result)
 
 
-def _draw_found(found: Tuning) -> None:
+def _draw_found(tuning: Tuning) -> None:
     with st.container(border=True):
         st.header("Found", anchor=False)
-        st.markdown(f"{escaped(found.sentence)}.")
-        if found.enough:
-            _draw_way_on(found)
-    names = [candidate_in_words(t.candidate) for t in found.tried]
+        st.markdown(f"{escaped(tuning.sentence)}.")
+        if tuning.enough:
+            _draw_way_on(tuning)
+    names = [candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
-        plot(optimization_history(found.tried, names), key="tune-history", height=CHART_PX)
+        plot(optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
     with right:
-        mattered = importances(found.tried)
+        mattered = importances(tuning.tried)
         if mattered.shares:
             plot(importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
             st.caption(escaped(mattered.sentence))
         else:
             st.header("Hyperparameter importances", anchor=False)
             st.caption(escaped(mattered.sentence))
-    columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in found.tried)]
-    shown = tables.frame(columns, [(number, trial) for number, trial in enumerate(found.tried, 1)])
+    columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in tuning.tried)]
+    shown = tables.frame(columns, [(number, trial) for number, trial in enumerate(tuning.tried, 1)])
     tables.draw(columns, shown, key="tune-table", placeholder="–")
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
 
 
-def _draw_way_on(found: Tuning) -> None:
+def _draw_way_on(tuning: Tuning) -> None:
     if st.button(
         "Use this setting",
         type="primary",
@@ -191,8 +191,8 @@ def _draw_way_on(found: Tuning) -> None:
         key="tune-use",
         help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
     ):
-        use_setting(found.config, "the tuning")
-    st.code(found.command, language="bash", wrap_lines=True)
+        use_setting(tuning.config, "the tuning")
+    st.code(tuning.command, language="bash", wrap_lines=True)
 
 
 COLUMNS: tuple[Column, ...] = (
