@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from tests.command_line import Call
 from tests.export.written import written
 from tests.ui.dashboard import add_run
-from vitprof.export import trace_steps
-from vitprof.export.trace import COUNTERS, QUEUE, write_trace, write_trace_gz
-from vitprof.export.track_packing import TrackPacker
+from vitprof.export import trace
+from vitprof.export.trace import COUNTERS, QUEUE, TrackPacker, write_trace, write_trace_gz
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore, StoredRun
 
@@ -243,19 +242,18 @@ def test_a_trace_in_pieces_is_the_trace_at_once(store: RunStore, monkeypatch: py
 class TestLongRuns:
     @pytest.fixture(autouse=True)
     def _long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in {"MOST_STEPS": 40, "WINDOWS": 4, "WINDOW": 10}.items():
-            monkeypatch.setattr(trace_steps, name, value)
+        monkeypatch.setattr(trace, "MOST_STEPS", 40)
 
-    def test_the_longest_step_of_each_part_and_its_neighbours_are_in_a_sample(self, store: RunStore) -> None:
-        run_id = add_run(store, n=0)
-        add_steps(store, run_id, 400, slow=(3, 150, 299, 399))
+    def test_its_first_steps_are_there_and_it_says_so(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        in_parts = RunStore.steps_in_parts
+        monkeypatch.setattr(RunStore, "steps_in_parts", lambda self, run_id: in_parts(self, run_id, rows=30))
+        run_id = add_run(store, n=100)
         text = text_of(store, [store.run(run_id)])
-        steps = sorted({e["args"]["step"] for e in checked(text) if e["ph"] == "X" and e["name"] == "compute"})
-        assert steps == [*range(10), *range(145, 155), *range(290, 300), *range(390, 400)]
-        words = f"run {run_id}: 40 of 400 steps, 10 around the longest of each 100"
-        assert json.loads(text)["otherData"]["sampled"] == words
+        steps = [e["args"]["step"] for e in checked(text) if e["ph"] == "X" and e["name"] == "compute"]
+        assert sorted(steps) == list(range(40))
+        assert json.loads(text)["otherData"]["cut"] == f"run {run_id}: the first 40 of 100 steps"
         (process,) = (e for e in json.loads(text)["traceEvents"] if e["name"] == "process_name")
-        assert process["args"]["name"].endswith("(40 of 400 steps)")
+        assert process["args"]["name"].endswith("(the first 40 of 100 steps)")
 
     def test_all_of_it_on_request_and_a_short_run_always(self, store: RunStore) -> None:
         long, short = add_run(store, n=60), add_run(store, n=30)
@@ -263,7 +261,7 @@ class TestLongRuns:
             text = text_of(store, [store.run(i) for i in runs], whole=whole)
             computed = [e for e in checked(text) if e["name"] == "compute"]
             assert len(computed) == (60 if whole else 30)
-            assert json.loads(text)["otherData"]["sampled"] == "no"
+            assert json.loads(text)["otherData"]["cut"] == "no"
 
     def test_the_terminal_says_so_and_how_to_have_all(self, call: Call, tmp_path: Path) -> None:
         store = RunStore()
@@ -272,22 +270,7 @@ class TestLongRuns:
         target = str(tmp_path / "x.json")
         status, _, err = call("export", "1", "--format", "trace", "--output", target)
         assert (status, err.count("\n")) == (0, 1)
-        assert "run 1: 40 of 60 steps" in err
+        assert "run 1: the first 40 of 60 steps" in err
         assert "--all-steps" in err
         assert call("export", "1", "--format", "trace", "--all-steps", "--output", target) == (0, "", "")
         assert call("export", "1", "--format", "html", "--all-steps", "--output", target)[0] == 2
-
-
-def add_steps(store: RunStore, run_id: int, n: int, slow: Sequence[int]) -> None:
-    """Steps of 2 ms, those of `slow` of 5 ms."""
-    took = np.where(np.isin(np.arange(n), slow), 0.005, 0.002)
-    ends = 100 + np.cumsum(took)
-    known = {"step": np.arange(n), "compute_start_s": ends - 0.001, "compute_s": 0.001, "gap_s": took - 0.001}
-    known |= {"step_s": took, "t_start_s": ends - took, "data_wait_s": 0.0001, "samples": 8.0}
-    rows = np.full((n, len(STEP_COLUMNS)), math.nan)
-    for name in ("rank", "epoch", "warmup"):
-        rows[:, STEP_COLUMNS.index(name)] = 0
-    for name, values in known.items():
-        rows[:, STEP_COLUMNS.index(name)] = values
-    store.append_steps(run_id, rows.tolist())
-    store.update_run(run_id, t_origin_s=99.0)

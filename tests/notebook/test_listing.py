@@ -108,7 +108,7 @@ def test_a_package_that_is_missing_is_one_line(
     stored: RunStore, monkeypatch: pytest.MonkeyPatch, package: str, what: Any
 ) -> None:
     run = vitprof.run(1)
-    again = ("vitprof.notebook.f", "vitprof.notebook.one", "vitprof.charts", "vitprof.store")
+    again = ("vitprof.notebook.figures", "vitprof.notebook.one", "vitprof.charts", "vitprof.store")
     imported = {name: module for name, module in sys.modules.items() if name.startswith(again)}
     for name, module in imported.items():  # before it went missing; afterwards all is as it was
         parent, _, child = name.rpartition(".")

@@ -62,7 +62,7 @@ def test_every_button_gives_its_file(store: RunStore) -> None:
     assert len(zipfile.ZipFile(BytesIO(made["tensorboard"])).namelist()) == 2
 
 
-def test_the_trace_of_a_long_run_is_a_sample_unless_the_box_is_ticked(
+def test_the_trace_of_a_long_run_is_cut_unless_the_box_is_ticked(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_run(store, n=6)

@@ -43,7 +43,7 @@ def _html(store: RunStore, found: list[StoredRun], file: BinaryIO) -> None:
 def _trace(
     store: RunStore, found: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False
 ) -> str:
-    """Writes the trace and returns in words what was left out, see `sampling_words`."""
+    """Writes the trace and returns in words which runs it has only the first steps of."""
     from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
 
     return (write_trace_gz if packed else write_trace)(store, found, file, whole=whole)
@@ -84,7 +84,7 @@ def export(
         bool, typer.Option("--steps", help="for csv, parquet and json: every step instead of one row for each run")
     ] = False,
     all_steps: Annotated[
-        bool, typer.Option("--all-steps", help="for trace: every step of a long run instead of a sample of 50,000")
+        bool, typer.Option("--all-steps", help="for trace: every step of a long run instead of the first 50,000")
     ] = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")] = None,
 ) -> None:
@@ -97,7 +97,7 @@ def export(
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
     if all_steps and kind != "trace":
-        raise ConfigError("all_steps", True, f"it goes with --format trace; {kind} is never a sample")
+        raise ConfigError("all_steps", True, f"it goes with --format trace; {kind} is never cut")
     if output is None and kind in BINARY_FORMATS:
         raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
     if kind != "tensorboard":
@@ -119,4 +119,4 @@ def export(
             with new_file(output) as file:
                 left_out = write(store, found, file)
     if kind == "trace" and left_out:
-        remark(f"the trace is a sample of {left_out}; --all-steps writes them all")
+        remark(f"the trace has of {left_out}; --all-steps writes them all")

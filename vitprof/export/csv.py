@@ -17,7 +17,7 @@ import numpy as np
 from vitprof.analysis.arrays import Series
 from vitprof.config import CONFIG_COLUMNS
 from vitprof.config.accelerators import is_simulated
-from vitprof.export.timestamps import since_start
+from vitprof.export.objects import since_start
 from vitprof.recording.columns import (
     RUN_COLUMNS,
     SCHEMA_VERSION,

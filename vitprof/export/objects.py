@@ -10,13 +10,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.export.timestamps import since_start
 from vitprof.recording import codec
 from vitprof.recording.columns import SCHEMA_VERSION, StepRecord, columns
 from vitprof.recording.recording import Recording
 from vitprof.store import RunStore, StoredRun
 
 NUMBERS_AT_ONCE = 100_000
+TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
+"""Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
 INTEGERS = frozenset(c.name for c in columns(StepRecord) if c.integer) | {"seq"}
 
 
@@ -51,6 +52,11 @@ def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) 
             _write_columns(since_start(series, run.t_origin_s or 0.0), file)
         file.write(b"}")
     file.write(b"]}\n")
+
+
+def since_start(series: Series, origin_s: float) -> Series:
+    """Returns the same columns, with moments in seconds since `origin_s`, so that runs can be laid over each other."""
+    return {name: values - origin_s if name in TIMESTAMPS else values for name, values in series.items()}
 
 
 def _json(value: Any) -> str:

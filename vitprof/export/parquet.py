@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, step_names, summary_row
-from vitprof.export.objects import run_object
-from vitprof.export.timestamps import since_start
+from vitprof.export.objects import run_object, since_start
 from vitprof.recording.columns import SCHEMA_VERSION, RunSummary, StepRecord, columns
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import as_table

@@ -9,6 +9,7 @@ piece: of a whole run only telemetry and the columns `GLANCE` are in memory.
 from __future__ import annotations
 
 import gzip
+import heapq
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,11 +23,12 @@ from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
-from vitprof.export.trace_steps import Chosen, Piece, choose, pieces, sampling_words
-from vitprof.export.track_packing import TrackPacker
 from vitprof.recording.columns import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
+MOST_STEPS = 50_000
+"""The most steps of a run that a trace holds unless asked for all: 60 MB of JSON, 6 MB compressed. In a browser, a
+viewer takes more memory than that."""
 CHUNK = 2_000
 """Steps whose spans are computed at once: each is compared with the evaluations near the chunk."""
 DETAILED = 20_000
@@ -40,10 +42,10 @@ TRACKS: dict[str, tuple[int, str]] = {
     "launches": (BUBBLES, "launch bubbles"),
 }
 """Lane of `analysis.timing.timeline` -> its track and the track's name."""
-GLANCE = ("step", "t_start_s", "made_start_s", "step_s")
-"""Columns that a trace needs of the whole run, to find its beginning and its longest steps."""
+GLANCE = ("step", "t_start_s", "made_start_s")
+"""Columns that a trace needs of the whole run, to know its beginning."""
 MAX_GROUPS = 5_000
-"""Groups of neighbouring telemetry samples where steps are sampled; the lowest and the highest of each are kept."""
+"""Groups of neighbouring telemetry samples where a trace is cut; the lowest and the highest of each are kept."""
 EVENTS_AT_ONCE = 10_000
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",
@@ -69,18 +71,17 @@ ARGS = ',"args":{"step":%d}'
 def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
     """Writes the trace of these runs as strict JSON; the times of each run start at its own beginning.
 
-    Long runs are sampled, unless `whole`. Returns which runs and how much of them, see `sampling_words`; "" where the
-    trace holds all.
+    Of a run it has the first `MOST_STEPS` steps, unless `whole`. Returns in words which runs are cut; "" where none is.
     """
     traces = [RunTrace(store, run, whole=whole) for run in runs]
-    sampled = sampling_words((trace.run, trace.chosen) for trace in traces)
+    cut = "; ".join(f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut)
     head = {
         "displayTimeUnit": "ms",
         "otherData": {
             "program": "vitprof",
             "schema_version": str(SCHEMA_VERSION),
             "simulated": ", ".join(str(run.id) for run in runs if is_simulated(run.config.device)) or "none",
-            "sampled": sampled or "no",
+            "cut": cut or "no",
         },
     }
     file.write((json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
@@ -90,7 +91,7 @@ def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, w
         file.write((between + some).encode())
         between = ",\n"
     file.write(b"\n]}\n")
-    return sampled
+    return cut
 
 
 def write_trace_gz(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
@@ -105,7 +106,10 @@ class RunTrace:
     def __init__(self, store: RunStore, run: StoredRun, *, whole: bool) -> None:
         self.run, self._store = run, store
         glance = store.steps(run.id, names=GLANCE)
-        self.chosen: Chosen = choose(run, glance, whole=whole)
+        self.n = len(glance["step"])
+        """Number of steps that the run has."""
+        self.n_kept = self.n if whole else min(self.n, MOST_STEPS)
+        """Number of these that the trace has."""
         self._telemetry = store.telemetry(run.id)
         self._origin = _origin(run, glance, self._telemetry)
         self._depth = np.nan
@@ -115,16 +119,34 @@ class RunTrace:
 
     def events(self) -> Iterator[str]:
         """Yields all events of the run."""
-        run, chosen = self.run, self.chosen
+        run = self.run
         simulated = " (simulated device)" if is_simulated(run.config.device) else ""
-        part = f" ({chosen.n_kept:,} of {chosen.n:,} steps)" if chosen.sampled else ""
+        part = f" (the first {self.n_kept:,} of {self.n:,} steps)" if self.cut else ""
         yield self._meta("process_name", 0, name=f"run {run.id}: {run.name}{simulated}{part}")
         yield from self._phases()
-        for piece in pieces(self._store, run, chosen):
-            yield from self._spans(piece)
-            yield from self._making(piece)
-            yield from self._queue(piece)
+        for steps, first in self._parts():
+            yield from self._spans(steps, first)
+            new = {name: values[first:] for name, values in steps.items()}
+            yield from self._making(new)
+            yield from self._queue(new)
         yield from self._counters()
+
+    @property
+    def cut(self) -> bool:
+        """Returns whether the trace has only the run's first steps."""
+        return self.n_kept < self.n
+
+    def _parts(self) -> Iterator[tuple[Series, int]]:
+        """Yields the steps in parts, each after the last step of the one before, and the index of the first new one."""
+        left, before = self.n_kept, dict[str, Floats]()
+        for part in self._store.steps_in_parts(self.run.id):
+            new = {name: values[:left] for name, values in part.items()}
+            if not len(new["step"]):
+                return
+            joined = {name: np.concatenate([before.get(name, values[:0]), values]) for name, values in new.items()}
+            yield joined, len(joined["step"]) - len(new["step"])
+            left -= len(new["step"])
+            before = {name: values[-1:] for name, values in new.items()}
 
     def _meta(self, kind: str, tid: int, **args: Any) -> str:
         return _json({"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args})
@@ -158,12 +180,12 @@ class RunTrace:
             [_json(phases[i].name) for i in order.tolist()], tracks[order], start[order], end[order], [""] * len(order)
         )
 
-    def _spans(self, piece: Piece) -> Iterator[str]:
+    def _spans(self, steps: Series, first: int) -> Iterator[str]:
         """Yields spans of the loop, the copies, the device (idle gaps with their cause) and its launch bubbles."""
         words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
         idle = [_json("compute" if k == "compute" else f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
-        for at in range(piece.first, len(piece.steps["step"]), CHUNK):
-            found = timeline(piece.steps, self.run.phases, at, min(at + CHUNK, len(piece.steps["step"])))
+        for at in range(first, len(steps["step"]), CHUNK):
+            found = timeline(steps, self.run.phases, at, min(at + CHUNK, len(steps["step"])))
             for number, name in enumerate(LANES):
                 line, made = found.only(name), list[str]()
                 start, end = nanoseconds(line.start_s), nanoseconds(line.end_s)
@@ -175,11 +197,10 @@ class RunTrace:
                 names = [kinds[kind] for kind in line.kind[order].tolist()]
                 yield from self._written(names, tracks, start, end, map(ARGS.__mod__, line.step[order].tolist()))
 
-    def _making(self, piece: Piece) -> Iterator[str]:
+    def _making(self, steps: Series) -> Iterator[str]:
         """Yields the spans in which batches were made, on a track for each worker process, or on one for the loop or
         threads where there are no workers.
         """
-        steps = {name: values[piece.first :] for name, values in piece.steps.items()}
         start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
         known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
         worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
@@ -195,7 +216,7 @@ class RunTrace:
     def _stages(self, steps: Series, at: Ints) -> Iterable[str]:
         """Yields the number of each step, and how long the stages of making its batch took."""
         numbers = steps["step"][at].astype(int).tolist()
-        if self.chosen.n_kept > DETAILED:
+        if self.n_kept > DETAILED:
             yield from map(ARGS.__mod__, numbers)
             return
         for i, number in zip(at.tolist(), numbers, strict=True):
@@ -206,17 +227,17 @@ class RunTrace:
             }
             yield f',"args":{_json({"step": number} | took)}'
 
-    def _queue(self, piece: Piece) -> Iterator[str]:
-        depth = piece.steps["queue_depth"][piece.first :]
+    def _queue(self, steps: Series) -> Iterator[str]:
+        depth = steps["queue_depth"]
         if len(depth):
             changed = np.diff(depth, prepend=self._depth) != 0
             self._depth = float(depth[-1])
-            yield from self._counter(QUEUE, piece.steps["t_start_s"][piece.first :][changed], depth[changed])
+            yield from self._counter(QUEUE, steps["t_start_s"][changed], depth[changed])
 
     def _counters(self) -> Iterator[str]:
         for column, name in COUNTERS.items():
             t_s, values = self._telemetry["t_s"], self._telemetry[column]
-            if self.chosen.sampled:
+            if self.cut:
                 at = np.unique(min_max(values, 0, len(values), group_size(len(values), MAX_GROUPS)))
                 t_s, values = t_s[at], values[at]
             yield from self._counter(name, t_s, values)
@@ -240,3 +261,42 @@ def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
 
 def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+class TrackPacker:
+    """Lanes for spans that arrive in parts, roughly in the order of time."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        """When the last span on each lane ends."""
+
+    def pack(self, start: Ints, end: Ints) -> Ints:
+        """Returns a lane, from 0, for each span of a part, so that spans on one lane never overlap, those of earlier
+        parts included.
+
+        One part takes as few lanes as possible. All arrays are (n,) int64. Spans may come in any order; end >= start.
+        """
+        found = np.zeros(len(start), dtype=np.int64)
+        order = np.lexsort((end, start))
+        reached = np.maximum.accumulate(end[order])
+        alone = len(self._ends) < 2 and not (start[order][1:] < reached[:-1]).any()
+        if alone and len(order) and (not self._ends or start[order[0]] >= self._ends[0]):
+            self._ends = [int(reached[-1])]  # the usual case: a worker makes one batch at a time
+            return found
+        busy = sorted((until, lane) for lane, until in enumerate(self._ends))
+        free: list[int] = []
+        for i in order.tolist():
+            while busy and busy[0][0] <= start[i]:
+                heapq.heappush(free, heapq.heappop(busy)[1])
+            lane = heapq.heappop(free) if free else len(self._ends)
+            if lane == len(self._ends):
+                self._ends.append(0)
+            found[i] = lane
+            self._ends[lane] = int(end[i])
+            heapq.heappush(busy, (self._ends[lane], lane))
+        return found
+
+    @property
+    def n_lanes(self) -> int:
+        """Returns how many lanes there are so far."""
+        return len(self._ends)

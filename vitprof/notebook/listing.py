@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vitprof.errors import ConfigError, StoreError
-from vitprof.notebook.packages import needed
+from vitprof.notebook import needed
 
 if TYPE_CHECKING:
     from vitprof.notebook.one_run import Run

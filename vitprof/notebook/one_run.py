@@ -13,8 +13,8 @@ from vitprof import formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.config import RunConfig
-from vitprof.export.objects import run_object
-from vitprof.notebook.packages import needed
+from vitprof.export.objects import INTEGERS, run_object, since_start
+from vitprof.notebook import needed
 from vitprof.recording.columns import RunSummary, Status
 from vitprof.store import RunStore, StoredRun
 
@@ -176,6 +176,20 @@ class Run:
 
     def _frame(self, series: Series) -> pd.DataFrame:
         with needed():
-            from vitprof.notebook.frames import frame
-
             return frame(self._stored, series)
+
+
+def frame(run: StoredRun, series: Series) -> pd.DataFrame:
+    """Returns a DataFrame with one row for each step, or each sample of telemetry, of a run.
+
+    `series` holds the columns by name, each of shape (n,). run_id and name come first and simulated comes last, so that
+    frames of several runs can be concatenated. Whole numbers are int64, all others float64 with NaN for what is not
+    known. Moments are seconds since the job left the queue.
+    """
+    import pandas as pd
+
+    columns: dict[str, Any] = {"run_id": run.id, "name": run.name}
+    for name, values in since_start(series, run.t_origin_s or 0.0).items():
+        columns[name] = values.astype("int64") if name in INTEGERS else values
+    n = len(next(iter(series.values())))
+    return pd.DataFrame({**columns, "simulated": run.simulated}, index=pd.RangeIndex(n))

@@ -21,8 +21,7 @@ from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.export.code import script
 from vitprof.export.report import MOST_RUNS, html_report
 from vitprof.export.tensorboard import tensorboard_zip
-from vitprof.export.trace import write_trace_gz
-from vitprof.export.trace_steps import MOST_STEPS
+from vitprof.export.trace import MOST_STEPS, write_trace_gz
 from vitprof.store import RunStore, StoredRun
 from vitprof.ui import resources
 from vitprof.ui.findings import verdict_of
@@ -195,7 +194,7 @@ def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
     n = max((run.summary.n_steps for run in runs if run.summary is not None), default=0)
     if file is not TRACE or n <= MOST_STEPS:
         return file
-    text = f"The trace is a sample: {MOST_STEPS:,} of the {n:,} steps, around the longest ones. "
+    text = f"The trace has the first {MOST_STEPS:,} of the {n:,} steps. "
     text += f"All of them are about {formats.size(n * PACKED_BYTES)}, more than most browsers can show."
     return WHOLE_TRACE if st.checkbox("Trace of every step", key="whole-trace", help=text) else file
 
