@@ -112,5 +112,5 @@ def test_it_ends_with_all_its_processes(asked: bool, tmp_path: Path, monkeypatch
     assert runner.returncode == -15
     _, alive = psutil.wait_procs(below, timeout=5)
     assert not alive
-    assert not Path(runner._told).exists()
+    assert not Path(runner._reports).exists()
     assert os.path.exists(tmp_path / "log")
