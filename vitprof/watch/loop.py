@@ -57,7 +57,7 @@ class State(enum.Enum):
     PAUSED = "the run is over for now"
 
 
-WORK_DONE = frozenset((State.WORKED, State.LEFT))
+WORK_DONE = (State.WORKED, State.LEFT)
 
 
 class Request(NamedTuple):

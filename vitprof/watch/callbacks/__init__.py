@@ -1,1 +1,48 @@
-"""Callbacks for frameworks that have a loop of their own: a file for each."""
+"""Callbacks for frameworks that have a loop of their own: a file for each, and what they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitprof.watch.declared import guarded, prepare, script_name, step
+from vitprof.watch.runs import RUNS, Planned, takes_part
+
+
+class FrameworkRun:
+    """The run of a training whose loop a framework has: its callback says when it begins, and what a step is.
+
+    Only the first process of a distributed job is watched. Nothing here raises an error of its own.
+    """
+
+    def __init__(self, name: str = "", *, quiet: bool = False) -> None:
+        """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end. To be made before
+        the workers of a loader start.
+        """
+        self.name, self.quiet = name or script_name(), quiet
+        self.planned: Planned | None = None
+        """The run, from its begin to its end."""
+        guarded(prepare)
+
+    def begin(self, loader: Any) -> None:
+        """Begins the run of a PyTorch DataLoader whose workers have not started yet."""
+        if loader is not None and takes_part():
+            guarded(self._begin, loader)
+
+    def _begin(self, loader: Any) -> None:
+        self.planned = RUNS.begun(loader, self.name, quiet=self.quiet)
+
+    def enter_step(self) -> None:
+        """Begins a step: its batches are there."""
+        if self.planned is not None:
+            step.__enter__()
+
+    def leave_step(self) -> None:
+        """Ends the step: the optimizer has stepped, if it was due."""
+        if self.planned is not None:
+            step.__exit__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends the run, with the error that ended it, if any."""
+        planned, self.planned = self.planned, None
+        if planned is not None:
+            guarded(RUNS.end, planned, error)

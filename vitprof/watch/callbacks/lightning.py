@@ -11,7 +11,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vitprof.watch.declared import Watched, guarded, prepare, script_name, step, watch
+from vitprof.watch.callbacks import FrameworkRun
+from vitprof.watch.declared import guarded, watch
 from vitprof.watch.runs import takes_part
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -45,12 +46,7 @@ class LightningCallback(Callback):
     def __init__(self, *, name: str = "", quiet: bool = False) -> None:
         """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end."""
         super().__init__()
-        self._name, self._quiet = name, quiet
-        self._watched: Watched | None = None
-
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Prepares the timing, before the loaders are made and their workers start."""
-        guarded(prepare)
+        self._run = FrameworkRun(name, quiet=quiet)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to watch the combined loader, whose first iteration has begun."""
@@ -59,30 +55,24 @@ class LightningCallback(Callback):
 
     def _watch(self, fetcher: Any) -> None:
         """Puts a watched loader and iterator between Lightning and its combined loader."""
-        self._watched = watch(fetcher.combined_loader, name=self._name or script_name(), quiet=self._quiet)
-        if type(self._watched) is not type(fetcher.combined_loader):
-            fetcher._combined_loader = self._watched
-            fetcher.iterator = self._watched._vitprof_begun(fetcher.iterator)
+        watched = watch(fetcher.combined_loader, name=self._run.name, quiet=self._run.quiet)
+        if type(watched) is not type(fetcher.combined_loader):
+            self._run.planned = watched._vitprof_run
+            fetcher._combined_loader = watched
+            fetcher.iterator = watched._vitprof_begun(fetcher.iterator)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begins a step: the batch is on the device."""
-        if self._watched is not None:
-            step.__enter__()
+        self._run.enter_step()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends the step: the optimizer has stepped, if it was due."""
-        if self._watched is not None:
-            step.__exit__()
+        self._run.leave_step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Ends the run."""
-        self._end(None)
+        self._run.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Ends the run, because of an error or Ctrl-C."""
-        self._end(exception)
-
-    def _end(self, error: BaseException | None) -> None:
-        watched, self._watched = self._watched, None
-        if watched is not None:
-            watched._vitprof_end(error)
+        self._run.end(exception)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vitprof.watch.declared import guarded, prepare, script_name, step
-from vitprof.watch.runs import RUNS, Planned, takes_part
+from vitprof.watch.callbacks import FrameworkRun
 
 if TYPE_CHECKING:
     Callback = object
@@ -30,30 +29,20 @@ class TrainerCallback(Callback):
 
     def __init__(self, *, name: str = "", quiet: bool = False) -> None:
         """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end."""
-        self._name, self._quiet = name, quiet
-        self._run: Planned | None = None
-        guarded(prepare)
+        self._run = FrameworkRun(name, quiet=quiet)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
         """Begins the run: the train loader exists, but its workers do not yet."""
-        if train_dataloader is not None and takes_part():
-            guarded(self._begin, train_dataloader)
-
-    def _begin(self, loader: Any) -> None:
-        self._run = RUNS.begun(loader, self._name or script_name(), quiet=self._quiet)
+        self._run.begin(train_dataloader)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begins a step: its batches are there."""
-        if self._run is not None:
-            step.__enter__()
+        self._run.enter_step()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Ends the step: the optimizer has stepped."""
-        if self._run is not None:
-            step.__exit__()
+        self._run.leave_step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Ends the run."""
-        run, self._run = self._run, None
-        if run is not None:
-            guarded(RUNS.end, run)
+        self._run.end()
