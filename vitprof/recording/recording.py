@@ -180,6 +180,10 @@ class Facts(TypedDict, total=False):
     """Blocks of a watched run by number; odd ones reuse kept batches."""
     replay_refused: str | None
     """The reason why no batches were kept; null where they were."""
+    fetched_in_a_thread: bool
+    """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
+    several_loaders_steps: int
+    """Steps of a watched run that asked more than one loader for a batch; with more than a few there is no verdict."""
     started_by: str
     """User of the dashboard who started it."""
     imported: Any

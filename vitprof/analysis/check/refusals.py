@@ -21,20 +21,8 @@ CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_ST
 UNDER_TEST = ("versions", "variables", "losses")
 """Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
 ALLOWED_TOPICS: tuple[str, ...] = (
-    "order",
-    "data",
-    "model",
-    "batch",
-    "device",
-    "machine",
-    "clocks",
-    "page-cache",
-    "gpu-processes",
-    "vitprof",
-    "power",
-    "cpu",
-    "sharing",
-    "settings",
+    *("order", "data", "model", "batch", "device", "machine", "clocks", "page-cache", "gpu-processes"),
+    *("vitprof", "power", "cpu", "sharing", "settings"),
 )
 """Topics that are refused unless allowed by name: those of `Caveat`, and settings that differ on one side."""
 MAY_DIFFER = frozenset({*BUDGETS, "seed", "name"})

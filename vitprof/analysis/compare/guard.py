@@ -68,11 +68,7 @@ def run_facts(
 GUARDED_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "loss", "t_start_s")
 """Step columns that `run_facts` reads."""
 GUARDED_TELEMETRY: tuple[str, ...] = (
-    "gpu_sm_clock_mhz",
-    "gpu_mem_used_bytes",
-    "gpu_mem_job_bytes",
-    "cpu_pct",
-    "job_cpu_pct",
+    *("gpu_sm_clock_mhz", "gpu_mem_used_bytes", "gpu_mem_job_bytes", "cpu_pct", "job_cpu_pct"),
 )
 """Telemetry columns that `run_facts` reads besides t_s."""
 
@@ -226,10 +222,5 @@ def _disagreement(a: RunFacts, b: RunFacts) -> tuple[float, float, int, float, f
     loss_a, loss_b, steps = loss_a[known], loss_b[known], steps[:FIRST_LOSSES][known]
     relative = np.abs(loss_a - loss_b) / np.maximum(np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12)
     worst = int(np.argmax(np.round(relative, 6)))  # the first of those that are equal but for rounding
-    return (
-        float(relative[0]),
-        float(np.median(relative)),
-        int(steps[worst]),
-        float(loss_a[worst]),
-        float(loss_b[worst]),
-    )
+    first, usual = float(relative[0]), float(np.median(relative))
+    return first, usual, int(steps[worst]), float(loss_a[worst]), float(loss_b[worst])

@@ -181,30 +181,28 @@ class OneStep:
         return self.asked_s - self.made_end_s
 
 
+OF_A_STEP = (
+    *("data_wait_s", "decode_wait_s", "exposed_wait_s", "h2d_s", "compute_s", "gap_s", "step_s"),
+    *("made_start_s", "made_end_s", "queue_depth"),
+)
+"""Fields of `OneStep` that are columns of the same name."""
+
+
 def one_step(steps: Series, at: int) -> OneStep:
     """Returns the step at position `at` of the series."""
 
     def value(name: str) -> float:
         return float(steps[name][at])
 
-    told = {stage: value(f"{stage}_s") for stage in (*TIMED_STAGES, "hand_over")}
+    stages = {stage: value(f"{stage}_s") for stage in (*TIMED_STAGES, "hand_over")}
     worker = value("worker")
     return OneStep(
         number=int(value("step")),
-        data_wait_s=value("data_wait_s"),
-        decode_wait_s=value("decode_wait_s"),
-        exposed_wait_s=value("exposed_wait_s"),
-        h2d_s=value("h2d_s"),
-        compute_s=value("compute_s"),
-        gap_s=value("gap_s"),
-        step_s=value("step_s"),
-        stages_s={name: seconds for name, seconds in told.items() if math.isfinite(seconds)},
-        made_start_s=value("made_start_s"),
-        made_end_s=value("made_end_s"),
+        stages_s={name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},
         asked_s=value("t_start_s"),
         got_s=float(got_s(steps)[at]),
         worker=int(worker) if math.isfinite(worker) else None,
-        queue_depth=value("queue_depth"),
+        **{name: value(name) for name in OF_A_STEP},
     )
 
 
