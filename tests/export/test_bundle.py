@@ -33,7 +33,7 @@ from vitprof.recording.archive import ArchiveError
 from vitprof.recording.columns import Phase, summary_to_dict
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.groups import RunGroup
-from vitprof.store.importing import RunImport
+from vitprof.store.run_store import RunImport
 from vitprof.store.schema import run_tags, runs, series
 
 TELLTALE = "was not imported: "
@@ -102,8 +102,8 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
         verdict=SENT,
         training_since_s=100.0,
     )
-    other.rename(run_id, '=a "name", with ünïcode')
-    other.annotate(run_id, "two\nlines")
+    other.edit(run_id, name='=a "name", with ünïcode')
+    other.edit(run_id, note="two\nlines")
     other.tag(run_id, ["before", "Größe"])
     path = tmp_path / "sent.vitprof"
     write_bundle(other, [run_id], path)
@@ -181,7 +181,7 @@ def test_a_run_without_steps_travels_too(store: RunStore, other: RunStore) -> No
 def test_importing_twice_changes_nothing(store: RunStore, other: RunStore) -> None:
     sent = bundle_bytes(other, [add_run(other, n=5), add_run(other, n=5)])
     import_bundle(store, io.BytesIO(sent))
-    store.rename(1, "my own name for it")
+    store.edit(1, name="my own name for it")
     before = counts(store)
     again = import_bundle(store, io.BytesIO(sent))
     assert again.sentence == "2 runs were here already: runs 1, 2"
@@ -244,7 +244,7 @@ def test_a_run_of_a_tuning_travels(store: RunStore, other: RunStore) -> None:
 
 def test_words_that_only_a_newer_python_knows_travel(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=3)
-    other.annotate(run_id, "new emoji: \U0001faff")
+    other.edit(run_id, note="new emoji: \U0001faff")
     other.tag(run_id, ["\U0001faff"])
     import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
     assert (store.run(1).note, store.tags(1)) == (other.run(run_id).note, other.tags(run_id))
@@ -398,7 +398,7 @@ def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunSto
     """Whatever a person was allowed to call a run, and whatever an older store has."""
     ids = [add_run(other, n=1), add_run(other, n=1)]
     with contextlib.suppress(StoreError):
-        other.rename(ids[0], given["typed"])
+        other.edit(ids[0], name=given["typed"])
         other.tag(ids[0], [given["tag"]])
     with other.transaction() as db:
         db.execute(sa.update(runs).where(runs.c.id == ids[1]).values(name=given["stored"]))

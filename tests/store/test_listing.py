@@ -33,7 +33,7 @@ def listed(store: RunStore) -> RunStore:
     add(store, "hdf5", 200.0, kind="input-bound", tags=("nfs",), device="simulated:2,10")
     add(store, "memory")
     add(store, "memory", 250.0, group_key="headroom:1", role="A")
-    store.annotate(2, "100% of_it is slow")
+    store.edit(2, note="100% of_it is slow")
     return store
 
 

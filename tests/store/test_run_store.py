@@ -25,6 +25,7 @@ from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME
 from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import RunQuery, RunStore
+from vitprof.store.run_store import VALUES_AT_ONCE, importing
 from vitprof.store.schema import runs as runs_table
 
 NAN, INF = math.nan, math.inf
@@ -368,20 +369,20 @@ def test_a_program_that_ends_well_while_it_is_looked_at_has_finished_its_run(
 
 def test_what_a_person_adds_is_kept_and_bounded(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
-    store.rename(run_id, "  on the new disk ")
-    store.annotate(run_id, "cold\nsecond try")
+    store.edit(run_id, name="  on the new disk ")
+    store.edit(run_id, note="cold\nsecond try")
     store.tag(run_id, ["ssd", "baseline", "ssd "])
     run = store.run(run_id)
     assert (run.name, run.note, store.tags(run_id)) == ("on the new disk", "cold\nsecond try", ("baseline", "ssd"))
     store.tag(run_id, [])
     assert store.tags(run_id) == ()
     for refused, said in (
-        (lambda: store.rename(run_id, " "), "name: a run needs one"),
-        (lambda: store.rename(run_id, "x" * (MAX_NAME + 1)), "name: 201 characters are too many"),
-        (lambda: store.annotate(run_id, "bell \a"), "note: it has characters that cannot be shown"),
+        (lambda: store.edit(run_id, name=" "), "name: a run needs one"),
+        (lambda: store.edit(run_id, name="x" * (MAX_NAME + 1)), "name: 201 characters are too many"),
+        (lambda: store.edit(run_id, note="bell \a"), "note: it has characters that cannot be shown"),
         (lambda: store.tag(run_id, ["a,b"]), "tag: give 1 to 40 characters without a comma"),
         (lambda: store.tag(run_id, [""]), "tag: give 1 to 40"),
-        (lambda: store.rename(99, "x"), "there is no run 99 any more"),
+        (lambda: store.edit(99, name="x"), "there is no run 99 any more"),
         (lambda: store.tag(99, ["x"]), "there is no run 99 any more"),
     ):
         with pytest.raises(StoreError, match="^" + re.escape(said)):
@@ -420,3 +421,42 @@ def test_a_run_that_cannot_be_read_is_listed_and_named_and_hides_no_other(store:
     store.update_run(bad, status="failed")
     store.delete(bad)
     assert store.count_runs(RunQuery()) == 1
+
+
+def test_a_run_recorded_elsewhere_comes_in_whole_or_not_at_all(store: RunStore) -> None:
+    values = {
+        "name": "of a server",
+        "status": "done",
+        "created_utc": "2026-11-01T00:00:00Z",
+        "config": RunConfig(strategy="hdf5").to_dict(),
+        "summary": {"samples_per_s": 12.5},
+        "verdict": {"kind": "input-bound"},
+    }
+    steps = {name: np.arange(3.0) for name in STEP_COLUMNS}
+    samples = {"seq": np.arange(1.0)} | {name: np.zeros(1) for name in TELEMETRY_COLUMNS}
+    with importing(store) as into:
+        run_id = into.insert(values, steps=steps, telemetry=samples, tags=["server"])
+    (row,) = store.list_runs(RunQuery(), limit=2)
+    found = (row.id, row.name, row.strategy, row.samples_per_s, row.verdict_kind, row.tags)
+    assert found == (run_id, "of a server", "hdf5", 12.5, "input-bound", ("server",))
+    assert store.steps(run_id)["loss"].tolist() == [0.0, 1.0, 2.0]
+    assert len(store.telemetry(run_id)["seq"]) == 1
+
+    def one_good_one_bad() -> None:
+        with importing(store) as into:
+            into.insert(values, steps=steps, telemetry=samples)
+            into.insert(values | {"status": None}, steps=steps, telemetry=samples)
+
+    with pytest.raises(StoreError, match="failed"):
+        one_good_one_bad()
+    assert store.count_runs(RunQuery()) == 1
+
+
+def test_runs_are_found_by_the_second_in_which_they_were_made(store: RunStore) -> None:
+    mine = store.create_run(RunConfig())
+    made = store.run(mine).created_utc
+    others = {f"2020-01-01T00:00:00Z-{n}" for n in range(2 * VALUES_AT_ONCE)}
+    with importing(store) as into:
+        (found,) = into.recorded_in({made, *others})
+        assert (found.id, found.created_utc, found.facts) == (mine, made, {})
+        assert not list(into.recorded_in(others))

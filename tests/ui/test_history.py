@@ -91,7 +91,7 @@ def test_a_row_says_what_a_run_was(store: RunStore) -> None:
     done = add_run(store, strategy="memory", batch_size=64, name="mine")
     store.update_run(done, verdict={"kind": "input-bound"}, spark=[None, 0.5, None, 1.0])
     store.tag(done, ["one", "two"])
-    store.annotate(done, "a word")
+    store.edit(done, note="a word")
     add_run(store, status="failed", device="simulated:5,0")
     at = app("history")
     table = at.dataframe[0].value.set_index("run")

@@ -24,9 +24,8 @@ from vitprof.recording.archive import EXPORT_FEWER, MAX_FILE_BYTES, MAX_RUNS, SU
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
 from vitprof.recording.recording import Columns, Recording
 from vitprof.store import MAX_NOTE, RunStore, StoredRun
-from vitprof.store.annotations import checked_note, checked_tags
 from vitprof.store.groups import RunGroup
-from vitprof.store.importing import RunImport, importing
+from vitprof.store.run_store import RunImport, checked_note, checked_tags, importing
 
 __all__ = ["MAX_FILE_BYTES", "SUFFIX", "bundle_bytes", "import_bundle", "read_bundle", "write_bundle"]
 

@@ -1,9 +1,8 @@
 """The run store: keeps runs, and lists, reads and changes them."""
 
-from vitprof.store.annotations import MAX_NOTE, MAX_TAG
 from vitprof.store.database import database_url
 from vitprof.store.listing import SORTS, SPARK_BINS, LiveRun, RunQuery, RunRow
-from vitprof.store.run_store import RunStore
+from vitprof.store.run_store import MAX_NOTE, MAX_TAG, RunStore
 from vitprof.store.schema import MAX_ID, STORE_VERSION
 from vitprof.store.stored_run import StoredRun, UnreadableRun
 

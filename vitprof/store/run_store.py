@@ -5,24 +5,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
+from vitprof.analysis.arrays import Series
 from vitprof.config import RunConfig
 from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
+from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
-from vitprof.store.annotations import checked_name, checked_note, checked_tags
-from vitprof.store.chunks import Chunk
+from vitprof.store.chunks import Chunk, chunks_of
 from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, series
 from vitprof.store.series import SeriesStore, insert_chunks
 from vitprof.store.stored_run import STORED, StoredRun, UnreadableRun, stored_run
+
+MAX_TAG, MAX_NOTE = 40, 4000
+"""Most characters of a tag and of a note."""
+VALUES_AT_ONCE = 500
+"""Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
 class RunStore(Listing, SeriesStore):
@@ -43,10 +50,10 @@ class RunStore(Listing, SeriesStore):
                     role=role,
                     facts={STARTED_BY: started_by} if started_by else {},
                     **listed(config.to_dict()),
-                    **own_columns(),
+                    **_own_columns(),
                 )
             )
-        return inserted_id(inserted)
+        return _inserted_id(inserted)
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
@@ -106,14 +113,6 @@ class RunStore(Listing, SeriesStore):
 
     # what the user adds to a run
 
-    def rename(self, run_id: int, name: str) -> None:
-        """Renames a run; a name has 1 to 200 characters. Raises `StoreError`."""
-        self.edit(run_id, name=name)
-
-    def annotate(self, run_id: int, note: str) -> None:
-        """Sets the run's note, "" for none. Raises `StoreError`."""
-        self.edit(run_id, note=note)
-
     def tag(self, run_id: int, tags: Iterable[str]) -> None:
         """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, too long or contains a comma."""
         self.edit(run_id, tags=tags)
@@ -121,7 +120,8 @@ class RunStore(Listing, SeriesStore):
     def edit(
         self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
     ) -> None:
-        """Sets the values that are given, all or none of them. Raises `StoreError`, see `rename`, `annotate`, `tag`."""
+        """Sets the values that are given, all or none of them. A name has 1 to 200 characters;
+        a note or tags may be empty. Raises `StoreError`."""
         values: dict[str, str] = {}
         if name is not None:
             values["name"] = checked_name(name)
@@ -135,7 +135,7 @@ class RunStore(Listing, SeriesStore):
                 db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
             if kept is not None:
                 db.execute(sa.delete(run_tags).where(run_tags.c.run_id == run_id))
-                set_tags(db, run_id, kept)
+                _set_tags(db, run_id, kept)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
         """Returns the run's tags, sorted."""
@@ -216,20 +216,109 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def own_columns() -> dict[str, Any]:
+# runs that were recorded elsewhere
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """The columns that identify a run of this store."""
+
+    id: int
+    created_utc: str
+    t_origin_s: float | None
+    owner_host: str
+    facts: Mapping[str, Any]
+
+
+class RunImport:
+    """A transaction that imports runs."""
+
+    def __init__(self, db: sa.Connection) -> None:
+        self._db = db
+
+    def recorded_in(self, moments: Collection[str]) -> Iterator[RecordedRun]:
+        """Yields the runs of this store whose `created_utc` is one of `moments`."""
+        query = sa.select(runs.c.id, runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
+        wanted = sorted(moments)
+        for first in range(0, len(wanted), VALUES_AT_ONCE):
+            part = wanted[first : first + VALUES_AT_ONCE]
+            for row in self._db.execute(query.where(runs.c.created_utc.in_(part))):
+                yield RecordedRun(row.id, row.created_utc, row.t_origin_s, row.owner_host, row.facts or {})
+
+    def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
+        """Adds a run that has ended, with its series and tags, and returns its new id. This process becomes its owner.
+
+        `values` are columns of `runs` as plain values, without those of the owner.
+        """
+        known = listed(values["config"]) | figures(values.get("summary"))
+        known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
+        run_id = _inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **known, **values)))
+        insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
+        insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
+        _set_tags(self._db, run_id, tags)
+        return run_id
+
+
+@contextlib.contextmanager
+def importing(store: RunStore) -> Iterator[RunImport]:
+    """Yields an import whose runs are committed at the end of the block, all or none. Raises `StoreError`."""
+    with store.transaction() as db:
+        yield RunImport(db)
+
+
+# what rows are made of
+
+
+def _own_columns() -> dict[str, Any]:
     """Returns the owner's columns for a run of this process."""
     return dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
 
 
-def inserted_id(inserted: sa.CursorResult[Any]) -> int:
+def _inserted_id(inserted: sa.CursorResult[Any]) -> int:
     """Returns the id of the row that was just inserted."""
     key = inserted.inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
-def set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
+def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
     """Adds tags to a run that has none of them."""
     rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
     if rows:
         db.execute(sa.insert(run_tags), rows)
+
+
+def checked_name(name: str) -> str:
+    """Returns a run's name as it is stored, 1 to `MAX_NAME` characters. Raises `StoreError`."""
+    kept = _short("name", name, MAX_NAME)
+    if why := why_no_name(kept):
+        raise StoreError(f"name: {why}")
+    if not kept:
+        raise StoreError(f"name: a run needs one; give 1 to {MAX_NAME} characters")
+    return kept
+
+
+def checked_note(note: str) -> str:
+    """Returns a note as it is stored, "" for none. Raises `StoreError`."""
+    kept = _short("note", note, MAX_NOTE)
+    if NOT_SHOWN.search(kept):
+        raise StoreError("note: it has characters that cannot be shown; give plain text")
+    return kept
+
+
+def checked_tags(tags: Iterable[str]) -> set[str]:
+    """Returns tags as they are stored. Raises `StoreError` for one that is empty, too long or contains a comma."""
+    kept = {_short("tag", tag, MAX_TAG) for tag in tags}
+    if any(not tag or "," in tag for tag in kept):
+        raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
+    if why := next(filter(None, map(why_no_name, kept)), ""):
+        raise StoreError(f"tag: {why}")
+    return kept
+
+
+def _short(what: str, text: str, most: int) -> str:
+    """Returns `text` without surrounding white space. Raises `StoreError` if it is too long."""
+    text = text.strip()
+    if len(text) > most:
+        raise StoreError(f"{what}: {len(text)} characters are too many; give at most {most}")
+    return text
