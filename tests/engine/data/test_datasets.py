@@ -1,4 +1,4 @@
-"""vitprof.engine.data.prepare and read_split: made once, checked always, never half there."""
+"""vitprof.engine.data.datasets: made once, checked always, never half there."""
 
 import functools
 import json
@@ -36,8 +36,7 @@ def start(script: str, home: Path) -> subprocess.Popen[str]:
     """Run `script` in a process of its own, after lines that make `digits` small there too."""
     head = f"""
         import functools, sys
-        from vitprof.engine.data import datasets
-        from vitprof.engine.data import digits
+        from vitprof.engine.data import datasets, digits, idx
         from vitprof.errors import DataError
         digits.make = functools.partial(digits.make, **{SMALL})
     """
@@ -244,7 +243,7 @@ def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.M
             sys.stdin.readline()
         digits.make = make_and_wait
         root = datasets.prepare("digits")
-        print(read_split(root, True)[0].shape[0])
+        print(idx.read_split(root, True)[0].shape[0])
     """
     children = [start(script, tmp_path / "home") for _ in range(2)]
     assert [child.stdout and child.stdout.readline() for child in children] == ["made\n", "made\n"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vitprof.config.drives import SlowDrive
-from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes
+from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes, walk
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped
 
@@ -191,3 +191,22 @@ def test_a_target_that_is_there_stays(source: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="/t"):
         copy_tree(source, tmp_path / "t", throttle=None, progress=nobody, stop=never)
     assert (tmp_path / "t" / "mine").exists()
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    (tmp_path / "train" / "007").mkdir(parents=True)
+    for name, n_bytes in (("train/007/b.jpg", 3), ("train/007/a.jpg", 2), ("z", 5), ("empty", 0)):
+        (tmp_path / name).write_bytes(b"x" * n_bytes)
+    return tmp_path
+
+
+def test_in_order_of_their_names(top: Path) -> None:
+    assert list(walk(top)) == [("empty", 0), ("z", 5), ("train/007/a.jpg", 2), ("train/007/b.jpg", 3)]
+    assert tree_bytes(top) == 10
+
+
+def test_links_in_a_circle_end(top: Path) -> None:
+    before = list(walk(top))
+    (top / "train" / "up").symlink_to(top)
+    assert list(walk(top)) == before
