@@ -153,12 +153,12 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
         f"stored as {prepared_as(config.storage or '', info.kind)}": 0.0 if prepared else _storing_s(config, info),
     }
     first_s = STARTUP_S + math.fsum(once.values())
-    told = " and ".join(what for what, seconds in once.items() if seconds > STARTUP_S)
-    whys = [f"{info.name} is {told} first"] if told else []
+    first = " and ".join(what for what, seconds in once.items() if seconds > STARTUP_S)
+    whys = [f"{info.name} is {first} first"] if first else []
     if config.location == "staged":
-        copying_s, said = _copying(config, info)
+        copying_s, cause = _copying(config, info)
         first_s += copying_s
-        whys.append(f"the copy {said}")
+        whys.append(f"the copy {cause}")
     samples = _samples(config, info)
     loading_s = batch_s = 0.0
     if config.location == "slow-drive":

@@ -116,8 +116,8 @@ def code_line(script: OwnScript, key: str) -> str:
         return ""
     given = str((script.loader or {}).get("made_given") or "").split()
     wanted = {*given, *(ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS)}
-    told = [f"{name}={value!r}" for name, value in setting.arguments.items() if name in wanted]
-    line = f"DataLoader(..., {', '.join(told)})" if told else ""
+    arguments = [f"{name}={value!r}" for name, value in setting.arguments.items() if name in wanted]
+    line = f"DataLoader(..., {', '.join(arguments)})" if arguments else ""
     if not setting.keeps_samples:
         return line
     return f"{line}  # and {KEEP_SAMPLES}" if line else f"# {KEEP_SAMPLES}"
@@ -273,8 +273,8 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
     changes = {name: asked[name] for name in VARIED if name in asked and asked[name] != "off"}
     remarks = []
     if workers == 0:
-        if left_out := [name for name in NEED_WORKERS if changes.pop(name, False)]:
-            remarks.append(f"without workers {' and '.join(left_out)} {_has(left_out)} no meaning: left out")
+        if meaningless := [name for name in NEED_WORKERS if changes.pop(name, False)]:
+            remarks.append(f"without workers {' and '.join(meaningless)} {_has(meaningless)} no meaning: left out")
     elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
         changes["persistent_workers"] = True
         remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")

@@ -138,7 +138,7 @@ def run_name(config: RunConfig) -> str:
     replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
     loader = config.loader or plan.loader
     threads = "thread" if LOADERS[loader].made_by == "threads" else "worker"
-    said = [
+    words = [
         config.strategy,
         config.dataset if config.dataset != "digits" else "",
         f"{config.n_images:,} images" if config.n_images not in (None, dataset_info(config.dataset).n_train) else "",
@@ -158,7 +158,7 @@ def run_name(config: RunConfig) -> str:
         f"{config.inject} ms injected" if config.inject else "",
         f"on {as_asked(config.device)}" if is_simulated(config.device) else "",
     ]
-    return tamed_name(", ".join(filter(None, said)))
+    return tamed_name(", ".join(filter(None, words)))
 
 
 def _throttled(config: RunConfig) -> str:

@@ -182,9 +182,9 @@ class RunConfig:
 
     def _check_name(self) -> None:
         object.__setattr__(self, "name", self.name.strip())
-        if why := why_no_name(self.name):
-            told = self.name if len(self.name) <= MAX_NAME else self.name[:20] + "..."
-            raise ConfigError("name", told, why)
+        if reason := why_no_name(self.name):
+            shown = self.name if len(self.name) <= MAX_NAME else self.name[:20] + "..."
+            raise ConfigError("name", shown, reason)
 
     def _check_device(self) -> None:
         if is_simulated(self.device):

@@ -16,15 +16,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, read_all  # noqa: F401
 from tests.engine.storage.writer_helpers import (
     COUNTS,
     INFO,
     Counting,
-    assert_closes,
     assert_safe_with_threads,
     assert_safe_with_workers,
     assert_same,
@@ -43,9 +39,6 @@ from tests.engine.storage.writer_helpers import (
     small_disk,  # noqa: F401
     write_both,
 )
-from tests.engine_fixtures import SMALL, small_home  # noqa: F401
-from vitprof import home
-from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage import hdf5
 from vitprof.engine.storage.contract import Format, Place
 from vitprof.errors import DataError, SampleError
@@ -86,19 +79,6 @@ def assert_whole(name: str, directory: Path) -> None:
 def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
     assert_whole(name, written[name])
     assert sorted(path.name for path in written[name].iterdir()) == ["data.h5", "labels.npz"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PIXELS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-@given(indices=st.lists(st.integers(0, 599), max_size=70))
-def test_any_order_and_repeats(name: str, written: dict[str, Path], indices: list[int]) -> None:
-    storage = FORMATS[name][1](INFO, Place(written[name]), True)
-    images = storage.read(torch.tensor(indices, dtype=torch.int64))
-    assert images.dtype == torch.uint8
-    assert images.shape == (len(indices), 28, 28, 1)
-    assert np.array_equal(images.numpy(), pixels_of("train")[indices])
-    storage.close()
 
 
 @pytest.mark.parametrize("name", PIXELS)
@@ -157,9 +137,8 @@ def test_forked_workers(name: str, written: dict[str, Path]) -> None:
     assert_safe_with_workers(open_both(FORMATS[name][1], written[name]), "fork")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_threads(name: str, written: dict[str, Path]) -> None:
-    assert_safe_with_threads(FORMATS[name][1], written[name])
+def test_threads(written: dict[str, Path]) -> None:
+    assert_safe_with_threads(hdf5.EncodedStorage, written["encoded"])
 
 
 @pytest.mark.parametrize("name", ["chunked", "encoded"])
@@ -183,11 +162,6 @@ def test_two_threads_that_open_the_file_at_the_same_moment(
     assert open_files(written[name]) == []
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_nothing_stays_open(name: str, written: dict[str, Path]) -> None:
-    assert_closes(FORMATS[name][1], written[name])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path]) -> None:
@@ -207,26 +181,6 @@ def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path])
     killed(work)
     for storage, split in opened:
         assert_same([read_one(storage, 2)], expected(storage, split)[2:3])
-        storage.close()
-
-
-@pytest.mark.usefixtures("small_home")
-@pytest.mark.parametrize(("name", "cls"), [("hdf5", hdf5.ContiguousStorage), ("hdf5-chunked", hdf5.ChunkedStorage)])
-def test_made_of_digits(name: str, cls: Callable[..., Any]) -> None:
-    for train in (True, False):
-        storage = cls(SMALL, place(name), train)
-        assert np.array_equal(read_all(storage), images_of(train=train))
-        storage.close()
-
-
-@pytest.mark.usefixtures("few_photos")
-def test_made_of_photos() -> None:
-    root = home.data_dir() / PHOTOS.directory
-    for train in (True, False):
-        storage = hdf5.EncodedStorage(PHOTOS, place("hdf5-encoded", PHOTOS), train)
-        source = open_source(PHOTOS, root, train=train)
-        assert [storage.read_encoded(i) for i in range(len(storage))] == source.encoded(0, len(source.ids))
-        assert storage.labels.tolist() == source.labels.tolist()
         storage.close()
 
 

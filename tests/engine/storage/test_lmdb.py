@@ -13,10 +13,7 @@ import lmdb as py_lmdb
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, read_all  # noqa: F401
 from tests.engine.storage.writer_helpers import (
     INFO,
     Counting,
@@ -39,9 +36,6 @@ from tests.engine.storage.writer_helpers import (
     write_both,
     write_split,
 )
-from tests.engine_fixtures import SMALL, small_home  # noqa: F401
-from vitprof import home
-from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage import lmdb
 from vitprof.engine.storage.contract import Format, Place
 from vitprof.errors import DataError, SampleError
@@ -88,23 +82,6 @@ def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
     assert sorted(path.name for path in written[name].iterdir()) == ["data.mdb", "labels.npz"]
 
 
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(indices=st.lists(st.integers(0, 599), max_size=70))
-def test_any_order_and_repeats(written: dict[str, Path], indices: list[int]) -> None:
-    storage = lmdb.PixelStorage(INFO, Place(written["pixels"]), True)
-    wanted = torch.tensor(indices, dtype=torch.int64)
-    images = storage.read(wanted)
-    assert images.shape == (len(indices), 28, 28, 1)
-    assert np.array_equal(images.numpy(), pixels_of("train")[indices])
-    batch = torch.zeros((80, 28, 28, 1), dtype=torch.uint8)
-    out = batch[4 : 4 + len(indices)]
-    assert storage.read(wanted, out) is out
-    assert torch.equal(out, images)
-    assert not batch[:4].any()
-    storage.close()
-
-
 def test_the_keys(written: dict[str, Path]) -> None:
     path = str(written["pixels"] / "data.mdb")
     with py_lmdb.open(path, subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
@@ -135,14 +112,8 @@ def test_forked_workers(name: str, written: dict[str, Path]) -> None:
     assert_safe_with_workers(open_both(FORMATS[name][1], written[name]), "fork")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_threads(name: str, written: dict[str, Path]) -> None:
-    assert_safe_with_threads(FORMATS[name][1], written[name])
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_nothing_stays_open(name: str, written: dict[str, Path]) -> None:
-    assert_closes(FORMATS[name][1], written[name])
+def test_threads(written: dict[str, Path]) -> None:
+    assert_safe_with_threads(lmdb.EncodedStorage, written["encoded"])
 
 
 def test_several_storages_share_what_is_open(written: dict[str, Path], tmp_path: Path) -> None:
@@ -188,25 +159,6 @@ def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path])
     killed(work)
     for storage, split in opened:
         assert_same([read_one(storage, 2)], expected(storage, split)[2:3])
-        storage.close()
-
-
-@pytest.mark.usefixtures("small_home")
-def test_made_of_digits() -> None:
-    for train in (True, False):
-        storage = lmdb.PixelStorage(SMALL, place("lmdb"), train)
-        assert np.array_equal(read_all(storage), images_of(train=train))
-        storage.close()
-
-
-@pytest.mark.usefixtures("few_photos")
-def test_made_of_photos() -> None:
-    root = home.data_dir() / PHOTOS.directory
-    for train in (True, False):
-        storage = lmdb.EncodedStorage(PHOTOS, place("lmdb-encoded", PHOTOS), train)
-        source = open_source(PHOTOS, root, train=train)
-        assert [storage.read_encoded(i) for i in range(len(storage))] == source.encoded(0, len(source.ids))
-        assert storage.labels.tolist() == source.labels.tolist()
         storage.close()
 
 

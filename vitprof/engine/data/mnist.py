@@ -80,5 +80,5 @@ def _reason(error: Exception) -> str:
     torchvision's has a line for each mirror, between headings: only the reasons are kept, each once.
     """
     lines = [line.strip(" <>") for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]
-    return "; ".join(dict.fromkeys(told)) or type(error).__name__
+    messages = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]
+    return "; ".join(dict.fromkeys(messages)) or type(error).__name__

@@ -146,10 +146,11 @@ def _complete(path: Path) -> bool:
         return False
 
 
-def unreadable(path: Path | str, why: object) -> SampleError:
+def unreadable(path: Path | str, reason: object) -> SampleError:
     """Returns the error to raise for an image file that cannot be used."""
     return SampleError(
-        f"{path} cannot be read ({why}); skip unreadable samples, or delete the data set's directory: it is made again"
+        f"{path} cannot be read ({reason}); skip unreadable samples, or delete the data set's directory: it is made "
+        "again"
     )
 
 

@@ -159,7 +159,7 @@ def image_bytes(info: DatasetInfo) -> int:
     return info.image_size**2 * info.channels
 
 
-def unusable(path: Path, why: str) -> DataError:
+def unusable(path: Path, reason: str) -> DataError:
     """Returns the error to raise for the file at `path`, directly in a storage: one line that says what to do."""
-    reason = " ".join(why.split())
+    reason = " ".join(reason.split())
     return DataError(f"{path} cannot be read ({reason}); delete {path.parent} and it is made again")

@@ -157,8 +157,8 @@ class FilesStorage:
         self._place.reading(size, 1)
         return encoded
 
-    def _unreadable(self, path: str, why: str) -> SampleError:
-        return SampleError(f"{path} {why}; delete {self._place.root} and it is made again")
+    def _unreadable(self, path: str, reason: str) -> SampleError:
+        return SampleError(f"{path} {reason}; delete {self._place.root} and it is made again")
 
     def name_of(self, index: int) -> str:
         return self._paths[index]

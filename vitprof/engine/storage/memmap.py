@@ -78,8 +78,8 @@ class MemmapStorage:
             self._images = torch.from_numpy(images)
         return self._images
 
-    def _unusable(self, why: str) -> DataError:
-        return DataError(f"{self._path} {why}; delete {self._path.parent} and it is made again")
+    def _unusable(self, reason: str) -> DataError:
+        return DataError(f"{self._path} {reason}; delete {self._path.parent} and it is made again")
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         self._place.reading(len(indices) * self._image_bytes)

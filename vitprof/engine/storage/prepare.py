@@ -94,8 +94,8 @@ def prepare_storage(
             f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
             f"{manifest['unreadable'][0].partition(';')[0]}); skip unreadable samples, or repair them and delete {root}"
         )
-    left_out = manifest["n_unreadable"], tuple(manifest["unreadable"])
-    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *left_out)
+    skipped = manifest["n_unreadable"], tuple(manifest["unreadable"])
+    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *skipped)
 
 
 class _Making:
@@ -231,8 +231,8 @@ class _Making:
         self._partial.rename(self._root)
         fsync(self._root.parent)
         shutil.rmtree(self._old, ignore_errors=True)
-        left_out = f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
-        self._progress(1.0, f"{self._root.name} is ready{left_out}")
+        skipped = f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
+        self._progress(1.0, f"{self._root.name} is ready{skipped}")
         return manifest
 
     def _tell(self, split: str) -> OnProgress:

@@ -211,8 +211,8 @@ def _load(path: str, error_type: type[DataError], remedy: str, **options: Any) -
     try:
         return torch.load(path, weights_only=True, map_location="cpu", **options)
     except OSError as error:
-        why = f"cannot be read ({error.strerror or error})"
-        raise error_type(f"{path} {why}; {remedy}") from error
+        reason = f"cannot be read ({error.strerror or error})"
+        raise error_type(f"{path} {reason}; {remedy}") from error
     except pickle.UnpicklingError as error:
         raise error_type(
             f"{path} is refused: it holds more than tensors (a pickled object, which could run code), or is damaged; "

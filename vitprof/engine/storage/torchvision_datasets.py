@@ -101,8 +101,8 @@ class ImageFolderStorage:
             self._dataset = datasets.ImageFolder(str(root), transform=to_input, loader=_Loader(place), allow_empty=True)
         except OSError as error:
             # torchvision's own error, without an errno, if there are no class folders
-            why = error.strerror or "it has no class folders"
-            raise DataError(f"cannot read {error.filename or root}: {why}; {remedy}") from error
+            reason = error.strerror or "it has no class folders"
+            raise DataError(f"cannot read {error.filename or root}: {reason}; {remedy}") from error
         if len(self._dataset.classes) != info.classes:
             found = len(self._dataset.classes)
             raise DataError(f"{root} has {found} class folders instead of {info.classes}; {remedy}")
@@ -165,8 +165,8 @@ class _Loader:
         except UnidentifiedImageError as error:
             raise unreadable(path, "it is empty, or not an image") from error
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            why = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
-            raise unreadable(path, why) from error
+            reason = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
+            raise unreadable(path, reason) from error
 
 
 class TimedCompose:
