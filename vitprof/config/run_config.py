@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from vitprof.config.accelerators import CARDS, Precision, accelerator, is_simulated
 from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
@@ -47,12 +48,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """Field of `RunConfig` that takes one of a few values -> these values. `resolve` checks names in registries."""
 
 
-KINDS: dict[str, tuple[type, str]] = {
-    "str": (str, "give text"),
-    "bool": (bool, "give true or false"),
-}
-"""Annotation of a field of `RunConfig` -> type of its values, and the message for others. Numbers are in
-`vitprof.config.bounds`."""
+KINDS: dict[Any, str] = {str: "give text", bool: "give true or false"}
+"""Type of a field of `RunConfig` -> the message for other values. Numbers are in `vitprof.config.bounds`."""
 
 
 def knob_doc(doc: str, default: Any) -> Any:
@@ -198,14 +195,10 @@ class RunConfig:
             )
 
     def _check_kinds(self) -> None:
-        for f in dataclasses.fields(self):
-            kind, _, optional = str(f.type).partition(" | ")
-            value = getattr(self, f.name)
-            if kind not in KINDS or (optional and value is None):
-                continue
-            wanted, allowed = KINDS[kind]
-            if not isinstance(value, wanted):
-                raise ConfigError(f.name, value, allowed)
+        for name, (kind, *optional) in types_of(RunConfig).items():
+            value = getattr(self, name)
+            if kind in KINDS and not isinstance(value, (kind, *optional)):
+                raise ConfigError(name, value, KINDS[kind])
 
     def _one_of(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
@@ -234,6 +227,12 @@ class RunConfig:
         if isinstance(given, str) and len(given) <= MAX_NAME:
             values = {**values, "name": tamed_name(given)}
         return cls(**values)
+
+
+@functools.cache
+def types_of(record: type) -> dict[str, tuple[Any, ...]]:
+    """Returns the types that values of each field of a dataclass may have: one, and `NoneType` where it is optional."""
+    return {name: get_args(hint) or (hint,) for name, hint in get_type_hints(record).items()}
 
 
 def _is_gpu(device: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
+from vitprof.config.run_config import types_of
 from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER, step_names, summary_row
 from vitprof.export.objects import run_object, since_start
 from vitprof.recording.columns import SCHEMA_VERSION, RunSummary, StepRecord, columns
@@ -86,10 +87,10 @@ def _type(name: str) -> pa.DataType:
         return pa.bool_()
     if name not in (*STEPS_HEADER, *SUMMARY_HEADER):  # a column of steps that only another version knows
         return pa.float64()
-    kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-    settings = {f.name: str(f.type).partition(" | ")[0] for f in dataclasses.fields(RunConfig)}
-    figures = {c.name: "float" for record in (StepRecord, RunSummary) for c in columns(record)}
-    return kinds.get((figures | settings).get(name, "str"), pa.string())
+    kinds = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    settings = {name: kind for name, (kind, *_) in types_of(RunConfig).items()}
+    figures = {c.name: float for record in (StepRecord, RunSummary) for c in columns(record)}
+    return kinds.get((figures | settings).get(name, str), pa.string())
 
 
 def _file(table: pa.Table) -> bytes:
