@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
+from vitprof.engine.locations import remove_leftovers, scratch_directory
 from vitprof.errors import DataError
 
 OWNER = """
 import sys
 from pathlib import Path
-from vitprof.engine.locations.scratch import scratch_directory
+from vitprof.engine.locations import scratch_directory
 with scratch_directory(Path(sys.argv[1]), "memmap") as scratch:
     (scratch / "train.npy").write_bytes(b"x")
     print(scratch, flush=True)

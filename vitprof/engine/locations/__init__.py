@@ -6,6 +6,13 @@ job ends. Importing this module does not import torch; the dashboard asks `vitpr
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import platform
+import re
+import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +25,6 @@ from vitprof.config import RunConfig
 from vitprof.config.drives import slow_drive
 from vitprof.engine.data.contract import OnProgress, Stop
 from vitprof.engine.locations.copying import Copied, copy_tree, is_for_training, tree_bytes
-from vitprof.engine.locations.scratch import remove_leftovers, scratch_directory
 from vitprof.engine.locations.throttle import TokenBucket, describe
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
@@ -121,3 +127,72 @@ def open_location(
                     yield Located(local, f"copied first from a drive {describe(drive)}", copied, unmeasured=real)
             finally:
                 bucket.close()
+
+
+LOCK_SUFFIX = ".lock"
+
+
+@contextmanager
+def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
+    """Makes a new directory under `parent` (made if missing) for the block, and removes it with everything in it.
+
+    Its owner holds a lock on a file next to it. The system releases that lock however the owner ends, so a directory
+    whose lock is free is a leftover. Process ids would not do: they are reused, and mean nothing in another container.
+    Raises `DataError` if the directory cannot be made.
+    """
+    # The host is part of the name because hosts may share a home, and locks do not always work across hosts.
+    name = f"{label}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
+    descriptor = -1
+    try:
+        descriptor = _make(parent, name)
+        yield parent / name
+    finally:
+        shutil.rmtree(parent / name, ignore_errors=True)
+        if descriptor >= 0:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):  # rmdir fails while others still use the parent
+            (parent / f"{name}{LOCK_SUFFIX}").unlink(missing_ok=True)
+            parent.rmdir()
+
+
+def _make(parent: Path, name: str) -> int:
+    """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
+    try:
+        for _ in range(10):  # more than once only if another process removed the parent or the lock file meanwhile
+            with contextlib.suppress(FileNotFoundError):
+                parent.mkdir(parents=True, exist_ok=True)
+                remove_leftovers(parent)
+                descriptor = os.open(parent / f"{name}{LOCK_SUFFIX}", os.O_RDWR | os.O_CREAT, 0o600)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                    if os.fstat(descriptor).st_nlink:
+                        (parent / name).mkdir(mode=0o700)
+                        return descriptor
+                except OSError:
+                    os.close(descriptor)
+                    raise
+                os.close(descriptor)
+    except OSError as error:
+        raise DataError(
+            f"cannot write to {parent}: {error.strerror or error}; make it writable, or choose another location"
+        ) from error
+    raise DataError(f"{parent} keeps being removed by other processes; stop them and try again")
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Removes directories under `parent` whose owners on this host are gone."""
+    try:
+        names = os.listdir(parent)
+    except OSError:  # missing or not ours, so nothing of ours is in it
+        return
+    pattern = re.compile(rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}")
+    for match in filter(None, map(pattern.fullmatch, names)):
+        path = parent / match[0]
+        with contextlib.suppress(OSError):  # gone meanwhile, another user's, or locked because it is in use
+            descriptor = os.open(path, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(parent / match[1], ignore_errors=True)
+                path.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
