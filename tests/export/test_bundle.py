@@ -307,6 +307,22 @@ def test_a_store_that_fails_midway_keeps_nothing(
     assert counts(store) == [0, 0, 0]
 
 
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        (
+            "group_key",
+            ("x", "headroom:", "headroom:-1", "headroom:x", "a:1;DROP", "headroom:1\n"),
+        ),
+        ("tags", ([""], [" a"], ["a,b"], ["x" * 41], ["a"] * 101)),
+        ("note", ("x" * 4001,)),
+    ],
+)
+def test_what_no_store_would_have_is_refused(store: RunStore, sent: bytes, field: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        refused(store, changed(sent, lambda v, value=value: v.update({field: value})))
+
+
 def test_the_same_run_twice_in_a_file(store: RunStore, other: RunStore) -> None:
     sent = bundle_bytes(other, [add_run(other, n=3), add_run(other, n=3)])
     refused(store, changed(sent, lambda v: v.update(run_id=41), "recording-2.json"), "the same run twice")
