@@ -41,16 +41,18 @@ class PlainSteps:
 
         `iterator` returns the train loader's iterator, or None where that is gone. `times`: how its batch was made.
         """
+        step, steps = loop.step, loop.steps
+        if step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:
+            return
+        if not (steps.may_be_plain and steps.confirmed and loop.expects_work) or steps.warming_up:
+            return
         import torch
 
         from vitprof.measure.batch_times import n_ready
         from vitprof.watch.batches import NOTHING, n_samples
         from vitprof.watch.loop import State
 
-        step, steps = loop.step, loop.steps
-        if step is None or step.marks.samples == 0 or loop.ahead is not NOTHING or self.short_times >= SHORT_TIMES:
-            return
-        if not (steps.may_be_plain and steps.confirmed and loop.expects_work) or steps.warming_up:
+        if loop.ahead is not NOTHING:
             return
         marks = step.marks
         depth = math.nan if marks.made is None else marks.made.queue_depth
