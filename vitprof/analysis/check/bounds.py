@@ -250,8 +250,8 @@ class Judged:
         """Returns what was measured, its interval and the bound, in one line."""
         if self.figure is None:
             return f"{self.bound.title}: {self.reason}"
-        said = f"{TITLES[self.bound.kind]} {_measured(self.bound.kind, self.figure)}, {self.bound.limit_words}"
-        return f"{said}; {_rests_on(self.figure)}" + (f"; {self.reason}" if self.reason else "")
+        words = f"{TITLES[self.bound.kind]} {_measured(self.bound.kind, self.figure)}, {self.bound.limit_words}"
+        return f"{words}; {_rests_on(self.figure)}" + (f"; {self.reason}" if self.reason else "")
 
 
 def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:

@@ -111,10 +111,10 @@ def _mixed(side: Sequence[CheckedRun]) -> str:
     names = [d.field for d in found if d.field not in MAY_DIFFER]
     if not names:
         return ""
-    told = "; ".join(
+    values = "; ".join(
         f"{name} {', '.join(dict.fromkeys(str(getattr(run.facts.config, name)) for run in side))}" for name in names
     )
     return (
-        f"{which([run.facts for run in side]).capitalize()} are not of one setting ({told}): the noise from run to run "
-        "cannot be told from their differences. To compare all the same: --allow settings"
+        f"{which([run.facts for run in side]).capitalize()} are not of one setting ({values}): the noise from run to "
+        "run cannot be told from their differences. To compare all the same: --allow settings"
     )

@@ -122,12 +122,12 @@ def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[
         if not len(share):
             continue
         length = np.where(np.isfinite(share), np.diff(edges), 0.0)
-        idle, told = (
+        idle, covered = (
             np.diff(np.interp(new, edges, np.concatenate([[0.0], np.cumsum(part)])))
             for part in (np.nan_to_num(share) * length, length)
         )
         # the sliver of a bin that rounding leaves is noise
-        row[:] = np.where(told > 1e-9 * (new[1] - new[0]), idle / np.maximum(told, 1e-300), np.nan)
+        row[:] = np.where(covered > 1e-9 * (new[1] - new[0]), idle / np.maximum(covered, 1e-300), np.nan)
     return new, rows
 
 

@@ -88,9 +88,9 @@ def _differs(
                 by_value.setdefault(value, []).append(run)
         if len(by_value) < 2:
             return None
-        said = "; ".join(f"{value} in {which(those)}" for value, those in by_value.items())
+        values_of = "; ".join(f"{value} in {which(those)}" for value, those in by_value.items())
         ids = tuple(run.id for those in by_value.values() for run in those)
-        return Caveat(topic, level, f"{what}: {said}. {why}", ids)
+        return Caveat(topic, level, f"{what}: {values_of}. {why}", ids)
 
     return check
 
@@ -159,11 +159,11 @@ def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
     shared = [run for run in runs if run.facts.get("n_beside")]
     if not shared:
         return None
-    said = (
+    sentence = (
         f"{which(shared).capitalize()} ran while another run was running on the same machine, which took CPU and disk: "
         "loading may be slower than alone. Run again with share_machine off to compare."
     )
-    return Caveat("sharing", "warning", said, tuple(run.id for run in shared))
+    return Caveat("sharing", "warning", sentence, tuple(run.id for run in shared))
 
 
 def _variables(run: RunFacts) -> str | None:
@@ -300,8 +300,8 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
             Cell(value, _is_default(config, name), value != values[baseline] and taken and takes[baseline])
             for config, value, taken in zip(configs, values, takes, strict=True)
         ]
-        told = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
-        if all(takes) or any(not cell.default or cell.value != told[0].value for cell in told):
+        taking = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
+        if all(takes) or any(not cell.default or cell.value != taking[0].value for cell in taking):
             found.append(Difference(name, tuple(cells)))
     return tuple(found)
 

@@ -101,15 +101,15 @@ def _far_apart(
     """
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
-        told = sorted(((v, run.id, run) for run in runs if math.isfinite(v := figure(run))), key=lambda it: it[:2])
-        if len(told) < 2:
+        ordered = sorted(((v, run.id, run) for run in runs if math.isfinite(v := figure(run))), key=lambda it: it[:2])
+        if len(ordered) < 2:
             return None
-        (low, _, lowest), (high, _, highest) = told[0], told[-1]
+        (low, _, lowest), (high, _, highest) = ordered[0], ordered[-1]
         if not (high > low * (1 + limit) if relative else high - low > limit):
             return None
         at_low, at_high = which([lowest]), which([highest])
-        said = sentence.format(low=words(low), high=words(high), at_low=at_low, at_high=at_high)
-        return Caveat(topic, "warning", said, (lowest.id, highest.id))
+        filled = sentence.format(low=words(low), high=words(high), at_low=at_low, at_high=at_high)
+        return Caveat(topic, "warning", filled, (lowest.id, highest.id))
 
     return check
 

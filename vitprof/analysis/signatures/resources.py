@@ -134,8 +134,8 @@ def cold_to_warm(trace: Trace) -> Signature | None:
     if trace.n_steady < MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
         return None
     read = trace.column("read_s")
-    told = bool(np.isfinite(read[trace.steady]).any())
-    value = (read if told else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
+    read_known = bool(np.isfinite(read[trace.steady]).any())
+    value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
     usable = trace.steady & np.isfinite(value)
     epoch, samples = trace.steps["epoch"], trace.steps["samples"]
     first, later = usable & (epoch == epoch[0]), usable & (epoch > epoch[0])
@@ -155,7 +155,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
     step = mean(trace.steps["step_s"][first])
     if not (clear and cold >= FASTER_EPOCH * warm and cost >= MIN_COST_FRAC * step):
         return None
-    what = "Reading a batch" if told else "The wait for a batch"
+    what = "Reading a batch" if read_known else "The wait for a batch"
     when = "at first, {} towards the end of the same pass" if within else "in the first epoch, {} in later ones"
     return Signature(
         name="cold-to-warm",
@@ -169,7 +169,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
             "warm_s": warm * batch,
             "times_faster": cold / warm if warm > 0 else math.nan,
             "within_first_epoch": float(within),
-            "read_measured": float(told),
+            "read_measured": float(read_known),
         },
         based_on="Measured here: a cold read takes 4.5 to 14 times a warm one; Mohan et al., VLDB 2021 (fetch stalls)",
     )
@@ -205,7 +205,7 @@ def memory_growth(trace: Trace) -> Signature | None:
     left_s = (float(total) - float(rss[-1])) / slope if total else math.nan
     full = f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}." if total else ""
     workers = trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0
-    why = (
+    sharing = (
         " Workers that share Python lists with the main process copy them as they read them; arrays are not copied."
         if workers
         else ""
@@ -213,7 +213,7 @@ def memory_growth(trace: Trace) -> Signature | None:
     return Signature(
         name="memory-growth",
         sentence=f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), "
-        f"{size(grown)} so far, and does not level off.{full}{why}",
+        f"{size(grown)} so far, and does not level off.{full}{sharing}",
         cost_s_per_step=math.nan,
         cost_frac=math.nan,
         evidence={

@@ -203,7 +203,7 @@ def epoch_start(trace: Trace) -> Signature | None:
     if not (excess > SPIKE_Z * noise and restart > usual_stall and excess >= MIN_COST_FRAC * epoch_s):
         return None
     restarted = (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False
-    why = (
+    explanation = (
         "The worker processes end with each epoch and are started again (persistent_workers is off)."
         if restarted
         else "Nothing is loaded ahead across the end of an epoch, so the queue is empty."
@@ -211,7 +211,7 @@ def epoch_start(trace: Trace) -> Signature | None:
     return Signature(
         name="epoch-start",
         sentence=f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; other batches: "
-        f"{seconds(usual)}), {percent(excess / epoch_s)} of an epoch. {why}",
+        f"{seconds(usual)}), {percent(excess / epoch_s)} of an epoch. {explanation}",
         cost_s_per_step=excess / steps_of_an_epoch,
         cost_frac=excess / epoch_s,
         evidence={

@@ -202,8 +202,8 @@ def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[st
     stages: dict[str, Floats] = {name: _column(steps, f"{name}_s", rows) for name in TIMED_STAGES}
     made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
     if config.loader != "threads":  # there the stages are seconds of several threads, more than the time it took
-        told = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
-        stages["rest"] = np.where(told > 0, np.maximum(made - told, 0.0), np.nan)
+        measured = np.sum([np.nan_to_num(took) for took in stages.values()], axis=0)
+        stages["rest"] = np.where(measured > 0, np.maximum(made - measured, 0.0), np.nan)
     on_device = np.isfinite(_column(steps, "decode_wait_s", rows))
     if on_device.any():  # the rest of such a batch's time is the decoder's, from first byte to last image
         stages["decode"] = np.where(on_device, stages["rest"], stages["decode"])

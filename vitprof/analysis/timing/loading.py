@@ -89,7 +89,7 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
     stages = tuple(
         StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
     )
-    told = [s for s in stages if s.frac > 0]
+    timed = [s for s in stages if s.frac > 0]
     depth = known(column["queue_depth"])
     making = worked if shared else made
     step_s = float(np.nansum(column["step_s"][np.isfinite(making)]))
@@ -102,7 +102,7 @@ def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, sh
         busy_frac=min(busy, 1.0) if math.isfinite(busy) else math.nan,
         queue_depth=mean(depth),
         queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
-        largest=max(told, key=lambda s: s.frac).words if told else "",
+        largest=max(timed, key=lambda s: s.frac).words if timed else "",
     )
 
 
@@ -117,8 +117,8 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
 
 
 def _mean_ms(values_s: Floats) -> Interval:
-    told = known(values_s)
-    return ratio_intervals(told[None] * 1e3, np.ones(len(told)))[0] if len(told) else UNKNOWN
+    finite = known(values_s)
+    return ratio_intervals(finite[None] * 1e3, np.ones(len(finite)))[0] if len(finite) else UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,11 @@ class WorkerTime:
 def by_worker(steps: Series, keep: Mask) -> tuple[WorkerTime, ...]:
     """Returns one entry for each worker process that made a batch of the steps in `keep`, (n,) bool; or none."""
     made = steps["made_end_s"] - steps["made_start_s"]
-    told = keep & np.isfinite(steps["worker"]) & np.isfinite(made)
-    span_s = float(np.nansum(steps["step_s"][told]))
+    timed = keep & np.isfinite(steps["worker"]) & np.isfinite(made)
+    span_s = float(np.nansum(steps["step_s"][timed]))
     found = []
-    for worker in np.unique(steps["worker"][told]):
-        took = made[told & (steps["worker"] == worker)]
+    for worker in np.unique(steps["worker"][timed]):
+        took = made[timed & (steps["worker"] == worker)]
         busy = min(float(took.sum()) / span_s, 1.0) if span_s > 0 else math.nan
         found.append(WorkerTime(int(worker), len(took), float(np.median(took)), float(np.percentile(took, 95)), busy))
     return tuple(found)
@@ -173,12 +173,12 @@ class TransformTime:
 
 def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
     """Returns the transforms in the order of the Compose; empty if the facts have none."""
-    told = facts.get(TRANSFORMS)
-    if not isinstance(told, Mapping):
+    transforms = facts.get(TRANSFORMS)
+    if not isinstance(transforms, Mapping):
         return ()
     known = {
         name: (float(one["s_per_sample"]), int(one["calls"]))
-        for name, one in told.items()
+        for name, one in transforms.items()
         if isinstance(one, Mapping) and one.get("s_per_sample") is not None and one.get("calls") is not None
     }
     whole_s = math.fsum(seconds for seconds, _ in known.values())
@@ -196,7 +196,7 @@ def heaviest(found: Sequence[TransformTime]) -> TransformTime | None:
 def shares_in_words(found: Sequence[TransformTime]) -> str:
     """Returns the largest shares of the transforms' time, the largest first: "RandomResizedCrop 61%, ToTensor 25%"."""
     largest = sorted((t for t in found if t.frac > 0), key=lambda t: -t.frac)
-    said = [f"{t.name} {formats.percent(t.frac)}" for t in largest[:TOLD]]
+    shares = [f"{t.name} {formats.percent(t.frac)}" for t in largest[:TOLD]]
     if (left := len(largest) - TOLD) > 0:
-        said.append(f"{left} more {formats.percent(math.fsum(t.frac for t in largest[TOLD:]))}")
-    return ", ".join(said)
+        shares.append(f"{left} more {formats.percent(math.fsum(t.frac for t in largest[TOLD:]))}")
+    return ", ".join(shares)

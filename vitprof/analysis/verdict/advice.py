@@ -118,7 +118,7 @@ def advise(
     faster = sorted(
         (a for a in known.values() if a.low > situation.samples_per_s), key=lambda a: a.samples_per_s, reverse=True
     )
-    candidates = [*(_told(a, situation) for a in faster), *advice_of_rules(situation)]
+    candidates = [*(_advice_on(a, situation) for a in faster), *advice_of_rules(situation)]
     chosen: list[Advice] = []
     seen = {_key(situation.config)}
     for advice in candidates:
@@ -140,7 +140,7 @@ def advise(
     return tuple(chosen[:MAX_ADVICE])
 
 
-def _told(alternative: Alternative, situation: Situation) -> Advice:
+def _advice_on(alternative: Alternative, situation: Situation) -> Advice:
     times = alternative.samples_per_s / situation.samples_per_s
     how = "measured" if alternative.measured else "predicted, not run"
     interval = f"{number(alternative.low)}-{number(alternative.high)}"

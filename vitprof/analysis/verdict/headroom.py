@@ -144,13 +144,13 @@ def headroom(
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
-    said = list(notes)
+    remarks = list(notes)
     stages: list[StageCost] = []
     for before, after in itertools.pairwise(known):
         between = ANCHOR_ROLES[ANCHOR_ROLES.index(before.role) + 1 : ANCHOR_ROLES.index(after.role) + 1]
         stage = _cost(" and ".join(ADDED_STAGE[role] for role in between), before, after, known[-1])
         if stage.high < 0:
-            said.append(
+            remarks.append(
                 f"{stage.name}: the job took {formats.seconds(-stage.s_per_sample)} a sample less with it than "
                 "without; the machine changed meanwhile, or the anchor before it costs more by itself"
             )
@@ -158,7 +158,7 @@ def headroom(
     by_role = {a.role: a for a in known}
     role = baseline if baseline in by_role else next((a.role for a in reversed(known) if a.role in "CD"), "")
     gain = ratio_of(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
-    return Headroom(tuple(ordered), tuple(stages), *gain, role, tuple(said), simulated, tuple(pending))
+    return Headroom(tuple(ordered), tuple(stages), *gain, role, tuple(remarks), simulated, tuple(pending))
 
 
 def _cost(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCost:
@@ -193,8 +193,8 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
             times += f" ({found.speed_up_low:.2f} to {found.speed_up_high:.2f})"
     cold = " with files not in memory" if found.baseline_role == "D" else ""
     step = f"of each step's {formats.seconds(base.s_per_sample * batch_size)}{cold}"
-    told = "; ".join(filter(None, (costs and f"{step}, {costs}", unclear)))
-    return f"{times}{': ' + told if told else ''}."
+    lost_words = "; ".join(filter(None, (costs and f"{step}, {costs}", unclear)))
+    return f"{times}{': ' + lost_words if lost_words else ''}."
 
 
 def _of_a_step(stage: StageCost, batch_size: int) -> str:
@@ -231,10 +231,10 @@ class OwnHeadroom:
 
 def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
     """Returns the headroom in the facts of a run; None if it was not measured."""
-    told = facts.get(REPLAY)
-    if not isinstance(told, Mapping):
+    replay = facts.get(REPLAY)
+    if not isinstance(replay, Mapping):
         return None
-    blocks = {int(number): block for number, block in told.items() if block["steps"]}
+    blocks = {int(number): block for number, block in replay.items() if block["steps"]}
     pairs = [(blocks[n], blocks[n + 1]) for n in sorted(blocks) if n % 2 == 0 and n + 1 in blocks]
     refused = str(facts.get(REFUSED) or "")
     if len(pairs) < MIN_BLOCKS:
@@ -251,14 +251,14 @@ def _a_step(block: Mapping[str, float]) -> tuple[float, float]:
 def own_headroom_sentence(found: OwnHeadroom) -> str:
     """Returns the headroom in words, with its interval and n."""
     if math.isnan(found.speed_up.value):
-        why = f": {found.refused}" if found.refused else f", of which {MIN_BLOCKS} are needed; train for longer"
-        return f"Headroom is undecided: {found.n_pairs} pairs of blocks were measured{why}."
+        reason = f": {found.refused}" if found.refused else f", of which {MIN_BLOCKS} are needed; train for longer"
+        return f"Headroom is undecided: {found.n_pairs} pairs of blocks were measured{reason}."
     measured = f"95%: {found.speed_up.low:.2f}x to {found.speed_up.high:.2f}x, {found.n_pairs} pairs of blocks"
     if found.speed_up.low <= 1:
-        said = f"Headroom: free data would gain nothing that can be told from noise ({measured})."
+        sentence = f"Headroom: free data would gain nothing that can be told from noise ({measured})."
     else:
-        said = f"Headroom: with free data this loop would run {found.speed_up.value:.2f}x as fast ({measured})."
+        sentence = f"Headroom: with free data this loop would run {found.speed_up.value:.2f}x as fast ({measured})."
     if found.training.low > PERCEPTIBLE:
         slower, low, high = (f"{100 * (ratio - 1):.0f}%" for ratio in found.training)
-        said += f" Of that, training itself takes {slower} longer ({low} to {high}) while batches are being made."
-    return said
+        sentence += f" Of that, training itself takes {slower} longer ({low} to {high}) while batches are being made."
+    return sentence

@@ -55,10 +55,10 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
     """Returns why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
     if not n_all:
         return f"no step was recorded; {needed} steady ones are needed"
-    left_out = n_all - n_steady
-    which = f", and {left_out} of them are warm-up or begin an epoch" if left_out else ""
-    why = f"{n_all} steps were recorded{which}; {needed} steady ones are needed"
-    return why if is_own_script(config) else f"{why}: train for at least {_steps_for(config, needed)} steps"
+    n_not_steady = n_all - n_steady
+    which = f", and {n_not_steady} of them are warm-up or begin an epoch" if n_not_steady else ""
+    sentence = f"{n_all} steps were recorded{which}; {needed} steady ones are needed"
+    return sentence if is_own_script(config) else f"{sentence}: train for at least {_steps_for(config, needed)} steps"
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
