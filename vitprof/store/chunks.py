@@ -191,13 +191,13 @@ def _packed(name: str, values: Floats) -> pa.Array:
     import pyarrow as pa
 
     unknown = np.isnan(values)
-    known = np.where(unknown, 0.0, values)
-    top = np.abs(known).max()
+    known, mask = (np.where(unknown, 0.0, values), unknown) if unknown.any() else (values, None)
+    top = max(known.max(), -known.min())
     if name.endswith("_s") and not name.endswith("_per_s") and top < LARGEST_S:
-        return pa.array(np.rint(known * 1e9).astype(np.int64), pa.duration("ns"), mask=unknown)
+        return pa.array(np.rint(known * 1e9).astype(np.int64), pa.duration("ns"), mask=mask)
     if top < EXACT and (known == np.rint(known)).all():
-        return pa.array(known.astype(np.int64), mask=unknown)
-    return pa.array(values, mask=unknown)
+        return pa.array(known.astype(np.int64), mask=mask)
+    return pa.array(np.ascontiguousarray(values), mask=mask)
 
 
 def _floats(column: pa.ChunkedArray) -> Floats:

@@ -60,6 +60,7 @@ def _on_connect(connection: Any, _record: Any) -> None:
             cursor.execute("BEGIN IMMEDIATE")  # but it does wait for a write lock
             cursor.execute("COMMIT")
     cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA secure_delete=FAST")  # some builds overwrite what is deleted: merged chunks, twice a second
     cursor.close()
 
 
