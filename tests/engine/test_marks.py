@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine_fixtures import Recorded, photos_home, small_home, trained  # noqa: F401
+from tests.engine_fixtures import Recorded, trained
 from tests.gpu_defects import in_docs
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import every_gap
@@ -130,7 +130,7 @@ class StandIn:
 
 
 @pytest.fixture
-def decoding(played: Played, monkeypatch: pytest.MonkeyPatch, photos_home: Path) -> Iterator[Any]:  # noqa: F811
+def decoding(played: Played, monkeypatch: pytest.MonkeyPatch, photos_home: Path) -> Iterator[Any]:
     """Runs DALI's loader with a stand-in that takes so long for a batch."""
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))
     monkeypatch.setattr(dali, "decoding_device", lambda name: torch.device("cuda"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine_fixtures import CHEAP, N_PHOTOS, Recorded, never, photos_home, small_home, trained  # noqa: F401
+from tests.engine_fixtures import CHEAP, N_PHOTOS, Recorded, never, trained
 from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.engine.data import datasets
@@ -26,7 +26,7 @@ PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS, "batch_size
 
 
 @pytest.fixture
-def photos(photos_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+def photos(photos_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a small set of photos that the test may damage; its directory."""
     mine = tmp_path / "photos-of-mine"
     shutil.copytree(photos_home / "data", mine / "data")

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.engine_fixtures import SMALL, Recorded, made_once, shared_home, small_digits, ticking, trained  # noqa: F401
+from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, ticking, trained
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import gpu_findings
 from vitprof.config.catalog import MODELS

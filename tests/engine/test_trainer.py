@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine_fixtures import small_home, trained  # noqa: F401
+from tests.engine_fixtures import trained
 from vitprof.config import RunConfig
 from vitprof.engine.trainer import SimulatedTrainer, TorchTrainer, open_trainer
 from vitprof.engine.transfer.contract import Moved

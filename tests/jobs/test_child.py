@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests import ROOT
-from tests.engine_fixtures import CHEAP, digits_home, full_home, gone, wait_until  # noqa: F401
+from tests.engine_fixtures import CHEAP, gone, wait_until
 from tests.telemetry.drivers import FIRST
 from vitprof.config import RunConfig
 from vitprof.engine import train
@@ -205,9 +205,7 @@ def test_a_config_of_another_vitprof(start: Any) -> None:
 
 @pytest.mark.slow
 def test_a_job_sees_its_own_gpu_under_the_number_that_it_was_given(
-    start: Any,
-    cuda_driver: Path | None,
-    monkeypatch: pytest.MonkeyPatch,
+    start: Any, cuda_driver: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if cuda_driver is None:
         pytest.skip("no C compiler for the stand-in")

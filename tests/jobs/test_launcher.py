@@ -19,15 +19,7 @@ import pytest
 import torch
 
 from tests import ROOT
-from tests.engine_fixtures import (  # noqa: F401
-    CHEAP,
-    KeptLauncher,
-    digits_home,
-    full_home,
-    gone,
-    launcher,
-    wait_until,
-)
+from tests.engine_fixtures import CHEAP, KeptLauncher, gone
 from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
 from vitprof.jobs import launcher as launching
@@ -127,7 +119,7 @@ class TestForked:
         assert fork_of(own, ASK_TORCH, log, monkeypatch) == "False\n"
 
     @pytest.mark.slow
-    def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+    def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:
         """With the variables of now: its data lie in the home of this test, which the server does not know."""
         forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))
         assert len(forked) == 6
@@ -135,11 +127,7 @@ class TestForked:
 
     @pytest.mark.slow
     def test_it_has_the_directory_of_now_and_a_session_and_a_log_of_its_own(
-        self,
-        launcher: KeptLauncher,  # noqa: F811
-        log: Any,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, launcher: KeptLauncher, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         first, second = launcher.start(log), launcher.start(log)
@@ -151,7 +139,7 @@ class TestForked:
         assert (tmp_path / "log").read_text().count("is started by vitprof itself") == 2
 
     @pytest.mark.slow
-    def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+    def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:
         """A job forked by multiprocessing's own server would share it, and get brothers."""
         process = launcher.start(log)
         seen: set[int] = set()
@@ -175,7 +163,7 @@ class TestForked:
     @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
     def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
         self,
-        launcher: KeptLauncher,  # noqa: F811
+        launcher: KeptLauncher,
         cuda_driver: Path | None,
         log: Any,
         monkeypatch: pytest.MonkeyPatch,
@@ -205,7 +193,7 @@ class TestForked:
         assert {mask for _, pid, mask in asked if int(pid) == process.pid} == {mine}
         assert str(server) not in {pid for _, pid, _ in asked}
 
-    def test_signals_are_told_and_its_log_is_its_own(self, launcher: KeptLauncher, log: Any) -> None:  # noqa: F811
+    def test_signals_are_told_and_its_log_is_its_own(self, launcher: KeptLauncher, log: Any) -> None:
         process = launcher.start(log)
         assert process.poll() is None
         os.kill(process.pid, signal.SIGTERM)
@@ -294,11 +282,7 @@ class TestServer:
 
     @pytest.mark.slow
     def test_a_job_goes_on_when_its_server_dies(
-        self,
-        own: Launcher,
-        log: Any,
-        full_home: Path,  # noqa: F811
-        monkeypatch: pytest.MonkeyPatch,
+        self, own: Launcher, log: Any, full_home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("VITPROF_WARM", "1")
         own.warm().wait(threading.Event())

@@ -17,18 +17,7 @@ import psutil
 import pytest
 
 from tests import ROOT
-from tests.engine_fixtures import (  # noqa: F401
-    CHEAP,
-    KeptLauncher,
-    descendants,
-    digits_home,
-    full_home,
-    gone,
-    launcher,
-    small_home,
-    vitprof_threads,
-    wait_until,
-)
+from tests.engine_fixtures import CHEAP, KeptLauncher, descendants, gone, vitprof_threads, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
@@ -53,7 +42,7 @@ def config(**values: Any) -> RunConfig:
 
 
 @contextlib.contextmanager
-def manager(store: RunStore, launcher: KeptLauncher | None = None) -> Iterator[JobManager]:  # noqa: F811
+def manager(store: RunStore, launcher: KeptLauncher | None = None) -> Iterator[JobManager]:
     made = JobManager(store, launcher=launcher)
     yield made
     made.shutdown()
@@ -449,7 +438,7 @@ class TestTrouble:
 @pytest.mark.usefixtures("full_home")
 class TestProcessIsolation:
     @pytest.fixture
-    def jobs(self, store: RunStore, launcher: KeptLauncher) -> Iterator[JobManager]:  # noqa: F811
+    def jobs(self, store: RunStore, launcher: KeptLauncher) -> Iterator[JobManager]:
         """With PyTorch loaded, for which none of the other tests' jobs waits."""
         with manager(store, launcher) as made:
             yield made

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from torchvision.datasets import ImageFolder
 
-from tests.engine_fixtures import N_PHOTOS, SMALL, photos_home, small_home  # noqa: F401
+from tests.engine_fixtures import N_PHOTOS, SMALL
 from vitprof.config.catalog import dataset_info
 from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source
@@ -23,7 +23,7 @@ INFO = dataset_info("photos", N_PHOTOS)
 
 
 @pytest.fixture
-def made(photos_home: Path) -> Path:  # noqa: F811
+def made(photos_home: Path) -> Path:
     return photos_home / "data" / INFO.directory
 
 

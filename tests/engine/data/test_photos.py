@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests import ROOT
 from tests.alarm import cpu_alarm
-from tests.engine_fixtures import N_PHOTOS, photos_home  # noqa: F401
+from tests.engine_fixtures import N_PHOTOS
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.engine.data import photos, scenes
 from vitprof.engine.data.datasets import open_source, prepare
@@ -29,7 +29,7 @@ N_TEST = N_PHOTOS // 10
 
 
 @pytest.fixture
-def made(photos_home: Path) -> Path:  # noqa: F811
+def made(photos_home: Path) -> Path:
     """The set that all tests share: read only."""
     return photos_home / "data" / f"photos-{N_PHOTOS}"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.engine.loaders.loader_helpers import config_of, info_of, other, photos_config, storage_of
-from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from tests.engine_fixtures import SMALL
 from vitprof.config.catalog import DATASETS
 from vitprof.engine import augment, decode
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, PixelMaker, open_maker

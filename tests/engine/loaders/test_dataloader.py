@@ -25,7 +25,7 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import SMALL, descendants, gone, shared_home, wait_until  # noqa: F401
+from tests.engine_fixtures import SMALL, descendants, gone, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import dataloader as dataloader_module
 from vitprof.engine.loaders.contract import Loader, Schedule, epoch_order

@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
 from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
-from tests.engine_fixtures import shared_home, trained  # noqa: F401
+from tests.engine_fixtures import trained
 from vitprof.engine.loaders import batch_assembly, batches, samples, threads
 from vitprof.engine.storage import torchvision_datasets
 from vitprof.errors import ConfigError

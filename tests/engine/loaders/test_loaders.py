@@ -18,7 +18,7 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import SMALL, descendants, shared_home, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import SMALL, descendants, vitprof_threads
 from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.contract import Loader, epoch_order
 from vitprof.errors import DataError, SampleError, one_line

@@ -23,7 +23,7 @@ from tests.engine.loaders.loader_helpers import (
     storage_of,
     variant_id,
 )
-from tests.engine_fixtures import shared_home, wait_until  # noqa: F401
+from tests.engine_fixtures import wait_until
 from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.batch import Batch

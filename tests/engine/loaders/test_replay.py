@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 import pytest
 import torch
 
-from tests.engine_fixtures import Recorded, descendants, shared_home, trained, vitprof_threads  # noqa: F401
+from tests.engine_fixtures import Recorded, descendants, trained, vitprof_threads
 from vitprof.engine import pipeline
 from vitprof.engine.batch import Batch
 from vitprof.errors import JobStopped

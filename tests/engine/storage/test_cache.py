@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine_fixtures import N_PHOTOS, SMALL, descendants, gone, never, photos_home, small_home  # noqa: F401
+from tests.engine_fixtures import N_PHOTOS, SMALL, descendants, gone, never
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
@@ -223,7 +223,7 @@ def test_worker_processes_share_it(workers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loader", ["threads", "dataloader"])
-def test_encoded_photos(loader: str, photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_encoded_photos(loader: str, photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))
     values: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS, "strategy": "workers", "augment": "off"}
     values |= {"storage": "files", "loader": loader, "workers": 2, "batch_size": 16, "device": "cpu"}

@@ -12,16 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all  # noqa: F401  # noqa: F401
+from tests.engine.storage.preparing import PHOTOS, copy_of, images_of, place, read_all
 from tests.engine.storage.test_storages import Meter
-from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from tests.engine_fixtures import SMALL
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.files import FilesStorage, RawFilesStorage, sample_path
 from vitprof.errors import DataError, SampleError
 
 
-def test_digits_as_png(shared_home: Path) -> None:  # noqa: F811
+def test_digits_as_png(shared_home: Path) -> None:
     storage = FilesStorage(SMALL, place("files"), False)
     images = images_of(train=False)
     for i in (0, 57, 99):
@@ -31,7 +31,7 @@ def test_digits_as_png(shared_home: Path) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_photos_are_read_where_they_are(few_photos: Path, train: bool) -> None:  # noqa: F811
+def test_photos_are_read_where_they_are(few_photos: Path, train: bool) -> None:
     where = place("files", PHOTOS)
     assert where.root == few_photos
     storage = FilesStorage(PHOTOS, where, train)
@@ -42,7 +42,7 @@ def test_photos_are_read_where_they_are(few_photos: Path, train: bool) -> None: 
     assert [Path(storage.name_of(i)).stem for i in range(len(storage))] == source.ids
 
 
-def test_a_slow_drive_is_told_what_is_read(few_photos: Path) -> None:  # noqa: F811
+def test_a_slow_drive_is_told_what_is_read(few_photos: Path) -> None:
     meter = Meter()
     storage = FilesStorage(PHOTOS, Place(few_photos, meter), True)
     files = [storage.read_encoded(i) for i in (3, 7)]
@@ -52,7 +52,7 @@ def test_a_slow_drive_is_told_what_is_read(few_photos: Path) -> None:  # noqa: F
 @pytest.mark.parametrize(
     ("damage", "named"), [("missing", "No such file"), ("empty", "is empty"), ("directory", "Is a directory|is empty")]
 )
-def test_a_damaged_file_is_named(few_photos: Path, damage: str, named: str) -> None:  # noqa: F811
+def test_a_damaged_file_is_named(few_photos: Path, damage: str, named: str) -> None:
     storage = FilesStorage(PHOTOS, Place(few_photos), True)
     path = Path(storage.name_of(3))
     path.unlink()
@@ -76,7 +76,7 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def root(shared_home: Path, tmp_path: Path) -> Path:  # noqa: F811
+def root(shared_home: Path, tmp_path: Path) -> Path:
     return copy_of("raw-files", tmp_path)
 
 
@@ -90,7 +90,7 @@ def test_files_are_the_bare_pixels(root: Path) -> None:
     assert len(os.listdir(root / "images/test-000")) == 100
 
 
-def test_photos(few_photos: Path) -> None:  # noqa: F811
+def test_photos(few_photos: Path) -> None:
     storage = RawFilesStorage(PHOTOS, place("raw-files", PHOTOS), True)
     assert (read_all(storage) == images_of(PHOTOS)).all()
 

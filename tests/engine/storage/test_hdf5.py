@@ -36,7 +36,6 @@ from tests.engine.storage.writer_helpers import (
     open_files,
     pixels_of,
     read_one,
-    small_disk,  # noqa: F401
     write_both,
 )
 from vitprof.engine.storage import hdf5

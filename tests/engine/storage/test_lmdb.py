@@ -32,7 +32,6 @@ from tests.engine.storage.writer_helpers import (
     open_files,
     pixels_of,
     read_one,
-    small_disk,  # noqa: F401
     write_both,
     write_split,
 )

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all  # noqa: F401
-from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from tests.engine.storage.preparing import PHOTOS, copy_of, images_of, place, read_all
+from tests.engine_fixtures import SMALL
 from vitprof.engine.storage.contract import Chunk, Place, SplitFacts
 from vitprof.engine.storage.memmap import MemmapStorage, Writer
 from vitprof.errors import DataError
 
 
 @pytest.fixture
-def root(shared_home: Path, tmp_path: Path) -> Path:  # noqa: F811
+def root(shared_home: Path, tmp_path: Path) -> Path:
     return copy_of("memmap", tmp_path)
 
 
@@ -24,7 +24,7 @@ def test_the_file_is_numpys_own(root: Path) -> None:
     assert np.array_equal(np.load(root / "train.npy"), images_of())
 
 
-def test_photos(few_photos: Path) -> None:  # noqa: F811
+def test_photos(few_photos: Path) -> None:
     for train in (True, False):
         storage = MemmapStorage(PHOTOS, place("memmap", PHOTOS), train)
         assert storage.shape == (224, 224, 3)

@@ -10,14 +10,14 @@ import psutil
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, open_files, place, read_all  # noqa: F401
-from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from tests.engine.storage.preparing import PHOTOS, images_of, open_files, place, read_all
+from tests.engine_fixtures import SMALL
 from vitprof.engine.storage import memory
 from vitprof.engine.storage.registry import open_storage
 from vitprof.errors import DataError
 
 
-def test_moved_to_a_device(shared_home: Path) -> None:  # noqa: F811
+def test_moved_to_a_device(shared_home: Path) -> None:
     storage = open_storage("memory", SMALL, place("memory"), train=True)
     assert storage.device == torch.device("cpu")
     away = storage.to(torch.device("meta"))
@@ -28,7 +28,7 @@ def test_moved_to_a_device(shared_home: Path) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_photos_come_from_the_array_on_disk(few_photos: Path, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_photos_come_from_the_array_on_disk(few_photos: Path, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "IMAGES_AT_ONCE", 7)
     where = place("memory", PHOTOS)
     assert (where.root / "train.npy").exists()
@@ -48,10 +48,7 @@ def test_photos_come_from_the_array_on_disk(few_photos: Path, train: bool, monke
     ("name", "needs"), [("memory", "2.87 MiB"), ("memory-float", "11.5 MiB"), ("pt-whole", "2.87 MiB")]
 )
 def test_too_little_memory_is_said_beforehand(
-    few_photos: Path,  # noqa: F811
-    name: str,
-    needs: str,
-    monkeypatch: pytest.MonkeyPatch,
+    few_photos: Path, name: str, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = place(name, PHOTOS)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20))

@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, place, prepare, read_all  # noqa: F401
-from tests.engine.storage.writer_helpers import small_disk  # noqa: F401
-from tests.engine_fixtures import SMALL, small_home, ticking  # noqa: F401
+from tests.engine.storage.preparing import PHOTOS, images_of, place, prepare, read_all
+from tests.engine_fixtures import SMALL, ticking
 from vitprof.engine.data import datasets, digits
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import read_split
@@ -161,9 +160,7 @@ def test_one_file_is_started_over_after_a_stop(name: str, chunks: int, small_chu
 
 @pytest.mark.parametrize("name", ["hdf5-encoded", "lmdb-encoded"])
 def test_encoded_samples_are_started_over_after_a_stop(
-    name: str,
-    few_photos: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, few_photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     log, second = Log(3), Log()
@@ -378,11 +375,7 @@ def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
 @pytest.mark.parametrize("left", [300_000, 0])
 @pytest.mark.parametrize("name", ONE_FILE)
 def test_one_file_on_a_full_disk(
-    name: str,
-    left: int,
-    small_chunks: None,
-    small_disk: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, left: int, small_chunks: None, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partial_of(name).parent.parent.symlink_to(small_disk)
     partial_of(name).parent.mkdir()
@@ -431,14 +424,14 @@ def damage_photos(root: Path) -> list[str]:
     return [files[3].name, files[11].name]
 
 
-def test_an_unreadable_sample_ends_it(few_photos: Path) -> None:  # noqa: F811
+def test_an_unreadable_sample_ends_it(few_photos: Path) -> None:
     names = damage_photos(few_photos)
     with pytest.raises(SampleError, match=names[0]) as caught:
         prepare("memmap", PHOTOS)
     assert "\n" not in str(caught.value)
 
 
-def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = images_of(PHOTOS)
     monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     names = damage_photos(few_photos)
@@ -459,7 +452,7 @@ def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.Monke
     assert names[0] in str(caught.value)
 
 
-def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     damage_photos(few_photos)
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, few_photos, images_of, place, read_all  # noqa: F401
-from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from tests.engine.storage.preparing import PHOTOS, copy_of, images_of, place, read_all
+from tests.engine_fixtures import SMALL
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.pt import PtStorage, open_mapped, open_whole
 from vitprof.errors import DataError, SampleError
@@ -26,12 +26,12 @@ class Stranger:
 
 
 @pytest.fixture
-def root(shared_home: Path, tmp_path: Path) -> Path:  # noqa: F811
+def root(shared_home: Path, tmp_path: Path) -> Path:
     return copy_of("pt", tmp_path)
 
 
 @pytest.fixture
-def single(shared_home: Path, tmp_path: Path) -> Path:  # noqa: F811
+def single(shared_home: Path, tmp_path: Path) -> Path:
     return copy_of("pt-single", tmp_path)
 
 
@@ -47,7 +47,7 @@ def test_files_as_in_the_tutorial(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_photos(few_photos: Path) -> None:  # noqa: F811
+def test_photos(few_photos: Path) -> None:
     assert np.array_equal(read_all(PtStorage(PHOTOS, place("pt", PHOTOS), True)), images_of(PHOTOS))
     for opened in (open_mapped, open_whole):
         storage = opened(PHOTOS, place("pt-single", PHOTOS), True)

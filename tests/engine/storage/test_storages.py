@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from tests import ROOT
-from tests.engine.storage.preparing import PHOTOS, few_photos, images_of, open_files, place, read_all  # noqa: F401
-from tests.engine_fixtures import SMALL, shared_home  # noqa: F401
+from tests.engine.storage.preparing import PHOTOS, images_of, open_files, place, read_all
+from tests.engine_fixtures import SMALL
 from vitprof.engine.data import datasets, idx
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import read_split
@@ -259,7 +259,7 @@ def test_sources_and_storages_agree_on_the_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["hdf5-encoded", "lmdb-encoded"])
-def test_encoded_photos_are_the_data_sets_own(name: str, few_photos: Path) -> None:  # noqa: F811
+def test_encoded_photos_are_the_data_sets_own(name: str, few_photos: Path) -> None:
     for train in (True, False):
         storage = open_storage(name, PHOTOS, place(name, PHOTOS), train=train)
         source = open_source(PHOTOS, few_photos, train=train)

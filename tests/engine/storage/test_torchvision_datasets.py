@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from tests.engine_fixtures import N_PHOTOS, photos_home  # noqa: F401
+from tests.engine_fixtures import N_PHOTOS
 from vitprof.config.catalog import dataset_info
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage.contract import Place
@@ -22,7 +22,7 @@ INFO = dataset_info("photos", N_PHOTOS)
 
 
 @pytest.fixture
-def made(photos_home: Path) -> Path:  # noqa: F811
+def made(photos_home: Path) -> Path:
     torch.set_num_threads(1)
     return photos_home / "data" / INFO.directory
 

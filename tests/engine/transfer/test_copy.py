@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.engine.transfer.transfer_helpers import batch, cpu, cuda, gpu, pixels, to_input
-from tests.engine_fixtures import SMALL, never, small_home  # noqa: F401
+from tests.engine_fixtures import SMALL, never
 from vitprof.config import RunConfig
 from vitprof.config.parts import TRANSFERS
 from vitprof.config.resolve import resolve
