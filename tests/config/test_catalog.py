@@ -35,8 +35,7 @@ def test_each_model_can_cut_its_own_images_into_patches(preset: ModelPreset) -> 
 def test_digits_has_the_shape_and_the_statistics_of_mnist(name: str) -> None:
     info = dataset_info(name)
     assert (info.image_size, info.channels, info.classes) == (28, 1, 10)
-    assert (info.n_train, info.n_test) == (60_000, 10_000)
-    assert (info.mean, info.std) == ((0.1307,), (0.3081,))
+    assert (info.n_train, info.n_test, info.mean, info.std) == (60_000, 10_000, (0.1307,), (0.3081,))
     assert info.title
     assert info.note
     assert DATASETS[info.name] is info

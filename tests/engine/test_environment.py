@@ -31,8 +31,7 @@ def burn_here(seconds: float) -> None:
 def test_facts_are_plain_values() -> None:
     facts = describe()
     assert json.loads(json.dumps(facts)) == facts
-    assert facts["vitprof"] == vitprof.__version__
-    assert facts["torch"] == torch.__version__
+    assert (facts["vitprof"], facts["torch"]) == (vitprof.__version__, torch.__version__)
     assert facts["torch_threads"] == torch.get_num_threads()
     assert facts["cpu_count"] == os.cpu_count()
 

@@ -154,8 +154,7 @@ def test_a_pipeline_starved_by_decoding_on_the_device_is_called_that(decoding: A
     assert "waiting for Python to launch its work; a faster loader gains at most 0." in before.sentence
     assert in_docs(before.sentence, after.sentence)
     assert before.idle_frac < 0.01
-    assert after.kind == "input-bound"
-    assert after.cause == "decode"
+    assert (after.kind, after.cause) == ("input-bound", "decode")
     assert re.search(r"preparation \(decoding by NVIDIA DALI\) is (99|100)% of that", after.sentence)
     assert after.idle_frac == pytest.approx(0.8, abs=0.01)
     assert after.cause_ms_per_batch == pytest.approx(16.0, abs=0.2)

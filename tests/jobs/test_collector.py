@@ -108,8 +108,7 @@ def test_a_run_that_is_over_may_go_on(script: Script) -> None:
     script.says(steps(3, 2), Note("end", {"status": "stopped", "error": ""}))
     run = until("stopped")
     assert run.summary is not None
-    assert run.summary.n_steps == 5
-    assert run.t_origin_s == began
+    assert (run.summary.n_steps, run.t_origin_s) == (5, began)
 
 
 def test_a_script_that_hangs_up_without_a_last_message(script: Script) -> None:

@@ -264,8 +264,7 @@ class TestThreadIsolation:
             *("startup", "prepare", "prepare", "startup"),
             *("evaluate", "evaluate", "shutdown"),
         ]
-        assert run.environment["device"] == "cpu"
-        assert run.facts["n_train"] == 600
+        assert (run.environment["device"], run.facts["n_train"]) == ("cpu", 600)
         assert run.t_origin_s is not None
         assert run.training_since_s is not None
         assert run.t_origin_s <= run.phases[0].t_start_s <= run.training_since_s

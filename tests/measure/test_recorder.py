@@ -281,8 +281,7 @@ def test_a_gap_counts_from_the_last_resume() -> None:
     steps.recorder.resume()  # an evaluation lay in between
     steps.launch()
     steps.recorder.resolve()
-    assert steps["gap_s"] == [1.0, 0.5]
-    assert steps["step_s"] == [2.0, 1.0]
+    assert (steps["gap_s"], steps["step_s"]) == ([1.0, 0.5], [2.0, 1.0])
 
 
 def test_without_compute_the_step_is_all_gap() -> None:
@@ -291,8 +290,7 @@ def test_without_compute_the_step_is_all_gap() -> None:
     steps.launch(1.0, 1.5, compute=False)
     steps.launch(2.0, 2.5, compute=False)
     steps.recorder.resolve()
-    assert steps["compute_s"] == [0, 0]
-    assert steps["h2d_s"] == [0.5, 1.0]
+    assert (steps["compute_s"], steps["h2d_s"]) == ([0, 0], [0.5, 1.0])
     assert steps["gap_s"] == steps["step_s"] == [1.0, 1.5]
     assert all(math.isnan(loss) for loss in steps["loss"])
 

@@ -56,8 +56,7 @@ def test_losses_are_the_same_and_each_step_has_its_own(
 ) -> None:
     plain = json.loads(host.run(framework, watched=False, workers=workers).returned)["losses"]
     told = host.run(framework, workers=workers) if workers else in_the_loop
-    assert told.status == 0
-    assert told.complaint == ""
+    assert (told.status, told.complaint) == (0, "")
     assert json.loads(told.returned)["losses"] == plain
     per_step = len(plain) // len(told.steps["loss"])
     last_of_step = [float.fromhex(loss) / per_step for loss in plain[per_step - 1 :: per_step]]

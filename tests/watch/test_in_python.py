@@ -51,8 +51,7 @@ def test_any_iterable(host: Host, kind: str) -> None:
     assert steps["compute_s"].min() >= scripts.BODY_S
     assert np.isnan(steps["read_s"]).all(), "nobody can tell the stages"
     (environment,) = told.note("environment")
-    assert environment["watched"]["name"] == kind
-    assert environment["watched"]["num_workers"] == 0
+    assert (environment["watched"]["name"], environment["watched"]["num_workers"]) == (kind, 0)
 
 
 @pytest.mark.slow
@@ -127,8 +126,7 @@ def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None
 
 def test_a_step_where_nobody_watches(host: Host) -> None:
     told = host.run("a_step_without_a_loop", watched=False)
-    assert told.returned == "named Doubles. 6"
-    assert told.complaint == ""
+    assert (told.returned, told.complaint) == ("named Doubles. 6", "")
 
 
 @pytest.mark.slow
@@ -137,8 +135,7 @@ def test_only_the_first_rank_is_watched_and_without_a_listener_nothing_fails(
     host: Host, plain: str, env: dict[str, str]
 ) -> None:
     told = host.run("torch_loader", watched=False, listen=bool(env), env=env)
-    assert told.status == 0
-    assert told.returned == plain
+    assert (told.status, told.returned) == (0, plain)
     assert not told.notes
     assert told.complaint.count("\n") == (not env)
 
@@ -178,8 +175,7 @@ def test_a_program_beside_the_script_records_each_run(host: Host, vitprof_home: 
     assert (first.summary.n_steps, first.summary.n_samples) == (2 * N_BATCHES, 2 * scripts.N_SAMPLES)
     assert first.verdict is not None
     assert (first.config.batch_size, first.config.workers) == (scripts.BATCH, 0)
-    assert second.name == "second"
-    assert second.status == "failed"
+    assert (second.name, second.status) == ("second", "failed")
     ended = {"fails": "the script ended with ValueError: no more", "killed": "ended without a last message"}[then]
     assert ended in second.error
     assert second.summary is not None

@@ -38,8 +38,7 @@ def test_it_passes_for_what_it_stands_for() -> None:
     proxy = passing(loader)
     assert isinstance(proxy, Loader)
     assert isinstance(proxy, Sized)
-    assert len(proxy) == 5
-    assert proxy.__doc__ == "A loader."
+    assert (len(proxy), proxy.__doc__) == (5, "A loader.")
     assert repr(proxy) == repr(loader)
     assert dir(proxy) == dir(loader)
     assert proxy.sampler is loader.sampler

@@ -70,8 +70,7 @@ def test_another_loop_over_the_same_loader_is_the_same_run(script: Script) -> No
     _loader, run = script.watches("a")
     for _ in range(3):
         script.loops(run)
-    assert script.loop.done == []
-    assert script.loop.wanted.name == "a"
+    assert (script.loop.done, script.loop.wanted.name) == ([], "a")
 
 
 def test_a_loader_like_one_that_is_gone_goes_on_with_its_run(script: Script) -> None:

@@ -27,9 +27,7 @@ def in_the_loop(host: Host) -> Told:
 
 @pytest.mark.slow
 def test_training_is_the_same_to_the_bit(in_the_loop: Told, plain: str) -> None:
-    assert in_the_loop.status == 0
-    assert in_the_loop.returned == plain
-    assert in_the_loop.complaint == ""
+    assert (in_the_loop.status, in_the_loop.returned, in_the_loop.complaint) == (0, plain, "")
 
 
 def test_every_training_step_is_told_and_no_check(in_the_loop: Told) -> None:
@@ -77,9 +75,7 @@ def test_a_loss_is_told_as_it_was_before_it_was_scaled(host: Host) -> None:
 @pytest.mark.slow
 def test_a_compiled_step_is_compiled_as_before(host: Host) -> None:
     told = host.run("compiled")
-    assert told.status == 0
-    assert (told.returned, told.complaint) == ("ok", "")
-    assert len(told.steps["step"]) == 4
+    assert (told.status, told.returned, told.complaint, len(told.steps["step"])) == (0, "ok", "", 4)
 
 
 def test_a_check_between_epochs_is_a_phase_and_in_no_step(in_the_loop: Told) -> None:
@@ -185,16 +181,14 @@ def test_a_check_before_the_training_is_not_taken_for_it(host: Host) -> None:
 @pytest.mark.parametrize("given", ["VITPROF_WATCH_STEPS", "VITPROF_WATCH_DETACH_AFTER"])
 def test_after_the_steps_that_were_asked_for(host: Host, given: str, plain: str) -> None:
     told = host.run(env={given: "7"})
-    assert told.status == 0
-    assert len(told.steps["step"]) == 7
+    assert (told.status, len(told.steps["step"])) == (0, 7)
     assert told.returned == ("" if given.endswith("STEPS") else plain), "ended, or let go on"
 
 
 @pytest.mark.slow
 def test_without_a_listener_training_goes_on_with_one_warning(host: Host, plain: str) -> None:
     told = host.run(listen=False)
-    assert told.status == 0
-    assert told.returned == plain
+    assert (told.status, told.returned) == (0, plain)
     assert told.complaint.count("\n") == 1
     assert told.complaint.startswith("vitprof: gave up watching (")
 
@@ -203,8 +197,7 @@ def test_without_a_listener_training_goes_on_with_one_warning(host: Host, plain:
 def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> None:
     """Those that go on would wait for rank 0 for ever."""
     told = host.run(env={"RANK": "1", "VITPROF_WATCH_STEPS": "6"})
-    assert (told.status, told.complaint, told.returned) == (0, "", "")
-    assert len(told.spent["collate_s"]) == 6
+    assert (told.status, told.complaint, told.returned, len(told.spent["collate_s"])) == (0, "", "", 6)
     assert not told.notes
     assert not told.columns
 
@@ -212,8 +205,7 @@ def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> Non
 @pytest.mark.slow
 def test_a_listener_that_goes_ends_the_watching_and_not_the_training(host: Host, plain: str) -> None:
     told = host.run(hang_up=True)
-    assert told.status == 0
-    assert told.returned == plain
+    assert (told.status, told.returned) == (0, plain)
     assert told.complaint.count("\n") == 1
     assert told.complaint.startswith("vitprof: gave up watching (sending data failed: ")
 
@@ -267,8 +259,7 @@ def test_steps_that_ask_several_loaders_are_counted(host: Host, n: int, check: b
 
 def test_an_error_of_the_script_stays_its_own(host: Host) -> None:
     told = host.run("fail")
-    assert told.status == 5
-    assert told.complaint == ""
+    assert (told.status, told.complaint) == (5, "")
 
 
 @pytest.mark.slow

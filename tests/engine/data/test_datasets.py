@@ -60,15 +60,13 @@ def test_made_once_and_read(made: Path) -> None:
     root = prepare("digits", progress=lambda fraction, message: told.append((fraction, message)))
     assert root == made / "digits"
     assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told)
-    assert told[0][0] == 0
-    assert told[-1] == (1, "digits is ready")
+    assert (told[0][0], told[-1]) == (0, (1, "digits is ready"))
     assert [p.name for p in made.iterdir()] == ["digits"]
     images, labels = read_split(root, True)
     assert images.shape == (2500, 28, 28)
     assert labels.shape == (2500,)
     manifest = json.loads((root / MANIFEST).read_text())
-    assert manifest["maker"] == digits.IDENTITY
-    assert manifest["maker"]["seed"] == digits.SEED
+    assert (manifest["maker"], manifest["maker"]["seed"]) == (digits.IDENTITY, digits.SEED)
     assert manifest["files"][idx.FILES[0]]["size"] == 16 + 2500 * 784
 
     before = {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in root.rglob("*")}

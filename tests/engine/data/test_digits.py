@@ -27,8 +27,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_full_set(full: Path) -> None:
     for train, n in ((True, 60_000), (False, 10_000)):
         images, labels = read_split(full, train)
-        assert images.shape == (n, 28, 28)
-        assert images.dtype == np.uint8
+        assert (images.shape, images.dtype) == ((n, 28, 28), np.uint8)
         assert labels.dtype == np.int64
         assert np.bincount(labels).tolist() == [n // 10] * 10
         # Shuffled: every batch of 1,000 has each class about 100 times (binomial standard deviation 9.5).

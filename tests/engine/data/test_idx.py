@@ -29,8 +29,7 @@ def test_round_trip(array: np.ndarray) -> None:
         idx.write_idx(path, array)
         back = idx.read_idx(path)
         assert path.stat().st_size == 4 + 4 * array.ndim + array.size
-    assert back.dtype == np.uint8
-    assert back.shape == array.shape
+    assert (back.dtype, back.shape) == (np.uint8, array.shape)
     assert np.array_equal(back, array)
     back[...] = 0  # raises if it cannot be written to
 

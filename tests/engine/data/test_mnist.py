@@ -103,8 +103,7 @@ def test_download(served: Path, data: Path, tmp_path: Path, capsys: pytest.Captu
     assert root == data / "mnist"
     assert capsys.readouterr().out == ""
     assert told == sorted(told)
-    assert told[0] == 0
-    assert told[-1] == 1
+    assert (told[0], told[-1]) == (0, 1)
     for name in idx.FILES:
         assert (idx.raw_dir(root) / name).read_bytes() == (idx.raw_dir(tmp_path / "made") / name).read_bytes()
     assert sorted(p.name for p in idx.raw_dir(root).iterdir()) == sorted(idx.FILES)  # the archives are gone

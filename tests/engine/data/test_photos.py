@@ -81,8 +81,7 @@ def test_files_are_as_photographs(made: Path) -> None:
     assert 0.1 < (sides[:, 1] > sides[:, 0]).mean() < 0.5
     assert len(np.unique(sides, axis=0)) > 8
     first = next(iter(images.values()))
-    assert first.mode == "RGB"
-    assert first.format == "JPEG"
+    assert (first.mode, first.format) == ("RGB", "JPEG")
     # quality 90 with libjpeg's tables, and chroma at half the resolution
     tables = io.BytesIO()
     Image.new("RGB", (8, 8)).save(tables, "JPEG", quality=90)
