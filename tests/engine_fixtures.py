@@ -183,6 +183,10 @@ def never() -> bool:
     return False
 
 
+def silent(fraction: float, message: str) -> None:
+    """Progress that nobody looks at."""
+
+
 def trained(
     stop: Callable[[], bool] = never, clock: Callable[[], float] = time.perf_counter, **config: Any
 ) -> Recorded:

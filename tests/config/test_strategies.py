@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig
@@ -14,16 +12,6 @@ from vitprof.config.strategies import STRATEGIES, Strategy, strategy
 from vitprof.errors import ConfigError
 
 EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.name)
-
-
-def dataset_of(plan: Strategy) -> str:
-    """A data set that the strategy can load."""
-    return "digits" if "idx" in LOADERS[plan.loader].kinds else "photos"
-
-
-def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:
-    info = dataset_info(name or dataset_of(plan))
-    return plan.knobs(plan.combination(info), info)
 
 
 def test_every_row_of_the_reference_can_be_chosen() -> None:

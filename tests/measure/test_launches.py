@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
-from tests.engine_fixtures import CHEAP, Recorded, small_home, trained  # noqa: F401
+from tests.engine_fixtures import CHEAP, small_home, trained  # noqa: F401
 from tests.gpu_defects import in_docs
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.verdict import judge
@@ -127,12 +127,7 @@ def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dic
         devices, "accelerator", lambda name: Accelerator("test", 1 * MS, 0.0, "", launch_s=launch_ms * MS)
     )
     assert real("simulated:1,0").step_s == 1 * MS
-    events = trained(device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values)
-    return table_of(events)
-
-
-def table_of(events: Recorded) -> dict[str, np.ndarray[Any, Any]]:
-    return events.steps
+    return trained(device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values).steps
 
 
 @pytest.mark.slow
@@ -159,15 +154,8 @@ def test_a_device_that_is_slower_than_its_launches_has_none(monkeypatch: pytest.
     assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
 
 
-TINY: dict[str, Any] = {
-    "device": "cuda:0",
-    "strategy": "memory",
-    "transfer": "blocking",
-    "steps": 80,
-    "warmup_steps": 10,
-    "batch_size": 20,
-    "evaluate": False,
-}
+TINY: dict[str, Any] = {"device": "cuda:0", "strategy": "memory", "transfer": "blocking", "steps": 80}
+TINY |= {"warmup_steps": 10, "batch_size": 20, "evaluate": False}
 
 
 @pytest.mark.usefixtures("small_home")
@@ -178,7 +166,7 @@ class TestCudaGate:
         self, monkeypatch: pytest.MonkeyPatch, card: Card, *, host_s: float = 0.5 * MS, **config: Any
     ) -> dict[str, np.ndarray[Any, Any]]:
         asked = RunConfig(**(CHEAP | TINY | config))
-        return table_of(card.train(monkeypatch, asked, launches=8, host_s=host_s, sample_s=0.125 * MS / 20))
+        return card.train(monkeypatch, asked, launches=8, host_s=host_s, sample_s=0.125 * MS / 20).steps
 
     def test_the_gate_stands_between_the_copy_and_the_start_mark(self, monkeypatch: pytest.MonkeyPatch) -> None:
         card = Card()

@@ -22,7 +22,8 @@ from vitprof.recording.columns import STEP_COLUMNS
 def marks_of(**values: Any) -> StepMarks:
     """Marks with these values; every field has to be given, as the loop does."""
     marks = StepMarks()
-    values = {"outside_s": math.nan, "decoded": None, "prepared": None, "made": None} | values
+    usual = {"outside_s": math.nan, "decoded": None, "prepared": None, "made": None, "epoch": 0, "warmup": False}
+    values = usual | {"samples": 1, "loss": lambda: 0.0} | values
     of_recorder = {"previous_end", "kernel_s", "launch_idle_s"}
     assert set(values) == {field.name for field in dataclasses.fields(StepMarks)} - of_recorder
     for name, value in values.items():
@@ -85,23 +86,11 @@ class Steps:
         self, t_start: float = 0.0, t_got: float = 0.0, *, compute: bool = True, made: BatchTimes | None = None
     ) -> None:
         h2d_start, h2d_end = self.device.mark(), self.device.mark()
-        self.recorder.step(
-            marks_of(
-                step=self.n,
-                epoch=0,
-                t_start=t_start,
-                t_got=t_got,
-                t_launched=t_got + 0.125,
-                copy_start=h2d_start,
-                copy_end=h2d_end,
-                compute_start=h2d_end,
-                compute_end=self.device.mark() if compute else None,
-                loss=self.device.loss(10.0 - self.n) if compute else lambda: math.nan,
-                samples=32,
-                warmup=self.n < 1,
-                made=made,
-            )
-        )
+        on_device = {"copy_start": h2d_start, "copy_end": h2d_end, "compute_start": h2d_end}
+        on_device |= {"compute_end": self.device.mark() if compute else None}
+        on_device |= {"loss": self.device.loss(10.0 - self.n) if compute else lambda: math.nan}
+        here = {"step": self.n, "t_start": t_start, "t_got": t_got, "t_launched": t_got + 0.125}
+        self.recorder.step(marks_of(**here, **on_device, samples=32, warmup=self.n < 1, made=made))
         self.n += 1
 
     def __getitem__(self, column: str) -> list[float]:
@@ -143,12 +132,9 @@ def test_every_column_of_a_step() -> None:
         "samples": [32, 32],
         "loss": [10.0, 9.0],
         "warmup": [1, 0],
-        "kernel_s": [math.nan, math.nan],
-        "launch_idle_s": [math.nan, math.nan],
-        "decode_wait_s": [math.nan, math.nan],
-        "device_prepare_s": [math.nan, math.nan],
-        "outside_s": [math.nan, math.nan],
     }
+    unknown = ("kernel_s", "launch_idle_s", "decode_wait_s", "device_prepare_s", "outside_s")
+    expected |= {name: [math.nan, math.nan] for name in unknown}
     assert set(expected) == set(STEP_COLUMNS)
     for name in STEP_COLUMNS:
         assert steps[name] == pytest.approx(expected[name], nan_ok=True, abs=0), name
@@ -180,8 +166,8 @@ def test_a_batch_that_was_decoded_or_prepared_on_the_device() -> None:
             if not math.isnan(of[name]):
                 marks[name] = device.mark()
                 device.times.append(of[name])
-        rest = {"step": i, "epoch": 0, "t_launched": of["t_got"], "loss": lambda: 0.0, "samples": 1, "warmup": False}
-        steps.recorder.step(marks_of(t_start=of["t_start"], t_got=of["t_got"], **rest, **marks))
+        here = {"t_start": of["t_start"], "t_got": of["t_got"], "t_launched": of["t_got"]}
+        steps.recorder.step(marks_of(step=i, **here, **marks))
         device.times.append(row[-1])  # reached
     steps.recorder.resolve()
     expected = {
@@ -206,24 +192,10 @@ def test_a_batch_is_made_when_the_device_has_decoded_it() -> None:
     recorder = StepRecorder(device, steps.append)  # type: ignore[arg-type]
     recorder.resume()
     decoded, copied, end = device.mark(), device.mark(), device.mark()
-    recorder.step(
-        marks_of(
-            step=0,
-            epoch=0,
-            t_start=1.0,
-            t_got=1.5,
-            t_launched=1.75,
-            decoded=decoded,
-            copy_start=copied,
-            copy_end=copied,
-            compute_start=copied,
-            compute_end=end,
-            loss=lambda: 0.0,
-            samples=1,
-            warmup=False,
-            made=BatchTimes(0.1, math.nan, 0.0, math.nan, 0.5, 1.4375),
-        )
-    )
+    on_device = {"decoded": decoded, "copy_start": copied, "copy_end": copied, "compute_start": copied}
+    times_of_it = BatchTimes(0.1, math.nan, 0.0, math.nan, 0.5, 1.4375)
+    here = {"step": 0, "t_start": 1.0, "t_got": 1.5, "t_launched": 1.75, "made": times_of_it}
+    recorder.step(marks_of(**here, **on_device, compute_end=end))
     recorder.resolve()
     columns = derive(gather(steps))
     made = {name: columns[name][0] for name in ("made_start_s", "made_end_s", "hand_over_s")}
@@ -304,22 +276,9 @@ def test_the_cpu_emits_at_once() -> None:
     for step in range(3):
         t_start, t_got = device.mark(), device.mark()
         h2d_start, h2d_end, compute_end = device.mark(), device.mark(), device.mark()
-        recorder.step(
-            marks_of(
-                step=step,
-                epoch=0,
-                t_start=t_start,
-                t_got=t_got,
-                t_launched=compute_end,
-                copy_start=h2d_start,
-                copy_end=h2d_end,
-                compute_start=h2d_end,
-                compute_end=compute_end,
-                loss=lambda: 1.0,
-                samples=1,
-                warmup=False,
-            )
-        )
+        on_device = {"copy_start": h2d_start, "copy_end": h2d_end, "compute_start": h2d_end}
+        here = {"step": step, "t_start": t_start, "t_got": t_got, "t_launched": compute_end}
+        recorder.step(marks_of(**here, **on_device, compute_end=compute_end))
         assert len(steps) == step + 1
 
 

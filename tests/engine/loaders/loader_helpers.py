@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tests.engine_fixtures import N_PHOTOS, descendants, gone, never
+from tests.engine_fixtures import N_PHOTOS, descendants, gone, never, silent
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.resolve import resolve
@@ -29,10 +29,6 @@ from vitprof.engine.transfer.normalise import ToInput
 
 CPU = torch.device("cpu")
 SEED = 42
-
-
-def silent(fraction: float, message: str) -> None:
-    """Progress that nobody looks at."""
 
 
 def config_of(**config: Any) -> RunConfig:

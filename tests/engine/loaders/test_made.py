@@ -47,16 +47,11 @@ IN_LOOP: list[dict[str, Any]] = [
 ]
 PROCESSES: list[dict[str, Any]] = [WORKERS, WORKERS | {"storage": "idx"}, WORKERS | {"storage": "files"}]
 EVERY = [*IN_LOOP, AHEAD, THREADS, *PROCESSES]
+NO_DALI = pytest.mark.skipif(not all(map(installed, LOADERS["dali"].packages)), reason="its package is missing")
 PHOTOS: list[Any] = [
     {"storage": "imagefolder", "loader": "dataloader", "workers": 0},
     {"storage": "files", "loader": "threads"},
-    *(
-        pytest.param(
-            {"loader": name},
-            marks=pytest.mark.skipif(not all(map(installed, LOADERS[name].packages)), reason="its package is missing"),
-        )
-        for name in ("dali",)
-    ),
+    pytest.param({"loader": "dali"}, marks=NO_DALI),
 ]
 
 
@@ -111,34 +106,23 @@ class TestDigits:
             made = [batch.made for batch in loader.epoch(0)]
         assert [batch.worker for batch in made if batch is not None] == [0, 1, 0, 1, 0, 1]
 
-    def test_what_workers_have_ready_is_counted(self) -> None:
-        with opened(config_of(**WORKERS, batch_size=100)) as loader:
+    @pytest.mark.parametrize(
+        ("variant", "ready", "depth"),
+        [
+            pytest.param(WORKERS, lambda of: n_ready(of._batches) == 4, 4, id="two batches of each worker"),
+            pytest.param(AHEAD, lambda of: of._reading._n_read == 4, 3, id="two ready, and one that was being read"),
+            pytest.param(
+                THREADS, lambda of: [b.batch is not None for b in of._epoch.under_way] == [True] * 2, 2, id="two"
+            ),
+        ],
+    )
+    def test_what_is_ready_is_counted(self, variant: dict[str, Any], ready: Any, depth: int) -> None:
+        with opened(config_of(**variant, prefetch_factor=2, batch_size=100)) as loader:
             batches = loader.epoch(0)
             first = next(batches)
-            wait_until(lambda: n_ready(loader._batches) == 4, "two batches of each worker")  # type: ignore[attr-defined]
+            wait_until(lambda: ready(loader), "batches that are ready")
             second = next(batches)
-            depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
-            assert depth == [0, 4]
-
-    def test_what_a_thread_has_read_is_counted(self) -> None:
-        with opened(config_of(**AHEAD, prefetch_factor=2, batch_size=100)) as loader:
-            batches = loader.epoch(0)
-            first = next(batches)
-            reading = loader._reading  # type: ignore[attr-defined]
-            wait_until(lambda: reading._n_read == 4, "two batches ready, and one that was being read")
-            second = next(batches)
-            depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
-            assert depth == [0, 3]
-
-    def test_what_threads_have_done_is_counted(self) -> None:
-        with opened(config_of(**THREADS, prefetch_factor=2, batch_size=100)) as loader:
-            batches = loader.epoch(0)
-            first = next(batches)
-            under_way = loader._epoch.under_way  # type: ignore[attr-defined]
-            wait_until(lambda: len(under_way) == 2 and all(b.batch is not None for b in under_way), "two batches")
-            second = next(batches)
-            depth = [batch.made.queue_depth for batch in (first, second) if batch.made is not None]
-            assert depth == [0, 2]
+            assert [batch.made.queue_depth for batch in (first, second) if batch.made is not None] == [0, depth]
 
     @pytest.mark.slow
     def test_what_is_made_ahead_ended_before_it_was_asked_for(self) -> None:

@@ -10,20 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine_fixtures import never, silent
 from vitprof.config.drives import SlowDrive
 from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes, walk
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped
 
 Told = list[tuple[float, str]]
-
-
-def never() -> bool:
-    return False
-
-
-def nobody(fraction: float, message: str) -> None:
-    """Progress nobody asked for."""
 
 
 @pytest.fixture
@@ -64,7 +57,7 @@ def test_everything_is_copied(source: Path, tmp_path: Path) -> None:
 
 def test_an_empty_directory(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
-    assert copy_tree(tmp_path / "source", tmp_path / "t", throttle=None, progress=nobody, stop=never).n_bytes == 0
+    assert copy_tree(tmp_path / "source", tmp_path / "t", throttle=None, progress=silent, stop=never).n_bytes == 0
     assert (tmp_path / "t").is_dir()
 
 
@@ -89,7 +82,7 @@ def test_a_slow_drive_is_asked_for_each_file_and_byte(
 ) -> None:
     time = Time()
     drive = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 100.0, serial), clock=time, sleep=time.sleep)
-    copied = copy_tree(source, tmp_path / "t", throttle=drive, progress=nobody, stop=never, clock=time)
+    copied = copy_tree(source, tmp_path / "t", throttle=drive, progress=silent, stop=never, clock=time)
     assert contents(tmp_path / "t") == contents(source)
     assert copied.seconds >= at_least + 0.99 * copied.n_bytes / 1e6  # not real time: nothing slept
 
@@ -106,7 +99,7 @@ def test_latencies_are_waited_for_by_many_threads(source: Path, tmp_path: Path) 
 
     met = threading.Event()
     drive = Meeting(tmp_path / "drive", SlowDrive(30.0, 207.0, serial=False))
-    copy_tree(source, tmp_path / "t", throttle=drive, progress=nobody, stop=never)
+    copy_tree(source, tmp_path / "t", throttle=drive, progress=silent, stop=never)
     assert met.is_set()
     assert contents(tmp_path / "t") == contents(source)
 
@@ -116,7 +109,7 @@ def test_latencies_are_waited_for_by_many_threads(source: Path, tmp_path: Path) 
 def test_a_stop_ends_a_wait_and_leaves_nothing(source: Path, tmp_path: Path, serial: bool) -> None:
     drive = TokenBucket(tmp_path / "drive", SlowDrive(1e-6, 1e9, serial))
     with pytest.raises(JobStopped, match="stopped while data were being copied"):
-        copy_tree(source, tmp_path / "t", throttle=drive, progress=nobody, stop=lambda: True)
+        copy_tree(source, tmp_path / "t", throttle=drive, progress=silent, stop=lambda: True)
     assert not (tmp_path / "t").exists()
 
 
@@ -131,7 +124,7 @@ def test_an_error_of_progress_ends_it_too(source: Path, tmp_path: Path) -> None:
 
 def check_fails(source: Path, tmp_path: Path, names: str) -> str:
     with pytest.raises(DataError, match=names) as caught:
-        copy_tree(source, tmp_path / "t", throttle=None, progress=nobody, stop=never)
+        copy_tree(source, tmp_path / "t", throttle=None, progress=silent, stop=never)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "t").exists()
     return str(caught.value)
@@ -153,7 +146,7 @@ def test_a_missing_source(tmp_path: Path) -> None:
 
 def test_permission_is_asked_for(read_only_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=str(read_only_dir)):
-        copy_tree(read_only_dir, read_only_dir / "t", throttle=None, progress=nobody, stop=never)
+        copy_tree(read_only_dir, read_only_dir / "t", throttle=None, progress=silent, stop=never)
 
 
 def test_no_room_is_seen_before_anything_is_written(source: Path, tmp_path: Path) -> None:
@@ -189,7 +182,7 @@ def test_a_target_that_is_there_stays(source: Path, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "mine").touch()
     with pytest.raises(DataError, match="/t"):
-        copy_tree(source, tmp_path / "t", throttle=None, progress=nobody, stop=never)
+        copy_tree(source, tmp_path / "t", throttle=None, progress=silent, stop=never)
     assert (tmp_path / "t" / "mine").exists()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine_fixtures import never, silent
 from vitprof.config import RunConfig
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.throttle import TokenBucket
@@ -19,15 +20,7 @@ from vitprof.telemetry.tmpfs import find_tmpfs
 FAST: dict[str, Any] = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0}
 
 
-def never() -> bool:
-    return False
-
-
-def nobody(fraction: float, message: str) -> None:
-    """Progress nobody asked for."""
-
-
-at = partial(open_location, progress=nobody, stop=never)
+at = partial(open_location, progress=silent, stop=never)
 
 
 @pytest.fixture
@@ -101,7 +94,7 @@ def test_slow_drive(directory: Path) -> None:
 
 
 def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_for(directory: Path) -> None:
-    """They read ahead: some 27 s for a batch of digits that nobody wants, and 10 s until they were given up."""
+    """They read ahead: some 27 s for a batch of digits that silent wants, and 10 s until they were given up."""
     with at(RunConfig(location="slow-drive", slow_latency_ms=600_000), directory) as located:
         located.let_go()
         assert located.open(read) == b"x" * 10_000
@@ -138,7 +131,7 @@ def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
 
 def test_a_stop_while_staging(directory: Path) -> None:
     config = RunConfig(location="staged", slow_latency_ms=600_000)
-    with pytest.raises(JobStopped), open_location(config, directory, progress=nobody, stop=lambda: True):
+    with pytest.raises(JobStopped), open_location(config, directory, progress=silent, stop=lambda: True):
         pass
 
 

@@ -11,20 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine_fixtures import never, silent
 from vitprof.engine.locations import pagecache
 from vitprof.engine.locations.pagecache import STILL_CACHED, cached_fraction, drop, set_page_cache, warm
 from vitprof.errors import DataError, JobStopped
 from vitprof.telemetry.tmpfs import find_tmpfs, is_in_ram
 
 MIB = 2**20
-
-
-def never() -> bool:
-    return False
-
-
-def nobody(fraction: float, message: str) -> None:
-    """Progress nobody asked for."""
 
 
 @pytest.fixture
@@ -44,9 +37,9 @@ def directory(tmp_path: Path) -> Path:
 
 def test_cold_and_warm_and_as_it_is(directory: Path) -> None:
     told: list[tuple[float, str]] = []
-    assert set_page_cache(directory, "as-is", nobody, never) > 0.9  # just written
+    assert set_page_cache(directory, "as-is", silent, never) > 0.9  # just written
     assert set_page_cache(directory, "cold", lambda *p: told.append(p), never) <= STILL_CACHED
-    assert set_page_cache(directory, "as-is", nobody, never) <= STILL_CACHED
+    assert set_page_cache(directory, "as-is", silent, never) <= STILL_CACHED
     assert set_page_cache(directory, "warm", lambda *p: told.append(p), never) > 0.99
     assert {message.split()[0] for _, message in told} == {"dropping", "reading"}
     assert told[-1][0] == 1
@@ -97,13 +90,13 @@ def test_a_ram_disk_cannot_be_dropped(in_ram: Path) -> None:
 def test_nothing_to_tell(tmp_path: Path) -> None:
     assert math.isnan(cached_fraction([]))
     (tmp_path / "empty").touch()
-    assert math.isnan(set_page_cache(tmp_path, "as-is", nobody, never))
+    assert math.isnan(set_page_cache(tmp_path, "as-is", silent, never))
     with pytest.raises(ValueError, match="lukewarm"):
-        set_page_cache(tmp_path, "lukewarm", nobody, never)
+        set_page_cache(tmp_path, "lukewarm", silent, never)
 
 
 def test_files_of_others_are_not_told(read_only_dir: Path) -> None:
-    """Acting as nobody, what another user owns looks cached to mincore whether it is or not."""
+    """Acting as silent, what another user owns looks cached to mincore whether it is or not."""
     theirs = Path("/etc/passwd")
     if os.access(theirs, os.W_OK, effective_ids=True) or theirs.stat().st_uid == os.geteuid():
         pytest.skip("every file can be written to here")
@@ -113,15 +106,15 @@ def test_files_of_others_are_not_told(read_only_dir: Path) -> None:
 def test_a_system_that_cannot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fadvise")
     with pytest.raises(DataError, match="cannot be dropped on"):
-        set_page_cache(directory, "cold", nobody, never)
+        set_page_cache(directory, "cold", silent, never)
     monkeypatch.setattr(pagecache, "_mincore", lambda: None)
-    assert math.isnan(set_page_cache(directory, "warm", nobody, never))
+    assert math.isnan(set_page_cache(directory, "warm", silent, never))
 
 
 @pytest.mark.parametrize("wanted", ["cold", "warm"])
 def test_a_stop(directory: Path, wanted: str) -> None:
     with pytest.raises(JobStopped):
-        set_page_cache(directory, wanted, nobody, lambda: True)
+        set_page_cache(directory, wanted, silent, lambda: True)
 
 
 def test_a_missing_file_is_named(directory: Path) -> None:

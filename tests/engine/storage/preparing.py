@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.engine_fixtures import SMALL, never
+from tests.engine_fixtures import SMALL, never, silent
 from vitprof.config import catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import datasets
@@ -23,10 +23,6 @@ from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import Prepared, prepare_storage
 
 PHOTOS = dataclasses.replace(catalog.dataset_info("photos", 20), n_test=2)
-
-
-def silent(fraction: float, message: str) -> None:
-    """Progress nobody looks at."""
 
 
 def prepare(

@@ -13,6 +13,7 @@ from vitprof.config.accelerators import Accelerator
 from vitprof.measure.devices import open_device
 from vitprof.measure.devices.simulated import FORWARD_SHARE, SimulatedDevice
 
+WORK = st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans())
 FAST_COPY = {"pinned_bytes_per_s": 1e6, "pageable_bytes_per_s": 0.5e6, "copy_latency_s": 0.0}
 
 
@@ -31,9 +32,10 @@ class Host:
         self.slept += seconds
 
 
-def device_of(host: Host, **values: float) -> SimulatedDevice:
+def simulated(**values: float) -> tuple[Host, SimulatedDevice]:
     figures = {"step_s": 10.0, "sample_s": 1.0, "queue_steps": 3} | FAST_COPY | values
-    return SimulatedDevice("simulated:test", Accelerator("test", origin="", **figures), host, host.sleep)  # type: ignore[arg-type]
+    host = Host()
+    return host, SimulatedDevice("simulated:test", Accelerator("test", origin="", **figures), host, host.sleep)  # type: ignore[arg-type]
 
 
 def pixels(n_bytes: int) -> torch.Tensor:
@@ -41,8 +43,7 @@ def pixels(n_bytes: int) -> torch.Tensor:
 
 
 def test_steps_are_done_in_order_and_the_host_goes_on() -> None:
-    host = Host()
-    device = device_of(host)
+    host, device = simulated()
     ends = []
     for samples in (2, 5, 0):
         device.launch(samples)
@@ -58,8 +59,7 @@ def test_steps_are_done_in_order_and_the_host_goes_on() -> None:
 
 
 def test_an_idle_device_begins_at_once() -> None:
-    host = Host()
-    device = device_of(host)
+    host, device = simulated()
     device.launch(0)
     host.now = 200.0
     assert device.mark() == 200.0
@@ -68,8 +68,7 @@ def test_an_idle_device_begins_at_once() -> None:
 
 
 def test_the_launch_queue_is_bounded() -> None:
-    host = Host()
-    device = device_of(host, queue_steps=2)
+    host, device = simulated(queue_steps=2)
     for _ in range(2):
         device.launch(0)
     assert host.slept == 0
@@ -81,8 +80,7 @@ def test_the_launch_queue_is_bounded() -> None:
 
 def test_a_blocking_copy_waits_for_the_step_before_it() -> None:
     """As cudaMemcpy in the stream that trains does; out of pageable memory at its slower rate."""
-    host = Host()
-    device = device_of(host)
+    host, device = simulated()
     device.launch(0)  # until 110
     device.upload(pixels(1_000_000))
     assert host.now == pytest.approx(112.0, abs=2e-6)
@@ -90,8 +88,7 @@ def test_a_blocking_copy_waits_for_the_step_before_it() -> None:
 
 
 def test_a_queued_copy_does_not_wait() -> None:
-    host = Host()
-    device = device_of(host)
+    host, device = simulated()
     device.launch(0)
     device.upload(pixels(3_000_000), non_blocking=True)
     assert host.now == 100.0
@@ -101,8 +98,7 @@ def test_a_queued_copy_does_not_wait() -> None:
 
 
 def test_a_copy_in_a_stream_of_its_own_runs_beside_compute() -> None:
-    host = Host()
-    device = device_of(host)
+    host, device = simulated()
     device.launch(0)  # until 110
     stream = device.stream()
     with stream.use():
@@ -122,8 +118,7 @@ def test_a_copy_in_a_stream_of_its_own_runs_beside_compute() -> None:
 
 
 def test_there_is_one_copy_engine() -> None:
-    host = Host()
-    device = device_of(host)
+    _, device = simulated()
     for _ in range(2):
         with device.stream().use():
             device.upload(pixels(1_000_000), non_blocking=True)
@@ -132,8 +127,7 @@ def test_there_is_one_copy_engine() -> None:
 
 
 def test_other_work_runs_beside_a_step_in_a_stream_of_its_own() -> None:
-    host = Host()
-    device = device_of(host, normalise_s=4.0)
+    host, device = simulated(normalise_s=4.0)
     device.launch(0)  # until 110
     stream = device.stream()
     with stream.use():
@@ -150,15 +144,13 @@ def test_other_work_runs_beside_a_step_in_a_stream_of_its_own() -> None:
 
 
 def test_evaluation_takes_a_third() -> None:
-    host = Host()
-    device = device_of(host)
+    _, device = simulated()
     device.launch(2, train=False)
     assert device.mark() == pytest.approx(100 + 12 * FORWARD_SHARE)
 
 
 def test_utilisation_looks_back_a_sixth_of_a_second() -> None:
-    host = Host()
-    device = device_of(host, step_s=0.05, sample_s=0.0)
+    host, device = simulated(step_s=0.05, sample_s=0.0)
     gauges = device.gauges()
     assert gauges() == {"gpu_util_pct": 0.0}
     device.launch(1)
@@ -177,8 +169,7 @@ def test_utilisation_looks_back_a_sixth_of_a_second() -> None:
 @pytest.mark.parametrize("step_s", [0.03, 0.15, 0.3, 0.6, 2.0])
 def test_utilisation_of_a_device_that_never_rests(step_s: float) -> None:
     """However far ahead of it the host is."""
-    host = Host()
-    device = device_of(host, step_s=step_s, sample_s=0.0)
+    _, device = simulated(step_s=step_s, sample_s=0.0)
     for _ in range(12):
         device.launch(1)
     for _ in range(60):
@@ -188,13 +179,11 @@ def test_utilisation_of_a_device_that_never_rests(step_s: float) -> None:
 
 @pytest.mark.slow
 @given(
-    st.lists(st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans()), min_size=1, max_size=40),
-    st.integers(1, 4),
+    st.lists(st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans()), min_size=1, max_size=40), st.integers(1, 4)
 )
 def test_whatever_the_host_does(work: list[tuple[float, int, bool]], depth: int) -> None:
     """One step at a time, each as long as it should be, none before it was launched; the queue holds no more."""
-    host = Host()
-    device = device_of(host, queue_steps=depth)
+    host, device = simulated(queue_steps=depth)
     previous, ends = 0.0, []
     for pause, samples, blocking in work:
         host.now += pause
@@ -212,8 +201,7 @@ def test_whatever_the_host_does(work: list[tuple[float, int, bool]], depth: int)
 
 def test_it_knows_when_a_step_began() -> None:
     """A host that is held up between the batch's arrival and the launch leaves the device idle, not computing."""
-    host = Host()
-    device = device_of(host)
+    host, device = simulated()
     ready = device.mark()
     host.now += 5.0
     assert (ready, device.launch(0), device.mark()) == (100.0, 105.0, 115.0)
