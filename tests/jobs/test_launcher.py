@@ -32,16 +32,18 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server 
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
 
 
-def run(process: ChildProcess, **values: Any) -> list[Message]:
+def heard(process: Any, **values: Any) -> list[Message]:
     """Gives the process its config; what it says to its end."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(json.dumps(RunConfig(**(QUICK | values)).to_dict()).encode() + b"\n")
     process.stdin.flush()
-    messages = list(read_messages(process.stdout))
+    return list(read_messages(process.stdout))
+
+
+def run(process: ChildProcess, **values: Any) -> list[Message]:
+    """The same of one that ends well."""
+    messages = heard(process, **values)
     assert process.wait() == process.poll() == 0
-    process.stdin.close()
-    process.stdout.close()
+    end(process)
     return messages
 
 
@@ -49,17 +51,11 @@ def losses(messages: list[Message]) -> np.ndarray[Any, Any]:
     return joined("steps", [m for m in messages if not isinstance(m, Note)], ["loss"])["loss"]
 
 
-def waiting(process: ChildProcess) -> psutil.Process:
-    """The process, which waits for its config."""
-    return psutil.Process(process.pid)
-
-
-def end(process: ChildProcess) -> int:
+def end(process: Any) -> int:
     """Closes its pipes; how it ended."""
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        pipe.close()
-    return process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    return int(process.wait())
 
 
 @pytest.fixture
@@ -132,7 +128,7 @@ class TestForked:
         monkeypatch.chdir(tmp_path)
         first, second = launcher.start(log), launcher.start(log)
         for process in (first, second):
-            job = waiting(process)
+            job = psutil.Process(process.pid)
             assert job.cwd() == str(tmp_path)
             assert os.getsid(job.pid) == job.pid
             assert end(process) == 1  # without a config
@@ -143,7 +139,7 @@ class TestForked:
         """A job forked by multiprocessing's own server would share it, and get brothers."""
         process = launcher.start(log)
         seen: set[int] = set()
-        job = waiting(process)
+        job = psutil.Process(process.pid)
         ended = threading.Event()
 
         def look() -> None:
@@ -184,7 +180,7 @@ class TestForked:
         else:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
         process = launcher.start(log)
-        server = waiting(process).ppid()
+        server = psutil.Process(process.pid).ppid()
         (end,) = [m for m in run(process, device="cuda:1") if isinstance(m, Note) and m.kind == "end"]
         name = {FIRST: "Stub GPU 0", SECOND: "Stub GPU 1"}[mine]
         unseen = f"device cuda:1: PyTorch {torch.__version__}: it sees no GPU, and the driver lists {name} ("
@@ -292,13 +288,8 @@ class TestServer:
         server.kill()
         assert gone([server])
         assert process.poll() is None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(RunConfig(**QUICK).to_dict()).encode() + b"\n")
-        process.stdin.flush()
-        messages = list(read_messages(process.stdout))
-        assert isinstance(messages[-1], Note)
-        assert messages[-1].values["status"] == "done"
+        messages = heard(process)
+        assert messages[-1] == Note("end", {"status": "done", "error": ""})
         assert end(process) == launching.UNKNOWN
 
     @pytest.mark.slow

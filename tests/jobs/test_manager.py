@@ -26,7 +26,7 @@ from vitprof.home import home
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
-from vitprof.store import RunStore, StoredRun
+from vitprof.store import RunStore
 from vitprof.telemetry import Telemetry
 
 WORKERS = {"strategy": "workers", "storage": "memory"}
@@ -56,7 +56,8 @@ def jobs(store: RunStore) -> Iterator[JobManager]:
         yield made
 
 
-def finished(jobs: JobManager, run_id: int, within_s: float = 120.0) -> StoredRun:
+def finished(jobs: JobManager, run_id: int, within_s: float = 120.0) -> Any:
+    """The run, which has ended."""
     assert jobs.wait(run_id, within_s), f"run {run_id} did not end: {jobs.store.run(run_id)}"
     run = jobs.store.run(run_id)
     assert not run.live
@@ -99,10 +100,23 @@ def queued(jobs: JobManager, *names: str, **values: Any) -> list[int]:
     return [jobs.submit(config(name=name, isolation="thread", **values)) for name in names]
 
 
+def begun(jobs: JobManager, gate: Gate, *names: str, **values: Any) -> list[int]:
+    """Jobs in the queue, the first of which has begun."""
+    ids = queued(jobs, *names, **values)
+    wait_until(lambda: gate.begun, "the first job")
+    return ids
+
+
+def assert_measured(jobs: JobManager, run: Any) -> None:
+    """What was measured until the run's end is whole, and in its summary."""
+    steps = steps_of(jobs, run.id)
+    assert steps == list(range(len(steps)))
+    assert run.summary.n_steps == len(steps) > 0
+
+
 class TestQueue:
     def test_one_after_another_in_order(self, jobs: JobManager, gate: Gate) -> None:
-        ids = queued(jobs, "a", "b", "c")
-        wait_until(lambda: gate.begun, "the first job")
+        ids = begun(jobs, gate, "a", "b", "c")
         assert [jobs.store.run(i).status for i in ids[1:]] == ["queued", "queued"]
         assert gate.begun == ["a"]
         assert all(jobs.owns(i) for i in ids)
@@ -112,8 +126,7 @@ class TestQueue:
         assert not any(jobs.owns(i) for i in ids)
 
     def test_one_at_a_time_on_all_devices_and_the_store_says_what_for(self, jobs: JobManager, gate: Gate) -> None:
-        (first,) = queued(jobs, "on the cpu")
-        wait_until(lambda: gate.begun, "the first job")
+        (first,) = begun(jobs, gate, "on the cpu")
         second, third = queued(jobs, "on the gpu", "after it", device="cuda:0")
         wait_until(lambda: jobs.store.run(second).message, "what it waits for")
         assert jobs.store.run(second).message.startswith(f"waiting for run {first} on cpu; jobs run one at a time")
@@ -170,8 +183,7 @@ class TestQueue:
         """The other program is a manager of this process with a store entry that says otherwise."""
         monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
         monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.01)
-        (first,) = queued(jobs, "there")
-        wait_until(lambda: gate.begun, "the first job")
+        (first,) = begun(jobs, gate, "there")
         sleeper = psutil.Process(os.getppid())
         jobs.store.update_run(first, owner_pid=sleeper.pid, owner_started=sleeper.create_time())
         other = JobManager(jobs.store, anyway=not asked_later)
@@ -191,8 +203,7 @@ class TestQueue:
             other.shutdown()
 
     def test_stopping_one_that_waits_takes_effect_at_once(self, jobs: JobManager, gate: Gate) -> None:
-        first, second, third = queued(jobs, "a", "b", "c")
-        wait_until(lambda: gate.begun, "the first job")
+        first, second, third = begun(jobs, gate, "a", "b", "c")
         jobs.stop(second)
         run = jobs.store.run(second)  # while the first still runs
         assert (run.status, run.error, run.t_origin_s) == ("stopped", "stopped before it began", None)
@@ -205,8 +216,7 @@ class TestQueue:
 
     def test_shutdown_stops_all_of_it(self, store: RunStore, gate: Gate) -> None:
         jobs = JobManager(store)
-        ids = queued(jobs, "a", "b")
-        wait_until(lambda: gate.begun, "the first job")
+        ids = begun(jobs, gate, "a", "b")
         jobs.shutdown()
         assert [store.run(i).status for i in ids] == ["stopped", "stopped"]
         assert gate.begun == ["a"]
@@ -256,17 +266,12 @@ class TestThreadIsolation:
         run = finished(jobs, jobs.submit(config(epochs=2, batch_size=150, evaluate=True, isolation="thread")))
         assert (run.status, run.error, run.notices) == ("done", "", ())
         assert steps_of(jobs, run.id) == list(range(8))
-        assert run.summary is not None
         assert (run.summary.n_steps, run.summary.n_samples, run.summary.n_epochs_measured) == (8, 1200, 1)
         assert 0 <= run.summary.test_accuracy <= 1
         assert np.isnan(run.summary.cpu_s_per_sample)  # the process's CPU time is not the job's alone
-        assert [p.name for p in run.phases] == [
-            *("startup", "prepare", "prepare", "startup"),
-            *("evaluate", "evaluate", "shutdown"),
-        ]
+        phases = "startup prepare prepare startup evaluate evaluate shutdown"
+        assert [p.name for p in run.phases] == phases.split()
         assert (run.environment["device"], run.facts["n_train"]) == ("cpu", 600)
-        assert run.t_origin_s is not None
-        assert run.training_since_s is not None
         assert run.t_origin_s <= run.phases[0].t_start_s <= run.training_since_s
         telemetry = jobs.store.telemetry(run.id)
         assert telemetry["seq"].tolist() == list(range(len(telemetry["seq"])))
@@ -280,10 +285,7 @@ class TestThreadIsolation:
         jobs.stop(run_id)
         run = finished(jobs, run_id, STOP_WITHIN_S)
         assert (run.status, run.error) == ("stopped", "")
-        steps = steps_of(jobs, run_id)
-        assert steps == list(range(len(steps)))
-        assert run.summary is not None
-        assert run.summary.n_steps == len(steps) > 0
+        assert_measured(jobs, run)
 
     @pytest.mark.slow
     def test_a_failure_shows_its_own_message_and_the_next_job_runs(
@@ -302,7 +304,6 @@ class TestThreadIsolation:
         run = finished(jobs, first)
         assert (run.status, run.error) == ("failed", "RuntimeError: the optimizer")
         assert steps_of(jobs, first) == [0, 1, 2, 3]
-        assert run.summary is not None
         assert run.summary.n_steps == 4
         assert finished(jobs, second).status == "done"
         assert "Traceback" in capsys.readouterr().err  # for whoever reads the log
@@ -333,8 +334,7 @@ class TestTrouble:
         def settle(*args: Any) -> Any:
             raise RuntimeError("a defect")
 
-        first, second = queued(jobs, "a", "b")
-        wait_until(lambda: gate.begun, "the first job")
+        first, second = begun(jobs, gate, "a", "b")
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.jobs.supervisor.settle", settle)
             gate.open.set()
@@ -385,8 +385,7 @@ class TestTrouble:
             raise StoreAwayError("the run store failed: locked", "locked")
 
         monkeypatch.setattr("vitprof.jobs.manager.RETRY_S", 0.01)
-        first, second = queued(jobs, "a", "b")
-        wait_until(lambda: gate.begun, "the first job")
+        first, second = begun(jobs, gate, "a", "b")
         with monkeypatch.context() as patch:
             patch.setattr(RunStore, "update_run", locked)
             jobs.stop(second)
@@ -463,15 +462,11 @@ class TestProcessIsolation:
         jobs.stop(first)
         run = finished(jobs, first, STOP_WITHIN_S)
         assert gone(family)
-        steps = steps_of(jobs, first)
-        assert steps == list(range(len(steps)))
         assert (run.status, run.error) == ("stopped", "")
-        assert run.summary is not None
-        assert run.summary.n_steps == len(steps) > 0
+        assert_measured(jobs, run)
         assert run.summary.shutdown_s >= 0  # it ended by itself
         done = finished(jobs, second)
         assert (done.status, steps_of(jobs, second)) == ("done", list(range(20)))
-        assert done.summary is not None
         assert done.summary.cpu_s_per_sample > 0
         assert done.summary.rss_peak_bytes > 0
         assert sorted(p.name for p in (home() / "logs").iterdir()) == ["run-1.log", "run-2.log"]
@@ -486,10 +481,7 @@ class TestProcessIsolation:
         assert run.status == "failed"
         assert run.error.startswith("the job's process was ended by SIGKILL")
         assert "\n" not in run.error
-        steps = steps_of(jobs, run_id)
-        assert steps == list(range(len(steps)))
-        assert run.summary is not None
-        assert run.summary.n_steps == len(steps) > 0
+        assert_measured(jobs, run)
 
     @pytest.mark.slow
     def test_a_worker_killed_in_mid_run(self, jobs: JobManager) -> None:
@@ -544,10 +536,6 @@ jobs.wait(run_id)
         run = jobs.store.run(theirs)
         assert run.status == "interrupted"
         assert "ended without finishing" in run.error
-        steps = steps_of(jobs, theirs)
-        assert steps == list(range(len(steps)))
-        assert len(steps) > 0
-        assert run.summary is not None
-        assert run.summary.n_steps == len(steps)
+        assert_measured(jobs, run)
         jobs.stop(mine)
         assert finished(jobs, mine, STOP_WITHIN_S).status == "stopped"

@@ -7,7 +7,6 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,15 @@ from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.spool import PREFIX
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Note
-from vitprof.store import RunStore, StoredRun
+from vitprof.store import RunStore
 
 LIMIT_S = 30.0
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
-    """A store that does not wait for locks; what cannot be beside it goes into a directory of the test's."""
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+def store(impatient_store: RunStore, monkeypatch: pytest.MonkeyPatch) -> RunStore:
     monkeypatch.setattr(outbox_module, "RETRY_S", 0.005)
-    with closing(RunStore(f"sqlite:///{tmp_path}/beside/runs.sqlite?timeout=0.01")) as opened:
-        yield opened
+    return impatient_store
 
 
 class Lock:
@@ -74,15 +68,19 @@ class Recording:
     def outbox(self) -> outbox_module.Outbox:
         return self.recorder.outbox
 
+    def lock_at(self, when: float, now: float, lock: Lock) -> None:
+        if now == when:
+            assert self.outbox.wait(LIMIT_S)
+            lock.take()
+
     def is_unavailable(self) -> None:
         wait_until(lambda: self.outbox.unavailable, "the store to be seen to be unavailable")
 
-    def whole(self) -> StoredRun:
+    def whole(self) -> Any:
         """The run, when the store has it; every step of it is there."""
         assert self.outbox.wait(LIMIT_S)
-        run = self.store.run(self.id)
+        run: Any = self.store.run(self.id)
         assert self.store.steps(self.id)["step"].tolist() == list(range(self.job.n_steps))
-        assert run.summary is not None
         assert run.summary.n_steps == self.job.n_steps
         return run
 
@@ -96,15 +94,13 @@ def spools(store: RunStore) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [4.0, 30.0, 120.0])
 def test_a_lock_costs_nothing(store: RunStore, lock: Lock, seconds: float) -> None:
-    begins, seen = 2.0, []
+    seen = []
 
     def at(now: float) -> None:
-        if now == begins:
-            assert recording.outbox.wait(LIMIT_S)
-            lock.take()
-        if now == begins + 1.0:
+        recording.lock_at(2.0, now, lock)
+        if now == 3.0:
             recording.is_unavailable()
-        if now == begins + seconds:
+        if now == 2.0 + seconds:
             seen.extend(spools(store))
             lock.let_go()
 
@@ -121,12 +117,7 @@ def test_a_lock_costs_nothing(store: RunStore, lock: Lock, seconds: float) -> No
 
 
 def test_a_lock_until_after_the_end(store: RunStore, lock: Lock) -> None:
-    def at(now: float) -> None:
-        if now == 2.0:
-            assert recording.outbox.wait(LIMIT_S)
-            lock.take()
-
-    recording = Recording(store, 6.0, at)
+    recording = Recording(store, 6.0, lambda now: recording.lock_at(2.0, now, lock))
     recording.recorder.run()
     assert recording.outbox.unavailable == "database is locked"
     assert store.run(recording.id).status == "running"
@@ -205,9 +196,7 @@ def test_what_nothing_has_room_for_is_counted_and_told(
     monkeypatch.setattr(outbox_module, "places_of", lambda store: [])
 
     def at(now: float) -> None:
-        if now == 2.0:
-            assert recording.outbox.wait(LIMIT_S)
-            lock.take()
+        recording.lock_at(2.0, now, lock)
         if now == 3.0:
             recording.is_unavailable()
         if now == 20.0:
@@ -231,12 +220,7 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
 ) -> None:
     monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)
 
-    def at(now: float) -> None:
-        if now == 2.0:
-            assert recording.outbox.wait(LIMIT_S)
-            lock.take()
-
-    recording = Recording(store, 6.0, at)
+    recording = Recording(store, 6.0, lambda now: recording.lock_at(2.0, now, lock))
     recording.recorder.run()
     (path,) = spools(store)
     assert recording.recorder.leave() == (
@@ -249,9 +233,8 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     lock.let_go()
     settle_interrupted(store)
     assert capsys.readouterr().err.startswith(f"vitprof: run {recording.id}: ")
-    run = recording.store.run(recording.id)
+    run: Any = recording.store.run(recording.id)
     assert (run.status, run.error) == ("done", "")
-    assert run.summary is not None
     assert run.summary.n_steps == store.n_steps(recording.id) == 60
     assert run.summary.wall_s == pytest.approx(6.0)
     assert "was imported later" in run.notices[0]

@@ -31,18 +31,11 @@ def found(what: str) -> Check:
 def looked_at(*findings: str) -> dict[str, Check]:
     """All checks by name, with these about the GPU's software."""
     checks = {check.what: check for check in examine()}
-    assert list(checks) == [
-        "vitprof",
-        "packages",
-        "DALI",
-        "PyTorch",
-        "NVML",
-        *findings,
-        "shared memory",
-        "RAM disk",
-        "disk",
-        "database",
-    ]
+    before, after = (
+        ("vitprof", "packages", "DALI", "PyTorch", "NVML"),
+        ("shared memory", "RAM disk", "disk", "database"),
+    )
+    assert list(checks) == [*before, *findings, *after]
     for check in checks.values():
         assert check.verdict in ("ok", "note", "bad")
         assert check.found
@@ -201,35 +194,34 @@ def test_a_system_without_dev_shm_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp
     assert found("shared memory").verdict == "note"
 
 
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def has(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str]) -> None:
+    """These packages have these versions; those without one are not installed."""
     real = metadata.version
 
     def version(name: str) -> str:
-        if name in gone:
+        if packages.get(name) == "":
             raise metadata.PackageNotFoundError(name)
-        return real(name)
+        return packages.get(name) or real(name)
 
     monkeypatch.setattr(preflight.metadata, "version", version)
-    gone = ("h5py", "simplejpeg")
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {"h5py": "", "simplejpeg": ""}
+    has(monkeypatch, packages)
     check = found("packages")
     assert check.verdict == "note"
     assert check.found.endswith("; missing: h5py, simplejpeg")
     install = "python -m pip install -r requirements.txt"
     assert check.meaning == "; ".join(f"{preflight.WITHOUT[extra]}: {install}" for extra in ("dashboard", "images"))
-    gone = ("h5py", "numpy")
+    packages |= {"numpy": ""}
+    del packages["simplejpeg"]
     check = found("packages")
     assert (check.verdict, check.found, check.meaning) == ("bad", "missing: numpy, h5py", install)
 
 
 def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = metadata.version
-
-    def version(name: str) -> str:
-        if name == "opencv-python-headless":
-            raise metadata.PackageNotFoundError(name)
-        return "4.12.0" if name == "opencv-python" else real(name)
-
-    monkeypatch.setattr(preflight.metadata, "version", version)
+    has(monkeypatch, {"opencv-python-headless": "", "opencv-python": "4.12.0"})
     assert found("packages").verdict == "ok"
     assert "opencv-python 4.12.0" in found("packages").found
 
@@ -249,14 +241,7 @@ def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
     version: str, module: bool, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = metadata.version
-
-    def answer(name: str) -> str:
-        if name in DALI and not version:
-            raise metadata.PackageNotFoundError(name)
-        return version if name in DALI else real(name)
-
-    monkeypatch.setattr(preflight.metadata, "version", answer)
+    has(monkeypatch, dict.fromkeys(DALI, version))
     monkeypatch.setattr(preflight, "installed", lambda name: module)
     meaning = check.meaning.format("pip install nvidia-dali-cuda130")
     assert found("DALI") == dataclasses.replace(check, meaning=meaning)

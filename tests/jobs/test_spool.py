@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,8 @@ ENDED = {"status": "done", "stage": "", "error": "", "t_end_s": 100.0}
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    with closing(RunStore(f"sqlite:///{tmp_path}/beside/runs.sqlite?timeout=0.01")) as opened:
-        yield opened
+def store(impatient_store: RunStore) -> RunStore:
+    return impatient_store
 
 
 def steps_entry(first: int, n: int) -> bytes:
@@ -73,10 +68,9 @@ def test_of_a_program_that_was_killed(store: RunStore, capsys: pytest.CaptureFix
     run_id = begun(store)
     path = left(store, run_id)
     settle_interrupted(store)
-    run = store.run(run_id)
+    run: Any = store.run(run_id)
     assert run.status == "interrupted"
     assert store.steps(run_id)["step"].tolist() == list(range(30))
-    assert run.summary is not None
     assert run.summary.n_steps == 30
     assert run.notices == (
         "the run store could not be written (database is locked) when the program ended; what was measured until then "
@@ -94,9 +88,8 @@ def test_one_that_was_called_interrupted_gets_its_last_status(store: RunStore) -
     store.mark_interrupted()
     left(store, run_id, **ENDED)
     settle_interrupted(store)
-    run = store.run(run_id)
+    run: Any = store.run(run_id)
     assert (run.status, run.error) == ("done", "")
-    assert run.summary is not None
     assert (run.summary.n_steps, run.summary.wall_s) == (30, 100.0)
 
 

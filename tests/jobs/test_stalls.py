@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from vitprof.config.own_script import own_config
 from vitprof.jobs import supervisor
 from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.supervisor import JobRecorder
-from vitprof.store import RunStore, StoredRun
+from vitprof.store import RunStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc and its states of processes")
 STALL_S = 1.5
@@ -41,19 +41,17 @@ class Job:
     def after_step(self, number: int) -> None:
         wait_until(lambda: self._store.n_steps(self.id) > number, f"step {number}")
 
-    def ended(self) -> StoredRun:
+    def ended(self) -> Any:
         self._thread.join()
         return self._store.run(self.id)
 
 
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FLUSH_EVERY_S", 0.02)
-    return None
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(("whom", "kind"), [("main", "stopped"), ("worker", "worker")])
 def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind: str) -> None:
     job = Job(store)
@@ -73,14 +71,12 @@ def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind
     assert len(run.notices) == 1
     assert "was stopped (by a signal or a debugger) are left out" in run.notices[0]
     verdict = run.verdict
-    assert verdict is not None
     others = steps["warmup"] == 0
     share = steps["data_wait_s"][others].sum() / steps["step_s"][others].sum()
     assert verdict.idle_frac == pytest.approx(share, abs=0.02), "that of the other steps"
     assert verdict.single_event is None or verdict.single_event.step != stalled
 
 
-@pytest.mark.usefixtures("often")
 def test_a_worker_that_waits_for_its_file_is_starvation(store: RunStore, tmp_path: Path) -> None:
     """The read itself stands still for as long as a stop would: the kernel, not a wait in Python."""
     fifo = tmp_path / "fifo"
@@ -94,6 +90,4 @@ def test_a_worker_that_waits_for_its_file_is_starvation(store: RunStore, tmp_pat
     assert (run.status, run.notices, stops_of(run.facts)) == ("done", (), ())
     assert steps["data_wait_s"][stalling.READ_AT] > 0.9 * STALL_S
     assert not steps["warmup"][5:].any()
-    verdict = run.verdict
-    assert verdict is not None
-    assert verdict.idle_frac > 0.3
+    assert run.verdict.idle_frac > 0.3
