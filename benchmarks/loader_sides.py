@@ -19,7 +19,7 @@ from vitprof import home
 from vitprof.config import RunConfig
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree
 from vitprof.engine.pipeline import Pipeline, open_pipeline
 from vitprof.measure.devices.cpu import CpuDevice

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 
 NOTHING = nullcontext()
 

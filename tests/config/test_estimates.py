@@ -28,8 +28,8 @@ from vitprof.config.parts import STORAGES, prepared_as, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine.data import datasets
+from vitprof.engine.storage import format_of
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.storage.registry import format_of
 
 PREPARED = [
     (storage, name)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import vitprof
-from vitprof.engine.environment import CpuMeter, describe, process_tree_cpu_s
+from vitprof.engine.train import CpuMeter, describe, process_tree_cpu_s
 
 BURNED_S = 0.3
 BURN = f"""

@@ -18,7 +18,7 @@ NEW_STORAGE = {
         """        StoragePart("toy", "Toy", "All pixels in one file, read with one call for each image."),
 """,
     ),
-    "vitprof/engine/storage/registry.py": (
+    "vitprof/engine/storage/__init__.py": (
         '    "memory": Entry(',
         """    "toy": Entry("toy", "ToyStorage", "FORMAT"),
 """,

@@ -79,7 +79,7 @@ class TestARun:
     @pytest.mark.parametrize("values", [{}, {"transfer": "pinned"}, {"transfer": "stream"}, {"transfer": "resident"}])
     def test_compute_is_that_of_the_accelerator(self, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
         # a busy machine takes longer for it than the device has work queued, and gaps count from behind it
-        monkeypatch.setattr("vitprof.engine.environment.process_tree_cpu_s", lambda: 0.0)
+        monkeypatch.setattr("vitprof.engine.train.process_tree_cpu_s", lambda: 0.0)
         run = trained(device="simulated:4,10", strategy="memory", steps=12, batch_size=50, **values)
         assert len(run.marks) == 12
         # the device's own queue, so exactly that: not before the step before is done, nor before the batch is there

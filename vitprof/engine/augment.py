@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.decode.opencv import opencv
+from vitprof.engine.decode import opencv
 
 N_UNIFORM = 6
 """Random numbers that the map of one sample takes."""

@@ -21,22 +21,21 @@ from torch import Tensor
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.parts import STORAGES
-from vitprof.engine.batch import Batch
 from vitprof.engine.data import datasets
 from vitprof.engine.data.contract import Stop
-from vitprof.engine.loaders.contract import Loader
-from vitprof.engine.loaders.registry import open_loader
+from vitprof.engine.loaders import open_loader
+from vitprof.engine.loaders.contract import Batch, Loader
 from vitprof.engine.locations import open_location
 from vitprof.engine.locations.pagecache import set_page_cache
 from vitprof.engine.model import AUTOCAST
+from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.cache import cached
 from vitprof.engine.storage.contract import Pixels
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.storage.registry import open_storage
+from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.contract import Transfer
 from vitprof.engine.transfer.normalise import ToInput, as_it_is
 from vitprof.engine.transfer.pinned_buffers import staged
-from vitprof.engine.transfer.registry import open_transfer
 from vitprof.engine.transfer.resident import Resident
 from vitprof.errors import JobStopped, SampleError
 from vitprof.measure.devices import Clock, Device

@@ -17,14 +17,13 @@ from tests.engine_fixtures import N_PHOTOS, descendants, gone, never, silent
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.resolve import resolve
-from vitprof.engine.batch import Batch
 from vitprof.engine.data import datasets
 from vitprof.engine.data.idx import read_split
-from vitprof.engine.loaders.contract import Buffer, Loader
-from vitprof.engine.loaders.registry import open_loader
+from vitprof.engine.loaders import open_loader
+from vitprof.engine.loaders.contract import Batch, Buffer, Loader
+from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.storage.registry import open_storage
 from vitprof.engine.transfer.normalise import ToInput
 
 CPU = torch.device("cpu")

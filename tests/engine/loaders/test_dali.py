@@ -14,12 +14,11 @@ import torch
 from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
 from tests.engine.storage.writer_helpers import survives
 from tests.engine_fixtures import N_PHOTOS
-from vitprof.engine.loaders import dali
+from vitprof.engine.loaders import dali, open_loader
 from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.contract import epoch_order
-from vitprof.engine.loaders.registry import open_loader
+from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.normalise import ToInput
-from vitprof.engine.transfer.registry import open_transfer
 from vitprof.errors import ConfigError, DataError
 from vitprof.measure.devices.cuda import CudaDevice
 

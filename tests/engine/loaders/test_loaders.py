@@ -19,8 +19,7 @@ from tests.engine.loaders.loader_helpers import (
     variant_id,
 )
 from tests.engine_fixtures import SMALL, descendants, vitprof_threads
-from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.contract import Loader, epoch_order
+from vitprof.engine.loaders.contract import Batch, Loader, epoch_order
 from vitprof.errors import DataError, SampleError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")

@@ -26,7 +26,7 @@ from tests.engine.loaders.loader_helpers import (
 from tests.engine_fixtures import wait_until
 from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.loaders.samples import open_samples
 from vitprof.measure.batch_times import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch

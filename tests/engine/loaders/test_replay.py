@@ -9,7 +9,7 @@ import torch
 
 from tests.engine_fixtures import Recorded, descendants, trained, vitprof_threads
 from vitprof.engine import pipeline
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.errors import JobStopped
 
 

@@ -12,8 +12,7 @@ import torch
 
 from tests.engine.storage.preparing import PHOTOS, images_of, open_files, place, read_all
 from tests.engine_fixtures import SMALL
-from vitprof.engine.storage import memory
-from vitprof.engine.storage.registry import open_storage
+from vitprof.engine.storage import memory, open_storage
 from vitprof.errors import DataError
 
 

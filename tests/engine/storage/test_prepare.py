@@ -26,11 +26,10 @@ from vitprof.engine.data import datasets, digits
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import read_split
 from vitprof.engine.data.manifest import MANIFEST
-from vitprof.engine.storage import memmap
+from vitprof.engine.storage import REGISTRY, format_of, memmap, open_storage
 from vitprof.engine.storage import prepare as making
 from vitprof.engine.storage.labels import LABELS, read_ids, read_labels
 from vitprof.engine.storage.prepare import JOURNAL
-from vitprof.engine.storage.registry import REGISTRY, format_of, open_storage
 from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
 
 usual = pytest.mark.usefixtures("small_home")

@@ -22,8 +22,8 @@ from tests.engine_fixtures import SMALL
 from vitprof.engine.data import datasets, idx
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import read_split
+from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
-from vitprof.engine.storage.registry import open_storage
 from vitprof.engine.storage.torchvision_datasets import IdxStorage
 from vitprof.errors import DataError, one_line
 

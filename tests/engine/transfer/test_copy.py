@@ -12,14 +12,14 @@ from tests.engine_fixtures import SMALL, never
 from vitprof.config import RunConfig
 from vitprof.config.parts import TRANSFERS
 from vitprof.config.resolve import resolve
-from vitprof.engine.batch import Batch
 from vitprof.engine.data import datasets
-from vitprof.engine.loaders.registry import open_loader
+from vitprof.engine.loaders import open_loader
+from vitprof.engine.loaders.contract import Batch
+from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.storage.registry import open_storage
+from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.copy import PinnedCopy
-from vitprof.engine.transfer.registry import open_transfer
 
 
 @pytest.mark.parametrize("name", TRANSFERS)

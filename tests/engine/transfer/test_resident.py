@@ -12,10 +12,10 @@ from tests.engine_fixtures import SMALL
 from vitprof.config import RunConfig
 from vitprof.config.parts import TRANSFERS
 from vitprof.config.resolve import resolve
+from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import epoch_order
-from vitprof.engine.loaders.registry import open_loader
 from vitprof.engine.storage.memory import MemoryStorage
-from vitprof.engine.transfer.registry import open_transfer
+from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError
 from vitprof.measure.devices.cpu import CpuDevice
 

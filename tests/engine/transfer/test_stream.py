@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.engine.transfer.transfer_helpers import CPU, DIGITS, batch, cpu, cuda, gpu, normalised, pixels, to_input
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.transfer.copy import PrefetchStream
 from vitprof.engine.transfer.normalise import ToInput
 

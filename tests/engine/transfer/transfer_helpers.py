@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vitprof.config.catalog import DATASETS
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.measure.devices import Device
 from vitprof.measure.devices.cpu import CpuDevice

@@ -12,7 +12,7 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.resolve import resolve
 from vitprof.engine import pipeline
-from vitprof.engine.transfer.registry import open_transfer
+from vitprof.engine.transfer import open_transfer
 from vitprof.measure.devices import Pinning
 from vitprof.measure.devices.cpu import CpuDevice
 

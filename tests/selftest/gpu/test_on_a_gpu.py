@@ -24,7 +24,7 @@ from vitprof.config.availability import why_unavailable
 from vitprof.config.catalog import dataset_info
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.engine.trainer import open_trainer
-from vitprof.engine.transfer.registry import open_transfer
+from vitprof.engine.transfer import open_transfer
 from vitprof.export.code import script
 from vitprof.jobs.manager import JobManager
 from vitprof.measure.devices import Mark

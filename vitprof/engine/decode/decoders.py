@@ -17,10 +17,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from vitprof.config.parts import DEPRECATED_DECODERS
-from vitprof.engine.decode.crops import Crop
-from vitprof.engine.decode.opencv import opencv
-from vitprof.errors import ConfigError
+from vitprof.engine.decode import Crop, opencv
 
 Pixels = NDArray[np.uint8]
 ChooseCrop = Callable[[int, int], Crop]
@@ -205,26 +202,9 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-_DECODERS: dict[str, Decoder] = {
+DECODERS: dict[str, Decoder] = {
     "simplejpeg": decode_simplejpeg,
     "opencv": decode_opencv,
     "torchvision": decode_torchvision,
     "pil": decode_pil,
 }
-
-
-def open_decoder(name: str) -> Decoder:
-    """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
-
-    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it.
-    """
-    if name == "torchvision":
-        try:
-            from torchvision.io import decode_image  # noqa: F401
-        except ImportError as error:
-            raise ConfigError(
-                "decoder",
-                name,
-                f"it is {DEPRECATED_DECODERS[name]}, and the torchvision installed here has none; choose opencv or pil",
-            ) from error
-    return _DECODERS[name]

@@ -1,1 +1,53 @@
-"""Loaders: they make batches, each in its own threads or processes. `registry` has the file of each."""
+"""Loaders: they make batches, each in its own threads or processes. `open_loader` starts the one that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vitprof.config import RunConfig
+from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
+from vitprof.engine.loaders import batch_assembly, batches, dataloader, samples, threads
+from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
+from vitprof.measure.devices import Mark
+
+
+def open_loader(
+    storage: Any,
+    info: DatasetInfo,
+    config: RunConfig,
+    *,
+    train: bool,
+    buffer: Buffer | None = None,
+    mark: Callable[[], Mark] | None = None,
+) -> Loader:
+    """Starts the loader that the resolved `config` names over one split, in `storage`.
+
+    `buffer` gives the memory for batches made in this process; without it each batch gets new memory. `mark` is that of
+    the training device, for loaders that make batches on it (`Batch.decoded`); None if their time is not measured.
+    """
+    if config.loader == "dali":
+        from vitprof.engine.loaders import dali  # it needs packages that only image files need
+
+        return dali.DaliLoader(storage, info, config, train=train, mark=mark)
+    schedule = Schedule(storage, config, train=train)
+    form = STORAGES[config.storage or ""].form
+    if config.loader == "dataloader":
+        values = info.channels * info.image_size**2
+        dataloader.ensure_shared_memory(config, values * (4 if form == "samples" else 1))
+    if form == "samples":
+        dataset, collate = samples.open_samples(storage, config, train=train)
+        if config.loader == "generator":
+            return batches.SampleGenerator(schedule, dataset, collate)
+        return dataloader.over_samples(schedule, dataset, collate, config)
+    make = batch_assembly.open_maker(storage, info, config, train=train)
+    if config.loader == "dataloader":
+        return dataloader.over_batches(schedule, make, config)
+    if config.loader == "generator":
+        return batches.TimedGenerator(schedule, make)
+    if config.loader == "threads":
+        assert isinstance(make, batch_assembly.EncodedMaker)
+        return threads.ThreadsLoader(schedule, make, config, buffer)
+    reader = batches.BatchReader(schedule, make, buffer)
+    return batches.AheadReader(reader, config) if config.loader == "ahead" else reader

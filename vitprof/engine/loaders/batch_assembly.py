@@ -21,7 +21,7 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.engine import augment, decode
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.contract import EncodedStorage, PixelStorage
 from vitprof.errors import SampleError
 from vitprof.measure.batch_times import BatchTimes

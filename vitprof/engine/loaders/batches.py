@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.batch_assembly import Maker
-from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
+from vitprof.engine.loaders.contract import Batch, Buffer, Loader, Schedule
 from vitprof.engine.loaders.samples import fetch
 from vitprof.measure.batch_times import BatchTimes
 

@@ -1,21 +1,37 @@
-"""What a loader is (`Loader`), and the order of an epoch, which is the same for every strategy."""
+"""What a loader is (`Loader`), the `Batch` that it makes, and the order of an epoch, the same for every strategy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch
+from vitprof.measure.batch_times import BatchTimes
 
 Buffer = Callable[[tuple[int, ...]], Tensor]
 """Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""
 BLOCK_SAMPLES = 128
 """Samples of a block in a block shuffle, where the storage has no chunks of its own."""
+
+
+class Batch(NamedTuple):
+    """Some samples of a split. A plain tuple of tensors, so that a DataLoader can pin it and send it."""
+
+    images: Tensor
+    """(b, channels, height, width), uint8 as stored or float32; often channels-last in memory."""
+    labels: Tensor
+    """(b,) int64"""
+    unreadable: tuple[str, ...] = ()
+    """One line for each sample that was left out because it cannot be read."""
+    made: BatchTimes | None = None
+    """Times of making it; None where the loader cannot tell."""
+    decoded: Any = None
+    """`devices.Mark` in the training stream after the loader's own work on the device; None where the images are
+    complete when the batch is handed over."""
 
 
 class Loader(Protocol):

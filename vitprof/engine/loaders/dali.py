@@ -29,10 +29,9 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.gpu_findings import dali_wheel
-from vitprof.engine.batch import Batch
 from vitprof.engine.decode import Crop
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
-from vitprof.engine.loaders.contract import Schedule
+from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.errors import ConfigError, DataError

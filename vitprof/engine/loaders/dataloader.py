@@ -20,9 +20,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
-from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.batch_assembly import Maker
-from vitprof.engine.loaders.contract import Schedule
+from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
 from vitprof.measure.batch_times import n_ready

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch
+from vitprof.engine.loaders.contract import Batch
 from vitprof.errors import SampleError
 from vitprof.measure.batch_times import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, Wait, asked_wait

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from vitprof.config import RunConfig
-from vitprof.engine.batch import Batch
 from vitprof.engine.loaders.batch_assembly import EncodedMaker
-from vitprof.engine.loaders.contract import Buffer, Schedule
+from vitprof.engine.loaders.contract import Batch, Buffer, Schedule
 from vitprof.measure.stopwatch import Stopwatch
 
 TASKS_A_WORKER = 4

@@ -1,6 +1,66 @@
-"""Storages: how samples are kept and read. `registry` has the file of each, `contract` what it must do.
+"""Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do.
 
 A storage gives one of three things (its form): finished samples one by one through a torch Dataset, uint8 pixels in
 whole batches, or encoded images. `loaders` makes batches of them. A `Place` says where the files are and how fast they
 can be read (`vitprof.engine.locations`).
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.storage.contract import Format, Place
+
+
+class Entry(NamedTuple):
+    """Where a storage's code is. Imported when needed: h5py, lmdb and torchvision are slow to import."""
+
+    module: str
+    """Module of this package."""
+    opener: str
+    """What opens the storage there: called with the data set's facts, the place, and whether to open the training
+    split."""
+    format: str = ""
+    """The `Format` there that writes it; "" for a storage that is read from another one."""
+
+    def get(self, name: str) -> Any:
+        """Returns what is called `name` in the module."""
+        return getattr(importlib.import_module(f"vitprof.engine.storage.{self.module}"), name)
+
+
+REGISTRY: dict[str, Entry] = {
+    "idx": Entry("torchvision_datasets", "IdxStorage"),
+    "imagefolder": Entry("torchvision_datasets", "ImageFolderStorage"),
+    "files": Entry("files", "FilesStorage", "IMAGE_FORMAT"),
+    "raw-files": Entry("files", "RawFilesStorage", "RAW_FORMAT"),
+    "pt": Entry("pt", "PtStorage", "FORMAT"),
+    "pt-single": Entry("pt", "open_mapped", "SINGLE_FORMAT"),
+    "pt-whole": Entry("pt", "open_whole"),
+    "hdf5": Entry("hdf5", "ContiguousStorage", "CONTIGUOUS_FORMAT"),
+    "hdf5-chunked": Entry("hdf5", "ChunkedStorage", "CHUNKED_FORMAT"),
+    "hdf5-encoded": Entry("hdf5", "EncodedStorage", "ENCODED_FORMAT"),
+    "lmdb": Entry("lmdb", "PixelStorage", "PIXEL_FORMAT"),
+    "lmdb-encoded": Entry("lmdb", "EncodedStorage", "ENCODED_FORMAT"),
+    "memmap": Entry("memmap", "MemmapStorage", "FORMAT"),
+    "memory": Entry("memory", "open_uint8"),
+    "memory-float": Entry("memory", "open_float"),
+}
+
+
+def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
+    """Opens one split of the storage called `name`. Returns a `SampleStorage`, `PixelStorage` or `EncodedStorage`.
+
+    `parts.STORAGES[name].form` says which. `options` are the storage's own, such as `augment` for those that have
+    transforms. Raises `DataError` if a file is missing or damaged.
+    """
+    entry = REGISTRY[name]
+    return entry.get(entry.opener)(info, place, train, **options)
+
+
+def format_of(storage: str) -> Format:
+    """Returns the format of the storage called `storage`."""
+    entry = REGISTRY[storage]
+    form: Format = entry.get(entry.format)
+    return form

@@ -28,10 +28,10 @@ from vitprof.engine.data.contract import OnProgress, Source, Stop
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import ensure_space, write_error, writing
 from vitprof.engine.data.manifest import MANIFEST, fsync, locked
+from vitprof.engine.storage import format_of
 from vitprof.engine.storage.contract import Chunk, Format, SplitFacts, image_bytes
 from vitprof.engine.storage.inventory import allocated_bytes, check, identity, read_manifest, to_disk, write_manifest
 from vitprof.engine.storage.labels import write_labels
-from vitprof.engine.storage.registry import format_of
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.contract import Buffer
+from vitprof.engine.loaders.contract import Batch, Buffer
 from vitprof.measure.devices import Mark
 
 

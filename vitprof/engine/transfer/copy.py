@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.contract import Buffer
+from vitprof.engine.loaders.contract import Batch, Buffer
 from vitprof.engine.transfer.contract import Moved, Stage, ToInput
 from vitprof.engine.transfer.normalise import as_it_is
 from vitprof.engine.transfer.pinned_buffers import Staging

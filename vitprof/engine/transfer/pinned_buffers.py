@@ -16,8 +16,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.contract import Buffer
+from vitprof.engine.loaders.contract import Batch, Buffer
 from vitprof.engine.transfer.contract import Stage
 from vitprof.measure.devices import Device, Mark, Pinning
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitprof.engine.batch import Batch
-from vitprof.engine.loaders.contract import Buffer
+from vitprof.engine.loaders.contract import Batch, Buffer
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer.contract import Moved, Stage
 from vitprof.errors import DeviceError

@@ -54,7 +54,7 @@ def facts(bench: Bench) -> dict[str, Any]:
     """Returns facts about device and software, without what names the machine; and how many GPUs PyTorch sees."""
     import torch
 
-    from vitprof.engine.environment import describe
+    from vitprof.engine.train import describe
 
     known = describe() | bench.device.environment() | {"device": bench.device.name, "gpus": torch.cuda.device_count()}
     if bench.device.torch_device.type == "cuda":

@@ -13,7 +13,7 @@ from vitprof.selftest.report import Outcome, judged
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vitprof.engine.batch import Batch
+    from vitprof.engine.loaders.contract import Batch
     from vitprof.engine.transfer.contract import Transfer
     from vitprof.measure.devices import Device
 
@@ -76,7 +76,7 @@ def filled(transfer: Transfer, shape: tuple[int, ...], value: int) -> Batch:
     """Returns a batch in the transfer's own memory, where it has some, with one value in all pixels and labels."""
     import torch
 
-    from vitprof.engine.batch import Batch
+    from vitprof.engine.loaders.contract import Batch
 
     images = transfer.buffer(shape) if transfer.buffer else torch.empty(shape, dtype=torch.uint8)
     images.fill_(value)
@@ -101,7 +101,7 @@ def pinned_bytes_per_s(device: Device, n_bytes: int) -> float:
 
 def copy_bandwidth(bench: Bench) -> Outcome:
     """Copies batches as a job with pinned memory does, between two measurements of the bandwidth alone."""
-    from vitprof.engine.transfer.registry import open_transfer
+    from vitprof.engine.transfer import open_transfer
 
     device = bench.device
     transfer = open_transfer("pinned", device, unchanged)

@@ -1,4 +1,4 @@
-"""vitprof.engine.decode.crops: torchvision's two crops as rectangles."""
+"""vitprof.engine.decode: torchvision's two crops as rectangles."""
 
 import itertools
 
@@ -7,8 +7,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from vitprof.engine.decode import N_UNIFORM, Crop, centre_crop, random_crop
-from vitprof.engine.decode.crops import AREA_SHARE, ASPECT_RATIO
+from vitprof.engine.decode import AREA_SHARE, ASPECT_RATIO, N_UNIFORM, Crop, centre_crop, random_crop
 
 
 def test_a_sample_of_the_right_size_is_taken_whole() -> None:

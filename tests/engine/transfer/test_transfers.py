@@ -9,7 +9,7 @@ import torch
 
 from tests.engine.transfer.transfer_helpers import batch, cpu, cuda, gpu, pixels
 from vitprof.config.accelerators import accelerator
-from vitprof.engine.transfer.registry import Delayed, open_transfer
+from vitprof.engine.transfer import Delayed, open_transfer
 from vitprof.measure.devices import Device
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.stopwatch import Wait
