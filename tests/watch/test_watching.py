@@ -9,7 +9,6 @@ import pytest
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
-from vitprof.watch.watcher import FETCHES_AHEAD
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -242,9 +241,8 @@ def test_batches_that_another_thread_fetches_are_told_of(host: Host, in_the_loop
     told = host.run("fetch_in_a_thread")
     assert told.status == 0
     assert told.returned == str(scripts.N_SAMPLES // scripts.BATCH)
-    assert [note["line"] for note in told.note("notice")] == [FETCHES_AHEAD]
-    assert {"fetched_in_a_thread": True} in told.note("facts")
-    assert in_the_loop.note("notice") == []
+    assert told.note("facts").count({"fetched_in_a_thread": True}) == 1
+    assert {"fetched_in_a_thread": True} not in in_the_loop.note("facts")
 
 
 @pytest.mark.parametrize(("n", "check", "counted"), [(1, True, 0), (2, False, 64), (2, True, 64), (3, False, 63)])

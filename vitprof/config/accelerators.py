@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitprof.config.bounds import DEVICE_BOUNDS
-from vitprof.config.catalog import MODELS, ModelPreset
+from vitprof.config.catalog import MODELS, ModelPreset, by_name
 from vitprof.errors import ConfigError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -52,32 +52,29 @@ class Card:
         return max(self.fp32_flop_per_s, self.bf16_flop_per_s / 2) if precision == "tf32" else self.bf16_flop_per_s
 
 
-CARDS: dict[str, Card] = {
-    c.name: c
-    for c in (
-        Card(
-            "rtx4060-laptop",
-            "laptop RTX 4060",
-            # 3,072 cores x 2 x 1.89 GHz, the middle of the 1.47 to 2.37 GHz that a laptop's power limit decides
-            11.6e12,
-            23.2e12,
-            256e9,
-            15.75e9,
-            "NVIDIA's Ada GPU architecture paper; clocks of its laptop page",
-        ),
-        Card(
-            "rtx2060-article",
-            "RTX 2060 of the article",
-            6.45e12,
-            25.8e12,  # fp16: Turing has no bf16
-            336e9,
-            15.75e9,
-            "NVIDIA's Turing GPU architecture paper",
-        ),
-        Card("a100", "A100", 19.5e12, 312e12, 2039e9, 31.5e9, "NVIDIA's A100 data sheet, SXM with 80 GB"),
-        Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9, "NVIDIA's H100 data sheet, SXM with 80 GB"),
-    )
-}
+CARDS = by_name(
+    Card(
+        "rtx4060-laptop",
+        "laptop RTX 4060",
+        # 3,072 cores x 2 x 1.89 GHz, the middle of the 1.47 to 2.37 GHz that a laptop's power limit decides
+        11.6e12,
+        23.2e12,
+        256e9,
+        15.75e9,
+        "NVIDIA's Ada GPU architecture paper; clocks of its laptop page",
+    ),
+    Card(
+        "rtx2060-article",
+        "RTX 2060 of the article",
+        6.45e12,
+        25.8e12,  # fp16: Turing has no bf16
+        336e9,
+        15.75e9,
+        "NVIDIA's Turing GPU architecture paper",
+    ),
+    Card("a100", "A100", 19.5e12, 312e12, 2039e9, 31.5e9, "NVIDIA's A100 data sheet, SXM with 80 GB"),
+    Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9, "NVIDIA's H100 data sheet, SXM with 80 GB"),
+)
 """Name in a device, such as h100 in `simulated:h100` -> card."""
 
 RTX_3090 = Card("rtx3090", "RTX 3090", 35.6e12, 71e12, 936e9, 31.5e9, "NVIDIA's Ampere GA102 GPU architecture paper")

@@ -28,10 +28,7 @@ from vitprof.telemetry.tmpfs import find_tmpfs
 
 Verdict = Literal["ok", "note", "bad"]
 
-MODULES: dict[str, str] = {
-    "nvidia-dali-cuda130": "nvidia.dali",
-    "opencv-python-headless": "cv2",
-}
+MODULES: dict[str, str] = {"nvidia-dali-cuda130": "nvidia.dali", "opencv-python-headless": "cv2"}
 """Package -> the module that shows whether it is installed, where the names differ. NVIDIA's wheels for other versions
 of CUDA have the same modules."""
 DECODING: tuple[str, ...] = ("simplejpeg", "opencv-python-headless")
@@ -100,11 +97,7 @@ def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None =
 
 
 def availability(
-    plan: Strategy,
-    info: DatasetInfo,
-    settings: Mapping[str, Any] | None = None,
-    *,
-    machine: Machine | None = None,
+    plan: Strategy, info: DatasetInfo, settings: Mapping[str, Any] | None = None, *, machine: Machine | None = None
 ) -> Availability:
     """Returns whether the strategy `plan` can load the data set `info` here.
 

@@ -6,9 +6,25 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from vitprof.errors import ConfigError
+
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str:
+        """Returns the name, by which a person chooses it."""
+
+
+N = TypeVar("N", bound=Named)
+
+
+def by_name(*entries: N) -> dict[str, N]:
+    """Returns name -> entry, in this order."""
+    return {entry.name: entry for entry in entries}
 
 
 @dataclass(frozen=True)
@@ -62,38 +78,35 @@ def _imitates_mnist(name: str, title: str, note: str) -> DatasetInfo:
     )
 
 
-DATASETS: dict[str, DatasetInfo] = {
-    d.name: d
-    for d in (
-        _imitates_mnist(
-            "digits",
-            "digits (made here)",
-            "Rendered glyphs 0-9 with random distortion and noise, in MNIST's own file format. Made on first use.",
-        ),
-        _imitates_mnist(
-            "mnist",
-            "MNIST (downloaded)",
-            "The real MNIST, downloaded by torchvision on first use. Without a network choose digits.",
-        ),
-        DatasetInfo(
-            name="photos",
-            title="photos (made here, JPEG)",
-            kind="jpeg",
-            image_size=224,
-            channels=3,
-            classes=100,
-            n_train=10_000,
-            n_test=1_000,
-            # ImageNet's, as in torchvision's reference training.
-            mean=(0.485, 0.456, 0.406),
-            std=(0.229, 0.224, 0.225),
-            flips=True,
-            any_size=True,
-            note="Images with the statistics of photographs, about 500 x 375, JPEG quality 90, 100 classes, one folder "
-            "each. Made on first use: about 0.1 MB and 2 ms of one core for each image.",
-        ),
-    )
-}
+DATASETS = by_name(
+    _imitates_mnist(
+        "digits",
+        "digits (made here)",
+        "Rendered glyphs 0-9 with random distortion and noise, in MNIST's own file format. Made on first use.",
+    ),
+    _imitates_mnist(
+        "mnist",
+        "MNIST (downloaded)",
+        "The real MNIST, downloaded by torchvision on first use. Without a network choose digits.",
+    ),
+    DatasetInfo(
+        name="photos",
+        title="photos (made here, JPEG)",
+        kind="jpeg",
+        image_size=224,
+        channels=3,
+        classes=100,
+        n_train=10_000,
+        n_test=1_000,
+        # ImageNet's, as in torchvision's reference training.
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        flips=True,
+        any_size=True,
+        note="Images with the statistics of photographs, about 500 x 375, JPEG quality 90, 100 classes, one folder "
+        "each. Made on first use: about 0.1 MB and 2 ms of one core for each image.",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -120,15 +133,12 @@ class ModelPreset:
 
 # "tiny" is exactly the model of the article on whole data sets in memory, its attention scale dim**-0.5 included (the
 # usual one is dim_head**-0.5). The others are DeiT's widths (Touvron et al. 2021, arXiv:2012.12877, table 1), patch 16.
-MODELS: dict[str, ModelPreset] = {
-    m.name: m
-    for m in (
-        ModelPreset("tiny", "ViT tiny (28 px, patch 7, dim 64)", 28, 7, 64, 6, 8, 8, 128, "mlp", 64**-0.5, 3e-3),
-        ModelPreset("ti/16", "ViT-Ti/16 (224 px, dim 192)", 224, 16, 192, 12, 3, 64, 768, "linear", 64**-0.5, 5e-4),
-        ModelPreset("s/16", "ViT-S/16 (224 px, dim 384)", 224, 16, 384, 12, 6, 64, 1536, "linear", 64**-0.5, 5e-4),
-        ModelPreset("b/16", "ViT-B/16 (224 px, dim 768)", 224, 16, 768, 12, 12, 64, 3072, "linear", 64**-0.5, 5e-4),
-    )
-}
+MODELS = by_name(
+    ModelPreset("tiny", "ViT tiny (28 px, patch 7, dim 64)", 28, 7, 64, 6, 8, 8, 128, "mlp", 64**-0.5, 3e-3),
+    ModelPreset("ti/16", "ViT-Ti/16 (224 px, dim 192)", 224, 16, 192, 12, 3, 64, 768, "linear", 64**-0.5, 5e-4),
+    ModelPreset("s/16", "ViT-S/16 (224 px, dim 384)", 224, 16, 384, 12, 6, 64, 1536, "linear", 64**-0.5, 5e-4),
+    ModelPreset("b/16", "ViT-B/16 (224 px, dim 768)", 224, 16, 768, 12, 12, 64, 3072, "linear", 64**-0.5, 5e-4),
+)
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:

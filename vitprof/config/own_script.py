@@ -17,14 +17,17 @@ from vitprof.names import tamed_name
 OWN_SCRIPT = "own-script"
 """Strategy and model of such a run, neither of which vitprof chose."""
 UNKNOWN_DATA = "own-data"
-KNOBS = {
-    "batch_size": "batch_size",
-    "num_workers": "workers",
+ARGUMENTS = {
+    "workers": "num_workers",
     "prefetch_factor": "prefetch_factor",
     "pin_memory": "pin_memory",
     "persistent_workers": "persistent_workers",
+    "start_method": "multiprocessing_context",
+    "batch_size": "batch_size",
 }
-"""Argument of a DataLoader -> the setting of a run that means the same."""
+"""Setting of a run -> the argument of a DataLoader that means the same."""
+VARIED = (*ARGUMENTS, "decode_cache")
+"""Names of what can be varied, in the order in which they are shown."""
 
 
 def is_own_script(config: RunConfig) -> bool:
@@ -52,9 +55,8 @@ def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
     A value outside a setting's bounds is left out: a script may use values that vitprof would not.
     """
     loader = environment.get("watched") or {}
-    changes: dict[str, Any] = {setting: loader.get(argument) for argument, setting in KNOBS.items()}
-    if loader.get("start_method") in CHOICES["start_method"]:
-        changes["start_method"] = loader["start_method"]
+    changes: dict[str, Any] = {setting: loader.get(argument) for setting, argument in ARGUMENTS.items()}
+    changes["start_method"] = loader.get("start_method")
     changes["dataset"] = loader.get("dataset")
     changes["device"] = environment.get("device")
     for setting, value in changes.items():
@@ -130,25 +132,6 @@ KEPT_IN_RAM = "memory"
 """`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
 NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
 NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
-VARIED = (
-    "workers",
-    "prefetch_factor",
-    "pin_memory",
-    "persistent_workers",
-    "start_method",
-    "batch_size",
-    "decode_cache",
-)
-"""Names of what can be varied, in the order in which they are shown."""
-ARGUMENTS = {
-    "workers": "num_workers",
-    "prefetch_factor": "prefetch_factor",
-    "pin_memory": "pin_memory",
-    "persistent_workers": "persistent_workers",
-    "start_method": "multiprocessing_context",
-    "batch_size": "batch_size",
-}
-"""Name in `VARIED` -> argument of a DataLoader; decode_cache is no argument."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 WITHOUT_WORKERS: dict[str, Any] = {
     "prefetch_factor": None,

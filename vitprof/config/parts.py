@@ -6,11 +6,12 @@ part is in the package of its kind, under the same name.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitprof.config.catalog import DatasetInfo
+from vitprof.config.catalog import DatasetInfo, by_name
 from vitprof.config.run_config import PARTS
 from vitprof.errors import ConfigError
 
@@ -90,143 +91,140 @@ DECODERS: dict[str, tuple[str, ...]] = {
 DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
 """Decoders that are kept for existing runs -> what is wrong with them. None is the first in `DECODERS`."""
 
-STORAGES: dict[str, StoragePart] = {
-    s.name: s
-    for s in (
-        StoragePart(
-            "idx",
-            "MNIST's IDX files",
-            "torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; "
-            "each sample becomes a PIL image and a tensor.",
-            form="samples",
-            kinds=("idx",),
-            access="memory",
-            transforms=True,
-            read_from={"idx": None},
-            ram_bytes=1,
-        ),
-        StoragePart(
-            "imagefolder",
-            "Image folder, sample by sample",
-            "torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.",
-            form="samples",
-            kinds=("jpeg",),
-            access="file for each sample",
-            transforms=True,
-            read_from={"jpeg": None},
-        ),
-        StoragePart(
-            "files",
-            "Image files",
-            "One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.",
-            form="encoded",
-            knobs=ENCODED_KNOBS,
-            access="file for each sample",
-            read_from={"jpeg": None},
-            prepare_s={"idx": 0.2e-3},
-        ),
-        StoragePart(
-            "raw-files",
-            "Raw files",
-            "One file with the bare uint8 pixels of each sample, read straight into the batch.",
-            access="file for each sample",
-            sample_bytes=blocks,
-            prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
-        ),
-        StoragePart(
-            "pt",
-            "One .pt file for each sample",
-            "data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.",
-            access="file for each sample",
-            sample_bytes=lambda pixels: blocks(pixels + 1_500),  # torch.save writes a zip archive around a tensor
-            prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
-        ),
-        StoragePart(
-            "pt-single",
-            "One .pt file",
-            "All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.",
-            access="mapping",
-        ),
-        StoragePart(
-            "pt-whole",
-            "One .pt file loaded whole",
-            "All images in one .pt file, read into memory before training and sliced batch by batch.",
-            knobs={"shuffle": "none"},
-            access="memory",
-            read_from={"idx": "pt-single", "jpeg": "pt-single"},
-            ram_bytes=1,
-        ),
-        StoragePart(
-            "hdf5",
-            "HDF5, contiguous",
-            "X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process "
-            "on its own.",
-            access="mapping",
-            packages=("h5py",),
-        ),
-        StoragePart(
-            "hdf5-chunked",
-            "HDF5, chunked",
-            "The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.",
-            knobs={"shuffle": "block"},
-            packages=("h5py",),
-        ),
-        StoragePart(
-            "hdf5-encoded",
-            "HDF5 with JPEG bytes",
-            "The encoded files one after another in one HDF5 data set, with their offsets.",
-            form="encoded",
-            kinds=("jpeg",),
-            knobs=ENCODED_KNOBS,
-            packages=("h5py",),
-            prepare_s={},
-        ),
-        StoragePart(
-            "lmdb",
-            "LMDB",
-            "A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.",
-            kinds=("idx",),
-            access="mapping",
-            # The leaves of a B+ tree filled in order hold as many entries as fit a page.
-            sample_bytes=lambda pixels: BLOCK // max(1, BLOCK // (pixels + 32)),
-            packages=("lmdb",),
-        ),
-        StoragePart(
-            "lmdb-encoded",
-            "LMDB with JPEG bytes",
-            "A memory-mapped B+ tree with the encoded file of each sample under its key.",
-            form="encoded",
-            kinds=("jpeg",),
-            knobs=ENCODED_KNOBS,
-            access="mapping",
-            packages=("lmdb",),
-            prepare_s={},
-        ),
-        StoragePart(
-            "memmap",
-            "Memory-mapped array (.npy)",
-            "All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.",
-            access="mapping",
-        ),
-        StoragePart(
-            "memory",
-            "Array in memory",
-            "The whole set as one uint8 tensor in RAM.",
-            access="memory",
-            read_from={"idx": None, "jpeg": "memmap"},
-            ram_bytes=1,
-        ),
-        StoragePart(
-            "memory-float",
-            "Float tensor in memory",
-            "The whole set as one float32 tensor in RAM, in a TensorDataset.",
-            form="samples",
-            access="memory",
-            read_from={"idx": None, "jpeg": "memmap"},
-            ram_bytes=4,
-        ),
-    )
-}
+STORAGES = by_name(
+    StoragePart(
+        "idx",
+        "MNIST's IDX files",
+        "torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; each "
+        "sample becomes a PIL image and a tensor.",
+        form="samples",
+        kinds=("idx",),
+        access="memory",
+        transforms=True,
+        read_from={"idx": None},
+        ram_bytes=1,
+    ),
+    StoragePart(
+        "imagefolder",
+        "Image folder, sample by sample",
+        "torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.",
+        form="samples",
+        kinds=("jpeg",),
+        access="file for each sample",
+        transforms=True,
+        read_from={"jpeg": None},
+    ),
+    StoragePart(
+        "files",
+        "Image files",
+        "One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.",
+        form="encoded",
+        knobs=ENCODED_KNOBS,
+        access="file for each sample",
+        read_from={"jpeg": None},
+        prepare_s={"idx": 0.2e-3},
+    ),
+    StoragePart(
+        "raw-files",
+        "Raw files",
+        "One file with the bare uint8 pixels of each sample, read straight into the batch.",
+        access="file for each sample",
+        sample_bytes=blocks,
+        prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
+    ),
+    StoragePart(
+        "pt",
+        "One .pt file for each sample",
+        "data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.",
+        access="file for each sample",
+        sample_bytes=lambda pixels: blocks(pixels + 1_500),  # torch.save writes a zip archive around a tensor
+        prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
+    ),
+    StoragePart(
+        "pt-single",
+        "One .pt file",
+        "All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.",
+        access="mapping",
+    ),
+    StoragePart(
+        "pt-whole",
+        "One .pt file loaded whole",
+        "All images in one .pt file, read into memory before training and sliced batch by batch.",
+        knobs={"shuffle": "none"},
+        access="memory",
+        read_from={"idx": "pt-single", "jpeg": "pt-single"},
+        ram_bytes=1,
+    ),
+    StoragePart(
+        "hdf5",
+        "HDF5, contiguous",
+        "X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process on its "
+        "own.",
+        access="mapping",
+        packages=("h5py",),
+    ),
+    StoragePart(
+        "hdf5-chunked",
+        "HDF5, chunked",
+        "The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.",
+        knobs={"shuffle": "block"},
+        packages=("h5py",),
+    ),
+    StoragePart(
+        "hdf5-encoded",
+        "HDF5 with JPEG bytes",
+        "The encoded files one after another in one HDF5 data set, with their offsets.",
+        form="encoded",
+        kinds=("jpeg",),
+        knobs=ENCODED_KNOBS,
+        packages=("h5py",),
+        prepare_s={},
+    ),
+    StoragePart(
+        "lmdb",
+        "LMDB",
+        "A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.",
+        kinds=("idx",),
+        access="mapping",
+        # The leaves of a B+ tree filled in order hold as many entries as fit a page.
+        sample_bytes=lambda pixels: BLOCK // max(1, BLOCK // (pixels + 32)),
+        packages=("lmdb",),
+    ),
+    StoragePart(
+        "lmdb-encoded",
+        "LMDB with JPEG bytes",
+        "A memory-mapped B+ tree with the encoded file of each sample under its key.",
+        form="encoded",
+        kinds=("jpeg",),
+        knobs=ENCODED_KNOBS,
+        access="mapping",
+        packages=("lmdb",),
+        prepare_s={},
+    ),
+    StoragePart(
+        "memmap",
+        "Memory-mapped array (.npy)",
+        "All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.",
+        access="mapping",
+    ),
+    StoragePart(
+        "memory",
+        "Array in memory",
+        "The whole set as one uint8 tensor in RAM.",
+        access="memory",
+        read_from={"idx": None, "jpeg": "memmap"},
+        ram_bytes=1,
+    ),
+    StoragePart(
+        "memory-float",
+        "Float tensor in memory",
+        "The whole set as one float32 tensor in RAM, in a TensorDataset.",
+        form="samples",
+        access="memory",
+        read_from={"idx": None, "jpeg": "memmap"},
+        ram_bytes=4,
+    ),
+)
 
 
 def prepared_as(storage: str, kind: str) -> str | None:
@@ -236,32 +234,24 @@ def prepared_as(storage: str, kind: str) -> str | None:
     return STORAGES[storage].read_from.get(kind, storage)
 
 
-@dataclass(frozen=True)
-class LocationPart(Part):
-    """Where a storage is kept."""
-
-
 SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, "slow_latency_ms": None}
 
-LOCATIONS: dict[str, LocationPart] = {
-    p.name: p
-    for p in (
-        LocationPart("disk", "Disk", "The file system that VITPROF_HOME is on."),
-        LocationPart("ram-disk", "RAM disk", "Copied to a tmpfs before training; removed afterwards."),
-        LocationPart(
-            "slow-drive",
-            "Slow drive (throttled)",
-            "Reads are throttled to the bandwidth of a slow drive, and opening a file costs its latency.",
-            knobs=SLOW_KNOBS,
-        ),
-        LocationPart(
-            "staged",
-            "Staged from the slow drive (throttled)",
-            "Copied from the slow drive to the local disk first, in large blocks; the time for copying is counted.",
-            knobs=SLOW_KNOBS,
-        ),
-    )
-}
+LOCATIONS = by_name(
+    Part("disk", "Disk", "The file system that VITPROF_HOME is on."),
+    Part("ram-disk", "RAM disk", "Copied to a tmpfs before training; removed afterwards."),
+    Part(
+        "slow-drive",
+        "Slow drive (throttled)",
+        "Reads are throttled to the bandwidth of a slow drive, and opening a file costs its latency.",
+        knobs=SLOW_KNOBS,
+    ),
+    Part(
+        "staged",
+        "Staged from the slow drive (throttled)",
+        "Copied from the slow drive to the local disk first, in large blocks; the time for copying is counted.",
+        knobs=SLOW_KNOBS,
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -277,96 +267,76 @@ class LoaderPart(Part):
     """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""
 
 
-LOADERS: dict[str, LoaderPart] = {
-    p.name: p
-    for p in (
-        LoaderPart(
-            "dataloader",
-            "PyTorch DataLoader",
-            "torch.utils.data.DataLoader, in the loop or with worker processes.",
-            knobs={
-                "workers": 2,
-                "prefetch_factor": 2,
-                "pin_memory": True,
-                "persistent_workers": True,
-                "start_method": None,
-            },
-            made_by="processes",
-        ),
-        LoaderPart(
-            "batches",
-            "Whole batches in the loop",
-            "Each batch is one read of the storage, in the training loop.",
-            forms=("pixels",),
-        ),
-        LoaderPart(
-            "ahead",
-            "Whole batches, one ahead",
-            "A thread reads the next batch while the current one trains.",
-            forms=("pixels",),
-            knobs={"prefetch_factor": 1},
-            made_by="thread",
-        ),
-        LoaderPart(
-            "threads",
-            "Decoding threads",
-            "A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.",
-            forms=("encoded",),
-            knobs={"workers": 2, "prefetch_factor": 2},
-            made_by="threads",
-        ),
-        LoaderPart(
-            "generator",
-            "Single-core generator",
-            "A Python generator that makes one sample after another and yields a batch when it is full.",
-        ),
-        LoaderPart(
-            "dali",
-            "NVIDIA DALI",
-            "A DALI pipeline decodes, crops and flips; on the GPU where there is one.",
-            forms=("encoded",),
-            kinds=("jpeg",),
-            decodes=True,
-            knobs={"workers": 2, "prefetch_factor": 2},
-            packages=("nvidia-dali-cuda130",),
-            made_by="threads",
-        ),
-    )
-}
+LOADERS = by_name(
+    LoaderPart(
+        "dataloader",
+        "PyTorch DataLoader",
+        "torch.utils.data.DataLoader, in the loop or with worker processes.",
+        knobs={
+            "workers": 2,
+            "prefetch_factor": 2,
+            "pin_memory": True,
+            "persistent_workers": True,
+            "start_method": None,
+        },
+        made_by="processes",
+    ),
+    LoaderPart(
+        "batches",
+        "Whole batches in the loop",
+        "Each batch is one read of the storage, in the training loop.",
+        forms=("pixels",),
+    ),
+    LoaderPart(
+        "ahead",
+        "Whole batches, one ahead",
+        "A thread reads the next batch while the current one trains.",
+        forms=("pixels",),
+        knobs={"prefetch_factor": 1},
+        made_by="thread",
+    ),
+    LoaderPart(
+        "threads",
+        "Decoding threads",
+        "A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.",
+        forms=("encoded",),
+        knobs={"workers": 2, "prefetch_factor": 2},
+        made_by="threads",
+    ),
+    LoaderPart(
+        "generator",
+        "Single-core generator",
+        "A Python generator that makes one sample after another and yields a batch when it is full.",
+    ),
+    LoaderPart(
+        "dali",
+        "NVIDIA DALI",
+        "A DALI pipeline decodes, crops and flips; on the GPU where there is one.",
+        forms=("encoded",),
+        kinds=("jpeg",),
+        decodes=True,
+        knobs={"workers": 2, "prefetch_factor": 2},
+        packages=("nvidia-dali-cuda130",),
+        made_by="threads",
+    ),
+)
 
-CACHE_KNOBS: dict[str, Any] = {"cache_mb": None}
-"""Settings of storages that are read from disk: a cache of part of the set."""
+TRANSFERS = by_name(
+    Part("blocking", "Blocking copy", ".to(device): the loop waits until the copy is done."),
+    Part(
+        "pinned",
+        "Pinned, non-blocking",
+        "Batches are in page-locked memory, which is reused; the copy is queued and the loop goes on.",
+    ),
+    Part(
+        "stream",
+        "Prefetch stream",
+        "Copy and normalisation run in a CUDA stream of their own while the previous batch trains.",
+    ),
+    Part("resident", "Resident", "The storage is on the device; there is nothing to copy."),
+)
 
-
-@dataclass(frozen=True)
-class TransferPart(Part):
-    """How a batch reaches the device."""
-
-
-TRANSFERS: dict[str, TransferPart] = {
-    p.name: p
-    for p in (
-        TransferPart("blocking", "Blocking copy", ".to(device): the loop waits until the copy is done."),
-        TransferPart(
-            "pinned",
-            "Pinned, non-blocking",
-            "Batches are in page-locked memory, which is reused; the copy is queued and the loop goes on.",
-        ),
-        TransferPart(
-            "stream",
-            "Prefetch stream",
-            "Copy and normalisation run in a CUDA stream of their own while the previous batch trains.",
-        ),
-        TransferPart("resident", "Resident", "The storage is on the device; there is nothing to copy."),
-    )
-}
-
-PARTS_BY_KIND: dict[str, Mapping[str, Part]] = {
-    "storage": STORAGES,
-    "location": LOCATIONS,
-    "loader": LOADERS,
-    "transfer": TRANSFERS,
-}
+PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(zip(PARTS, (STORAGES, LOCATIONS, LOADERS, TRANSFERS), strict=True))
 """Field of `RunConfig` that chooses a part -> the parts of that kind by name."""
 
 
@@ -389,7 +359,7 @@ class Combination:
                 raise ConfigError(kind, name, f"choose one of {', '.join(PARTS_BY_KIND[kind])}")
 
     @property
-    def parts(self) -> tuple[StoragePart, LocationPart, LoaderPart, TransferPart]:
+    def parts(self) -> tuple[StoragePart, Part, LoaderPart, Part]:
         """Returns the four parts."""
         return STORAGES[self.storage], LOCATIONS[self.location], LOADERS[self.loader], TRANSFERS[self.transfer]
 
@@ -404,7 +374,7 @@ class Combination:
         if storage.form != "samples" and not loader.decodes:
             taken.setdefault("shuffle", "full")
             if storage.on_disk:
-                taken |= CACHE_KNOBS
+                taken["cache_mb"] = None
         return taken
 
 
@@ -428,11 +398,5 @@ def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
 
 def legal_combinations(info: DatasetInfo) -> list[Combination]:
     """Returns every combination of parts that can load the data set `info`."""
-    return [
-        parts
-        for s in STORAGES
-        for p in LOCATIONS
-        for ld in LOADERS
-        for t in TRANSFERS
-        if why_not(info, parts := Combination(s, p, ld, t)) is None
-    ]
+    chosen = itertools.starmap(Combination, itertools.product(STORAGES, LOCATIONS, LOADERS, TRANSFERS))
+    return [parts for parts in chosen if why_not(info, parts) is None]

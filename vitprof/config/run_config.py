@@ -52,7 +52,7 @@ KINDS: dict[Any, str] = {str: "give text", bool: "give true or false"}
 """Type of a field of `RunConfig` -> the message for other values. Numbers are in `vitprof.config.bounds`."""
 
 
-def knob_doc(doc: str, default: Any) -> Any:
+def knob_doc(doc: str, default: Any = None) -> Any:
     """Returns a field of `RunConfig` with its help text, which the command line and the sidebar both show."""
     return field(default=default, metadata={"description": doc})
 
@@ -68,14 +68,14 @@ class RunConfig:
     name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
     dataset: str = knob_doc("data set to train on", "digits")
     n_images: int | None = knob_doc(
-        "number of training images to make, where the data set can have any number (photos)", None
+        "number of training images to make, where the data set can have any number (photos)"
     )
     model: str = knob_doc("Vision Transformer to train", "tiny")
     strategy: str = knob_doc("how samples are stored, loaded and brought to the device", "per-sample")
     batch_size: int = knob_doc("samples for each step", 128)
-    epochs: int | None = knob_doc("budget: whole passes over the training set", None)
-    steps: int | None = knob_doc("budget: training steps", None)
-    seconds: float | None = knob_doc("budget: seconds of training", None)
+    epochs: int | None = knob_doc("budget: whole passes over the training set")
+    steps: int | None = knob_doc("budget: training steps")
+    seconds: float | None = knob_doc("budget: seconds of training")
     device: str = knob_doc(
         "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or a simulated "
         "GPU: simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample",
@@ -88,45 +88,38 @@ class RunConfig:
     )
     compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
     compile_mode: str | None = knob_doc(
-        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not "
-        "given",
-        None,
+        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not given"
     )
     fused_optimizer: bool = knob_doc("run Adam as one kernel for all parameters: fewer launches", False)
-    image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device", None)
-    lr: float | None = knob_doc("learning rate for Adam; the model's default if not given", None)
+    image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device")
+    lr: float | None = knob_doc("learning rate for Adam; the model's default if not given")
     seed: int = knob_doc("seed of the weights and of the sample order", 42)
-    storage: str | None = knob_doc("how samples are stored, in place of the strategy's storage", None)
-    location: str | None = knob_doc("where the storage is kept, in place of the strategy's location", None)
-    loader: str | None = knob_doc("what builds batches, in place of the strategy's loader", None)
-    transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer", None)
-    workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads", None)
-    prefetch_factor: int | None = knob_doc(
-        "batches kept ready by each worker process, or by a thread that reads ahead", None
-    )
-    pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU", None)
-    persistent_workers: bool | None = knob_doc("keep the workers alive between epochs", None)
+    storage: str | None = knob_doc("how samples are stored, in place of the strategy's storage")
+    location: str | None = knob_doc("where the storage is kept, in place of the strategy's location")
+    loader: str | None = knob_doc("what builds batches, in place of the strategy's loader")
+    transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer")
+    workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads")
+    prefetch_factor: int | None = knob_doc("batches kept ready by each worker process, or by a thread that reads ahead")
+    pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU")
+    persistent_workers: bool | None = knob_doc("keep the workers alive between epochs")
     start_method: str | None = knob_doc(
-        "how worker processes start; if not given, fork where the job has a process of its own", None
+        "how worker processes start; if not given, fork where the job has a process of its own"
     )
     decoder: str | None = knob_doc(
-        "decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29", None
+        "decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29"
     )
     shuffle: str | None = knob_doc(
-        "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)", None
+        "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)"
     )
-    cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset", None)
+    cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset")
     slow_drive: str | None = knob_doc(
         "drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
-        "12 ms)",
-        None,
+        "12 ms)"
     )
-    slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given", None)
-    slow_latency_ms: float | None = knob_doc(
-        "time to open a file on the throttled drive; the preset's if not given", None
-    )
+    slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given")
+    slow_latency_ms: float | None = knob_doc("time to open a file on the throttled drive; the preset's if not given")
     augment: str | None = knob_doc(
-        "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch", None
+        "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch"
     )
     skip_unreadable: bool = knob_doc("leave out and count samples that cannot be read, instead of failing", False)
     page_cache: str = knob_doc(
@@ -139,13 +132,11 @@ class RunConfig:
     )
     replay: str | None = knob_doc(
         "keep the first batches and use only those, as if data were free: from host memory (pinned where the transfer "
-        "pins), or on the device",
-        None,
+        "pins), or on the device"
     )
     inject: str | None = knob_doc(
         "wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, decode, transform, "
-        "collate, transfer)",
-        None,
+        "collate, transfer)"
     )
     loader_times: bool = knob_doc("measure inside the loader: read, decode, transform, collate, queue", True)
     evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.config.catalog import DatasetInfo
+from vitprof.config.catalog import DatasetInfo, by_name
 from vitprof.config.parts import DECODERS, Combination
 from vitprof.config.run_config import KNOBS, PARTS
 from vitprof.errors import ConfigError
@@ -86,265 +86,260 @@ NO_WORKERS: dict[str, Any] = {
 }
 """Settings of a DataLoader without workers."""
 
-STRATEGIES: dict[str, Strategy] = {
-    s.name: s
-    for s in (
-        Strategy(
-            name="per-sample",
-            title="Sample by sample",
-            what="torchvision's Dataset with its usual transforms and a DataLoader without workers. Each sample is "
-            "read, converted and transformed on its own, in the training loop.",
-            when="The baseline that tutorials start with. The device waits while every batch is put together.",
-            costs="Nothing to prepare. One core's time for every sample, during which training waits.",
-            origin=f"{ARTICLE_MEMORY}: its slow form",
-            storage="source",
-            loader="dataloader",
-            fixed=NO_WORKERS,
-        ),
-        Strategy(
-            name="workers",
-            title="DataLoader workers",
-            what="The same Dataset and transforms; worker processes make batches ahead of time. "
-            "Batches are in page-locked memory if there is a GPU.",
-            when="Hides loading behind compute as long as the workers together are faster than the device.",
-            costs="A CPU core and some 0.5 GB of RAM for each worker, shared memory for the batches kept ready, and a "
-            "slower first batch.",
-            origin=ARTICLE_SETTINGS,
-            storage="source",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="tensordataset",
-            title="TensorDataset",
-            what="The whole set as one float tensor in a TensorDataset, with a DataLoader without workers. "
-            "No decoding, but samples are still indexed and collated one by one.",
-            when="The usual form of 'whole set in memory', for sets that fit with 4 bytes for each pixel value.",
-            costs="RAM: 4 bytes for each pixel value. Loading the set once.",
-            origin=f"{ARTICLE_MEMORY}: its fast form",
-            storage="memory-float",
-            loader="dataloader",
-            fixed=NO_WORKERS,
-        ),
-        Strategy(
-            name="memory",
-            title="In memory, whole batches",
-            what="The whole set as one uint8 tensor in RAM. Each batch is one index_select, normalised on the device.",
-            when="The fastest loading from RAM for a set that fits: no work for each sample.",
-            costs="RAM: one byte for each pixel value. Photos are cropped and decoded once beforehand.",
-            origin=f"{ARTICLE_MEMORY}, taken further",
-            storage="memory",
-            loader="batches",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="memory-ahead",
-            title="In memory, one batch ahead",
-            what="As 'memory', but a thread gathers the next batch while the current one trains. "
-            "The loop only takes what is ready.",
-            when="Batches so large that gathering them takes a noticeable part of a step.",
-            costs="RAM as 'memory', and up to 1.4 times its CPU time for handing batches over.",
-            origin=ARTICLE_PREFETCHER,
-            storage="memory",
-            loader="ahead",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="device",
-            title="Resident on the device",
-            what="The whole set as one uint8 tensor in the device's memory. Batches are selected there.",
-            when="No transfer at all: for sets that fit beside model and activations. On the CPU the same as 'memory'.",
-            costs="Device memory: one byte for each pixel value.",
-            origin=f"{ARTICLE_MEMORY}, on the GPU",
-            storage="memory",
-            loader="batches",
-            transfer="resident",
-        ),
-        Strategy(
-            name="preprocessed",
-            title="Preprocessed, memory-mapped",
-            what="Decoding, resizing and cropping are done once and kept as uint8 in one memory-mapped file. "
-            "A batch is one gather of its rows; random augmentation moves to the device.",
-            when="Decoding is the bottleneck and the disk has room. The system's page cache keeps what fits in RAM.",
-            costs="Disk: one byte for each pixel value (photos: 0.15 MB each, more than their JPEG files), and time "
-            "to prepare it once. Random crops are taken from the stored size.",
-            origin=f"{ARTICLE_SETTINGS}: preprocessing before loading",
-            storage="memmap",
-            loader="ahead",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="cache",
-            title="Partial cache",
-            what="A fixed random part of the set is kept in memory, as much as a budget allows. The rest is read from "
-            "disk each time.",
-            when="Sets larger than RAM on a disk that is slower than memory. The hit rate limits the gain.",
-            costs="RAM: the budget. The share of the set that fits is the hit rate.",
-            origin=f"{ARTICLE_SETTINGS}: cache of part of the set",
-            storage="raw-files",
-            loader="ahead",
-            transfer="pinned",
-            defaults={"cache_mb": 32.0},
-        ),
-        Strategy(
-            name="threads",
-            title="Decoding threads",
-            what="A pool of threads reads, decodes and crops outside Python's lock, each image straight into its "
-            "batch. No processes, no copies between them, uint8 until the device.",
-            when="JPEG or PNG files that must stay files: about twice as fast for each core as PIL in processes.",
-            costs="CPU cores, and memory for each batch kept ready. Image files of digits are prepared once.",
-            origin=f"{ARTICLE_SETTINGS}, with threads in place of processes",
-            storage="files",
-            loader="threads",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="prefetch",
-            title="CUDA-stream prefetcher",
-            what="Worker processes decode to uint8; a CUDA stream of its own copies and normalises the next batch "
-            "while the current one trains. The training stream only waits for what it needs.",
-            when="The copy to the GPU or normalisation on the CPU shows in the step.",
-            costs="Device memory for the batches in flight. It does not help a loader that is too slow itself.",
-            origin=ARTICLE_PREFETCHER,
-            storage="files",
-            loader="dataloader",
-            transfer="stream",
-        ),
-        Strategy(
-            name="ram-disk",
-            title="RAM disk",
-            what="The image files are copied to a tmpfs before training and read from there. "
-            "Decoding stays what it was.",
-            when="Files on a drive that is slow even when warm (network mounts). Over a warm page cache it gains "
-            "nothing: 1.04 times was measured.",
-            costs="RAM: the size of the files. The time to copy them, which is counted and shown separately.",
-            origin=f"{ARTICLE_PREFETCHER}: its further remedies",
-            storage="files",
-            location="ram-disk",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="dali",
-            title="NVIDIA DALI",
-            what="A DALI pipeline decodes, crops and flips, with threads on the CPU or, with a GPU, on the GPU. "
-            "Batches arrive as uint8.",
-            when="Decoding is the bottleneck and the GPU has time left for it.",
-            costs="A package of 0.5 GB; GPU memory and time if it decodes there.",
-            origin=f"{ARTICLE_PREFETCHER}: its further remedies",
-            storage="files",
-            loader="dali",
-        ),
-        Strategy(
-            name="pt",
-            title="One .pt file for each sample",
-            what="Samples with string IDs: data/<id>.pt, a partition into training and validation, and labels. "
-            "A Dataset loads one file for each sample, in worker processes.",
-            when="Samples that are costly to make and small. Unpickling a tensor costs more than reading its bytes.",
-            costs="Disk: a file for each sample, at least 4 KB each. The time to write them once.",
-            origin=ARTICLE_PARALLEL,
-            storage="pt",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="pt-whole",
-            title="One .pt file, loaded whole",
-            what="All images in one .pt file, read into memory at the start and sliced batch by batch in stored order. "
-            "One of the two forms that the tutorial replaces.",
-            when="Small sets whose order does not matter.",
-            costs="RAM for the whole set, and the time to read it at every start. No shuffling.",
-            origin=f"{ARTICLE_PARALLEL}: its first 'before'",
-            storage="pt-whole",
-            loader="batches",
-        ),
-        Strategy(
-            name="pt-mmap",
-            title="One .pt file, memory-mapped",
-            what="The same file opened with mmap=True: nothing is read at the start. "
-            "Pages come in as batches touch them.",
-            when="As 'preprocessed', for data that is kept as .pt.",
-            costs="Disk: one byte for each pixel value, written once.",
-            origin=f"{ARTICLE_PARALLEL}, with today's torch.load",
-            storage="pt-single",
-            loader="ahead",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="generator",
-            title="Single-core generator",
-            what="A Python generator reads, decodes and stacks sample after sample and yields a batch when it is full. "
-            "It runs in the training loop, on one core.",
-            when="Never the fastest: it is what the tutorial replaces with parallel loading.",
-            costs="One core's time for every sample, during which training waits.",
-            origin=f"{ARTICLE_PARALLEL}: its second 'before'",
-            storage="files",
-            loader="generator",
-        ),
-        Strategy(
-            name="slow-drive",
-            title="Slow drive (throttled)",
-            what="DataLoader workers read image files from a drive that is throttled to the bandwidth and latency of a "
-            "network drive or a mechanical disk. Its runs are marked 'throttled' everywhere.",
-            when="To see how training from a mounted drive affects the device, before trying it for an hour.",
-            costs="Time: hours, at a network drive's 0.2 s for each file. Image files of digits are prepared once.",
-            origin=ARTICLE_DRIVE,
-            storage="files",
-            location="slow-drive",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="staged",
-            title="Staged from the slow drive (throttled)",
-            what="The files are copied from the slow drive to the local disk first, in large blocks, and read from "
-            "there. The time for copying is counted and shown separately.",
-            when="Several epochs over files on a network drive, and room on the local disk.",
-            costs="Local disk: the size of the files. The time to copy them once for each run.",
-            origin=ARTICLE_DRIVE,
-            storage="files",
-            location="staged",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="hdf5",
-            title="HDF5",
-            what="All images in one HDF5 file in one piece, opened by each process on its own. "
-            "A batch is one gather through the file's mapping.",
-            when="One file instead of many, for tools that use HDF5. As fast as a memory-mapped array.",
-            costs="Disk: one byte for each pixel value, written once.",
-            origin=ARTICLE_DRIVE,
-            storage="hdf5",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="hdf5-chunked",
-            title="HDF5 in chunks, block shuffle",
-            what="All images in one HDF5 file in chunks. Blocks of neighbours are shuffled rather than samples, so "
-            "that each chunk is read once.",
-            when="Chunked or compressed files that others made. Reading a random row costs a whole chunk.",
-            costs="Disk: one byte for each pixel value, written once. A coarser shuffle.",
-            origin=f"{ARTICLE_DRIVE}, with the order that suits a chunked file",
-            storage="hdf5-chunked",
-            loader="ahead",
-            transfer="pinned",
-        ),
-        Strategy(
-            name="lmdb",
-            title="LMDB",
-            what="A memory-mapped key-value store with an entry for each sample, opened once in each process without "
-            "locks. Pixels of small images, the encoded files of photos.",
-            when="Millions of small files on a drive where opening a file is slow.",
-            costs="Disk: the size of the samples and some 10% more, written once.",
-            origin=f"{ARTICLE_DRIVE}: its alternative",
-            storage="lmdb",
-            loader="dataloader",
-            transfer="pinned",
-        ),
-    )
-}
+STRATEGIES = by_name(
+    Strategy(
+        name="per-sample",
+        title="Sample by sample",
+        what="torchvision's Dataset with its usual transforms and a DataLoader without workers. Each sample is read, "
+        "converted and transformed on its own, in the training loop.",
+        when="The baseline that tutorials start with. The device waits while every batch is put together.",
+        costs="Nothing to prepare. One core's time for every sample, during which training waits.",
+        origin=f"{ARTICLE_MEMORY}: its slow form",
+        storage="source",
+        loader="dataloader",
+        fixed=NO_WORKERS,
+    ),
+    Strategy(
+        name="workers",
+        title="DataLoader workers",
+        what="The same Dataset and transforms; worker processes make batches ahead of time. Batches are in page-locked "
+        "memory if there is a GPU.",
+        when="Hides loading behind compute as long as the workers together are faster than the device.",
+        costs="A CPU core and some 0.5 GB of RAM for each worker, shared memory for the batches kept ready, and a "
+        "slower first batch.",
+        origin=ARTICLE_SETTINGS,
+        storage="source",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="tensordataset",
+        title="TensorDataset",
+        what="The whole set as one float tensor in a TensorDataset, with a DataLoader without workers. No decoding, "
+        "but samples are still indexed and collated one by one.",
+        when="The usual form of 'whole set in memory', for sets that fit with 4 bytes for each pixel value.",
+        costs="RAM: 4 bytes for each pixel value. Loading the set once.",
+        origin=f"{ARTICLE_MEMORY}: its fast form",
+        storage="memory-float",
+        loader="dataloader",
+        fixed=NO_WORKERS,
+    ),
+    Strategy(
+        name="memory",
+        title="In memory, whole batches",
+        what="The whole set as one uint8 tensor in RAM. Each batch is one index_select, normalised on the device.",
+        when="The fastest loading from RAM for a set that fits: no work for each sample.",
+        costs="RAM: one byte for each pixel value. Photos are cropped and decoded once beforehand.",
+        origin=f"{ARTICLE_MEMORY}, taken further",
+        storage="memory",
+        loader="batches",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="memory-ahead",
+        title="In memory, one batch ahead",
+        what="As 'memory', but a thread gathers the next batch while the current one trains. The loop only takes what "
+        "is ready.",
+        when="Batches so large that gathering them takes a noticeable part of a step.",
+        costs="RAM as 'memory', and up to 1.4 times its CPU time for handing batches over.",
+        origin=ARTICLE_PREFETCHER,
+        storage="memory",
+        loader="ahead",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="device",
+        title="Resident on the device",
+        what="The whole set as one uint8 tensor in the device's memory. Batches are selected there.",
+        when="No transfer at all: for sets that fit beside model and activations. On the CPU the same as 'memory'.",
+        costs="Device memory: one byte for each pixel value.",
+        origin=f"{ARTICLE_MEMORY}, on the GPU",
+        storage="memory",
+        loader="batches",
+        transfer="resident",
+    ),
+    Strategy(
+        name="preprocessed",
+        title="Preprocessed, memory-mapped",
+        what="Decoding, resizing and cropping are done once and kept as uint8 in one memory-mapped file. A batch is "
+        "one gather of its rows; random augmentation moves to the device.",
+        when="Decoding is the bottleneck and the disk has room. The system's page cache keeps what fits in RAM.",
+        costs="Disk: one byte for each pixel value (photos: 0.15 MB each, more than their JPEG files), and time to "
+        "prepare it once. Random crops are taken from the stored size.",
+        origin=f"{ARTICLE_SETTINGS}: preprocessing before loading",
+        storage="memmap",
+        loader="ahead",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="cache",
+        title="Partial cache",
+        what="A fixed random part of the set is kept in memory, as much as a budget allows. The rest is read from disk "
+        "each time.",
+        when="Sets larger than RAM on a disk that is slower than memory. The hit rate limits the gain.",
+        costs="RAM: the budget. The share of the set that fits is the hit rate.",
+        origin=f"{ARTICLE_SETTINGS}: cache of part of the set",
+        storage="raw-files",
+        loader="ahead",
+        transfer="pinned",
+        defaults={"cache_mb": 32.0},
+    ),
+    Strategy(
+        name="threads",
+        title="Decoding threads",
+        what="A pool of threads reads, decodes and crops outside Python's lock, each image straight into its batch. No "
+        "processes, no copies between them, uint8 until the device.",
+        when="JPEG or PNG files that must stay files: about twice as fast for each core as PIL in processes.",
+        costs="CPU cores, and memory for each batch kept ready. Image files of digits are prepared once.",
+        origin=f"{ARTICLE_SETTINGS}, with threads in place of processes",
+        storage="files",
+        loader="threads",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="prefetch",
+        title="CUDA-stream prefetcher",
+        what="Worker processes decode to uint8; a CUDA stream of its own copies and normalises the next batch while "
+        "the current one trains. The training stream only waits for what it needs.",
+        when="The copy to the GPU or normalisation on the CPU shows in the step.",
+        costs="Device memory for the batches in flight. It does not help a loader that is too slow itself.",
+        origin=ARTICLE_PREFETCHER,
+        storage="files",
+        loader="dataloader",
+        transfer="stream",
+    ),
+    Strategy(
+        name="ram-disk",
+        title="RAM disk",
+        what="The image files are copied to a tmpfs before training and read from there. Decoding stays what it was.",
+        when="Files on a drive that is slow even when warm (network mounts). Over a warm page cache it gains nothing: "
+        "1.04 times was measured.",
+        costs="RAM: the size of the files. The time to copy them, which is counted and shown separately.",
+        origin=f"{ARTICLE_PREFETCHER}: its further remedies",
+        storage="files",
+        location="ram-disk",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="dali",
+        title="NVIDIA DALI",
+        what="A DALI pipeline decodes, crops and flips, with threads on the CPU or, with a GPU, on the GPU. Batches "
+        "arrive as uint8.",
+        when="Decoding is the bottleneck and the GPU has time left for it.",
+        costs="A package of 0.5 GB; GPU memory and time if it decodes there.",
+        origin=f"{ARTICLE_PREFETCHER}: its further remedies",
+        storage="files",
+        loader="dali",
+    ),
+    Strategy(
+        name="pt",
+        title="One .pt file for each sample",
+        what="Samples with string IDs: data/<id>.pt, a partition into training and validation, and labels. A Dataset "
+        "loads one file for each sample, in worker processes.",
+        when="Samples that are costly to make and small. Unpickling a tensor costs more than reading its bytes.",
+        costs="Disk: a file for each sample, at least 4 KB each. The time to write them once.",
+        origin=ARTICLE_PARALLEL,
+        storage="pt",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="pt-whole",
+        title="One .pt file, loaded whole",
+        what="All images in one .pt file, read into memory at the start and sliced batch by batch in stored order. One "
+        "of the two forms that the tutorial replaces.",
+        when="Small sets whose order does not matter.",
+        costs="RAM for the whole set, and the time to read it at every start. No shuffling.",
+        origin=f"{ARTICLE_PARALLEL}: its first 'before'",
+        storage="pt-whole",
+        loader="batches",
+    ),
+    Strategy(
+        name="pt-mmap",
+        title="One .pt file, memory-mapped",
+        what="The same file opened with mmap=True: nothing is read at the start. Pages come in as batches touch them.",
+        when="As 'preprocessed', for data that is kept as .pt.",
+        costs="Disk: one byte for each pixel value, written once.",
+        origin=f"{ARTICLE_PARALLEL}, with today's torch.load",
+        storage="pt-single",
+        loader="ahead",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="generator",
+        title="Single-core generator",
+        what="A Python generator reads, decodes and stacks sample after sample and yields a batch when it is full. It "
+        "runs in the training loop, on one core.",
+        when="Never the fastest: it is what the tutorial replaces with parallel loading.",
+        costs="One core's time for every sample, during which training waits.",
+        origin=f"{ARTICLE_PARALLEL}: its second 'before'",
+        storage="files",
+        loader="generator",
+    ),
+    Strategy(
+        name="slow-drive",
+        title="Slow drive (throttled)",
+        what="DataLoader workers read image files from a drive that is throttled to the bandwidth and latency of a "
+        "network drive or a mechanical disk. Its runs are marked 'throttled' everywhere.",
+        when="To see how training from a mounted drive affects the device, before trying it for an hour.",
+        costs="Time: hours, at a network drive's 0.2 s for each file. Image files of digits are prepared once.",
+        origin=ARTICLE_DRIVE,
+        storage="files",
+        location="slow-drive",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="staged",
+        title="Staged from the slow drive (throttled)",
+        what="The files are copied from the slow drive to the local disk first, in large blocks, and read from there. "
+        "The time for copying is counted and shown separately.",
+        when="Several epochs over files on a network drive, and room on the local disk.",
+        costs="Local disk: the size of the files. The time to copy them once for each run.",
+        origin=ARTICLE_DRIVE,
+        storage="files",
+        location="staged",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="hdf5",
+        title="HDF5",
+        what="All images in one HDF5 file in one piece, opened by each process on its own. A batch is one gather "
+        "through the file's mapping.",
+        when="One file instead of many, for tools that use HDF5. As fast as a memory-mapped array.",
+        costs="Disk: one byte for each pixel value, written once.",
+        origin=ARTICLE_DRIVE,
+        storage="hdf5",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="hdf5-chunked",
+        title="HDF5 in chunks, block shuffle",
+        what="All images in one HDF5 file in chunks. Blocks of neighbours are shuffled rather than samples, so that "
+        "each chunk is read once.",
+        when="Chunked or compressed files that others made. Reading a random row costs a whole chunk.",
+        costs="Disk: one byte for each pixel value, written once. A coarser shuffle.",
+        origin=f"{ARTICLE_DRIVE}, with the order that suits a chunked file",
+        storage="hdf5-chunked",
+        loader="ahead",
+        transfer="pinned",
+    ),
+    Strategy(
+        name="lmdb",
+        title="LMDB",
+        what="A memory-mapped key-value store with an entry for each sample, opened once in each process without "
+        "locks. Pixels of small images, the encoded files of photos.",
+        when="Millions of small files on a drive where opening a file is slow.",
+        costs="Disk: the size of the samples and some 10% more, written once.",
+        origin=f"{ARTICLE_DRIVE}: its alternative",
+        storage="lmdb",
+        loader="dataloader",
+        transfer="pinned",
+    ),
+)
 
 
 def strategy(name: str) -> Strategy:

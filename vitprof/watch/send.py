@@ -22,7 +22,6 @@ from typing import Any
 
 import vitprof
 from vitprof.errors import one_line
-from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
 from vitprof.watch.guard import Guard
@@ -68,7 +67,6 @@ class Session:
         self.steps = self._buffer.steps
         self.phase = self._buffer.phase
         self.facts = self._buffer.facts
-        self.notice = self._buffer.notice
         self._environment: dict[str, Any] = {}
         self._closing = threading.Event()
         self._connection: Connection | None = None
@@ -189,25 +187,13 @@ def how_it_ended(error: BaseException | None) -> tuple[str, str]:
 
 
 class Unheard:
-    """A session that sends nothing, for a process whose steps are only counted."""
+    """A session that sends nothing, for a process whose steps are only counted: each of its methods does nothing."""
 
-    def begin(self, device: Any, loader: dict[str, Any]) -> None: ...
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return _nothing
 
-    def steps(self, columns: Columns) -> None: ...
 
-    def phase(self, name: str, since_s: float, until_s: float) -> None: ...
-
-    def facts(self, facts: dict[str, Any]) -> None: ...
-
-    def notice(self, line: str) -> None: ...
-
-    def pause(self, status: str, error: str) -> None: ...
-
-    def begin_again(self) -> None: ...
-
-    def forget(self) -> None: ...
-
-    def close(self) -> None: ...
+def _nothing(*_: Any) -> None: ...
 
 
 def _process_facts(device: Any) -> dict[str, Any]:

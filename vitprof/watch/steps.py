@@ -97,7 +97,7 @@ class Steps:
         self.replay: Replay | None = None
         """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
-        self._notices: set[str] = set()
+        self._fetched_in_a_thread = False
         self.phase = self._session.phase
         self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
         self.resume = self._recorder.resume
@@ -154,12 +154,11 @@ class Steps:
         if self.confirmed and self._joined & (self._joined - 1) == 0:
             self._session.facts({"several_loaders_steps": self._joined})
 
-    def notice_once(self, facts: dict[str, Any], line: str) -> None:
-        """Sends these facts and a line for the user, if the line was not sent before."""
-        if line not in self._notices:
-            self._notices.add(line)
-            self._session.facts(facts)
-            self._session.notice(line)
+    def note_fetched_in_a_thread(self) -> None:
+        """Sends once that another thread than the one that trains fetches the batches: the verdict says what to do."""
+        if not self._fetched_in_a_thread:
+            self._fetched_in_a_thread = True
+            self._session.facts({"fetched_in_a_thread": True})
 
     def plain_block(self, epoch: int) -> PlainBlock:
         """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""

@@ -29,11 +29,6 @@ DETACH = "VITPROF_WATCH_DETACH_AFTER"
 """Environment variable: the number of steps after which the script goes on unwatched."""
 HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Environment variable: set where kept batches are served again, to measure headroom."""
-FETCHES_AHEAD = (
-    "The script fetches batches in another thread than the one that trains, so the data wait is not the training's, "
-    "and steps may be missing. Watch what the training loop iterates over: for batch in vitprof.watch(batches)"
-)
-"""The notice of a run whose script fetches ahead in a thread of its own."""
 
 
 class EnoughSteps(SystemExit):
@@ -153,7 +148,7 @@ class Watcher:
         if loop.step is not None:
             self.confirm()
         if self._asked_in not in (0, self._stepped_in) and loop.steps.confirmed:
-            loop.steps.notice_once({"fetched_in_a_thread": True}, FETCHES_AHEAD)
+            loop.steps.note_fetched_in_a_thread()
 
     def confirm(self, batch: Any = None) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""

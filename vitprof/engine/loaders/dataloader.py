@@ -194,11 +194,7 @@ def over_samples(
     """Returns a DataLoader over a Dataset of samples, with PyTorch's own batching."""
     order = EpochOrder(schedule)
     loader: DataLoader[Any] = DataLoader(
-        samples,
-        batch_size=schedule.batch_size,
-        sampler=order,
-        collate_fn=collate,
-        **_options(config),
+        samples, batch_size=schedule.batch_size, sampler=order, collate_fn=collate, **_options(config)
     )
     return DataLoaderLoader(loader, order, config)
 

@@ -178,8 +178,4 @@ class SimulatedDevice:
 
     def environment(self) -> dict[str, Any]:
         a = self.accelerator
-        return {
-            "device_name": f"simulated {a.name}: {a.times}",
-            "simulated": True,
-            "simulated_origin": a.origin,
-        }
+        return {"device_name": f"simulated {a.name}: {a.times}", "simulated": True, "simulated_origin": a.origin}
