@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -55,6 +56,28 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Closes what is open in this process."""
+
+
+class StoredSplit:
+    """The common part of storages: their place, split and shape of images. No file stays open between reads."""
+
+    labels: Tensor
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        self._place = place
+        self._split = "train" if train else "test"
+        self.shape = (info.image_size, info.image_size, info.channels)
+        self._remedy = f"delete {place.root} and it is made again"
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def _room(self, indices: Tensor, out: Tensor | None) -> Tensor:
+        """Returns `out`, or new memory for the images at `indices`."""
+        return torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
+
+    def close(self) -> None:
+        """Does nothing where no file stays open."""
 
 
 class SampleStorage(Storage, Protocol):

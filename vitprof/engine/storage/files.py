@@ -12,7 +12,7 @@ from torch import Tensor
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
 from vitprof.engine.data.datasets import open_source
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
 from vitprof.engine.storage.labels import read_ids, read_labels
 from vitprof.errors import SampleError
 
@@ -64,24 +64,20 @@ def on_disk(n_bytes: int) -> int:
 RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(info)), resumable=True)
 
 
-class RawFilesStorage:
+def _paths(root: Path, train: bool, suffix: str = "") -> list[str]:
+    return [f"{root}/{sample_path(i, name, train=train)}{suffix}" for i, name in enumerate(read_ids(root, train=train))]
+
+
+class RawFilesStorage(StoredSplit):
     """Pixels in one file for each sample, opened, read into its row of the batch and closed."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place = place
-        self.shape = (info.image_size, info.image_size, info.channels)
+        super().__init__(info, place, train)
         self.labels = read_labels(place.root, train=train)
-        self._paths = [
-            f"{place.root}/{sample_path(i, name, train=train)}"
-            for i, name in enumerate(read_ids(place.root, train=train))
-        ]
-
-    def __len__(self) -> int:
-        return len(self._paths)
+        self._paths = _paths(place.root, train)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        out = self._room(indices, out)
         n_bytes = math.prod(self.shape)
         batch = out.view(-1).numpy().data  # view: a copy would leave `out` as it was
         end = memoryview(bytearray(1))  # receives a byte only if a file is too long
@@ -95,21 +91,13 @@ class RawFilesStorage:
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                raise SampleError(
-                    f"{path} cannot be read ({error.strerror or error}); delete {self._place.root} and it is made again"
-                ) from error
+                raise SampleError(f"{path} cannot be read ({error.strerror or error}); {self._remedy}") from error
             if n_read != n_bytes:
                 length = f"more than {n_bytes:,}" if n_read > n_bytes else f"{n_read:,}"
-                raise SampleError(
-                    f"{path} is damaged ({length} bytes instead of {n_bytes:,}); "
-                    f"delete {self._place.root} and it is made again"
-                )
+                raise SampleError(f"{path} is damaged ({length} bytes instead of {n_bytes:,}); {self._remedy}")
             first += n_bytes
         self._place.reading(first, len(indices))
         return out
-
-    def close(self) -> None:
-        """Does nothing: no file stays open between reads."""
 
 
 def _open_writer(directory: Path, split: SplitFacts) -> FolderWriter:
@@ -120,24 +108,18 @@ def _open_writer(directory: Path, split: SplitFacts) -> FolderWriter:
 IMAGE_FORMAT = Format(1, "encoded", _open_writer, lambda info: DISK_BLOCK_BYTES, resumable=True)
 
 
-class FilesStorage:
+class FilesStorage(StoredSplit):
     """Encoded images in one file each, opened, read whole and closed for each sample."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place = place
+        super().__init__(info, place, train)
         if prepared_as("files", info.kind) is None:
             source = open_source(info, place.root, train=train)
             self.labels = torch.from_numpy(source.labels)
             self._paths = [str(source.path(i)) for i in range(len(source.ids))]  # type: ignore[attr-defined]
             return
         self.labels = read_labels(place.root, train=train)
-        self._paths = [
-            f"{place.root}/{sample_path(i, name, train=train)}.png"
-            for i, name in enumerate(read_ids(place.root, train=train))
-        ]
-
-    def __len__(self) -> int:
-        return len(self._paths)
+        self._paths = _paths(place.root, train, ".png")
 
     def read_encoded(self, index: int) -> bytes:
         path = self._paths[index]
@@ -158,10 +140,7 @@ class FilesStorage:
         return encoded
 
     def _unreadable(self, path: str, reason: str) -> SampleError:
-        return SampleError(f"{path} {reason}; delete {self._place.root} and it is made again")
+        return SampleError(f"{path} {reason}; {self._remedy}")
 
     def name_of(self, index: int) -> str:
         return self._paths[index]
-
-    def close(self) -> None:
-        """Does nothing: no file stays open between reads."""

@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes, unusable
+from vitprof.engine.storage.contract import (
+    Chunk,
+    Format,
+    Place,
+    SplitFacts,
+    SplitWriter,
+    StoredSplit,
+    image_bytes,
+    unusable,
+)
 from vitprof.engine.storage.hdf5_file import HDF5_FILE, FileBeingWritten, array, image_set, labels_of, open_file, opened
 from vitprof.engine.storage.labels import read_ids
 from vitprof.errors import SampleError
-
-__all__ = [
-    "CHUNKED_FORMAT",
-    "CONTIGUOUS_FORMAT",
-    "ENCODED_FORMAT",
-    "ChunkedStorage",
-    "ContiguousStorage",
-    "EncodedStorage",
-]
 
 CHUNK_ROWS = 256
 CHUNK_BYTES = 1 << 20
@@ -72,22 +72,17 @@ CONTIGUOUS_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=False)
 CHUNKED_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=True), image_bytes)
 
 
-class _Storage:
+class _Storage(StoredSplit):
     """The common part of both layouts: the file, checked when the storage is opened, and its labels."""
 
     _chunked: bool
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place = place
+        super().__init__(info, place, train)
         self._path = place.root / HDF5_FILE
-        self._split = "train" if train else "test"
-        self.shape = (info.image_size, info.image_size, info.channels)
         with opened(self._path) as file:
             self.labels = torch.from_numpy(labels_of(file, self._path, self._split))
             self._look(self._images_of(file))
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def _images_of(self, file: Any) -> Any:
         shape = (len(self.labels), *self.shape)
@@ -121,8 +116,7 @@ class ContiguousStorage(_Storage):
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         rows = self._rows()
-        if out is None:
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        out = self._room(indices, out)
         self._place.reading(out.nbytes)
         # mode="raise" would gather into a buffer of NumPy's own first (numpy.take's documentation)
         np.take(rows, indices.numpy(), axis=0, out=out.numpy(), mode="clip")
@@ -171,8 +165,7 @@ class ChunkedStorage(_Storage):
         return handle[1]
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        out = self._room(indices, out)
         if not len(indices):
             return out
         self._place.reading(out.nbytes)
@@ -241,13 +234,12 @@ class EncodedWriter(SplitWriter):
 ENCODED_FORMAT = Format(1, "encoded", EncodedWriter, lambda info: 220_000)
 
 
-class EncodedStorage:
+class EncodedStorage(StoredSplit):
     """Encoded images, each read with one `pread` at the position that h5py and the offsets give."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place = place
+        super().__init__(info, place, train)
         self._path = place.root / HDF5_FILE
-        self._split = "train" if train else "test"
         self._files: dict[str, int] = {}
         with opened(self._path) as file:
             self.labels = torch.from_numpy(labels_of(file, self._path, self._split))
@@ -259,21 +251,17 @@ class EncodedStorage:
             images = image_set(file, self._path, f"X_{self._split}", (int(offsets[-1]),), chunked=False)
             self._positions = offsets + (images.id.get_offset() or 0)
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def read_encoded(self, index: int) -> bytes:
         file = self._files["data"] if "data" in self._files else self._open()
         begin, end = self._positions[index : index + 2].tolist()
         if begin == end:
-            raise SampleError(f"{self.name_of(index)} is empty; delete {self._place.root} and it is made again")
+            raise SampleError(f"{self.name_of(index)} is empty; {self._remedy}")
         self._place.reading(end - begin)
         try:
             data = os.pread(file, end - begin, begin)
         except OSError as error:
             raise SampleError(
-                f"{self.name_of(index)} cannot be read ({error.strerror or error}); delete {self._place.root} and it "
-                "is made again"
+                f"{self.name_of(index)} cannot be read ({error.strerror or error}); {self._remedy}"
             ) from error
         if len(data) != end - begin:
             raise unusable(self._path, "it became shorter while it was read")

@@ -19,11 +19,19 @@ from typing import Any, NoReturn
 
 import lmdb
 import numpy as np
-import torch
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes, unusable
+from vitprof.engine.storage.contract import (
+    Chunk,
+    Format,
+    Place,
+    SplitFacts,
+    SplitWriter,
+    StoredSplit,
+    image_bytes,
+    unusable,
+)
 from vitprof.engine.storage.labels import read_labels
 from vitprof.errors import DataError, SampleError
 
@@ -185,27 +193,22 @@ PIXEL_FORMAT = Format(1, "pixels", Writer, lambda info: image_bytes(info) * 1.15
 ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 115_000)
 
 
-class _Storage:
+class _Storage(StoredSplit):
     """The common part of both forms: the file, the split's keys, and the environment of this process."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._split = "train" if train else "test"
+        super().__init__(info, place, train)
         self._key = _keys(self._split)
-        self._place = place
         self._path = place.root / LMDB_FILE
         self._opened: Opened | None = None
-        self._shape = (info.image_size, info.image_size, info.channels)
         self.labels = read_labels(place.root, train=train)
         try:
             self._check_meta()
         finally:
             self.close()  # the process that reads, perhaps another one, opens it again
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def _check_meta(self) -> None:
-        wanted = {"n": len(self.labels), "shape": list(self._shape)}
+        wanted = {"n": len(self.labels), "shape": list(self.shape)}
         try:
             with self._environment().begin() as txn:
                 meta = txn.get(f"meta-{self._split}".encode())
@@ -214,9 +217,7 @@ class _Storage:
             self._damaged(error)
         if found != wanted:
             what = f"says {found}" if found else f"has no key meta-{self._split}"
-            raise DataError(
-                f"{self._path} {what} where {wanted} is expected; delete {self._place.root} and it is made again"
-            )
+            raise DataError(f"{self._path} {what} where {wanted} is expected; {self._remedy}")
 
     def _environment(self) -> Any:
         if self._opened is None or not self._opened.of_this_process():
@@ -224,10 +225,10 @@ class _Storage:
         return self._opened.environment
 
     def _damaged(self, error: Exception) -> NoReturn:
-        raise DataError(f"{self._path} is damaged ({error}); delete {self._place.root} and it is made again") from error
+        raise DataError(f"{self._path} is damaged ({error}); {self._remedy}") from error
 
     def _unusable(self, index: int, what: str) -> SampleError:
-        return SampleError(f"{self.name_of(index)} {what}; delete {self._place.root} and it is made again")
+        return SampleError(f"{self.name_of(index)} {what}; {self._remedy}")
 
     def name_of(self, index: int) -> str:
         return f"{self._path}: key {(self._key % index).decode()}"
@@ -246,12 +247,10 @@ class PixelStorage(_Storage):
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
-        self.shape = self._shape
         self._n_bytes = image_bytes(info)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        out = self._room(indices, out)
         if not len(indices):
             return out
         self._place.reading(out.nbytes)

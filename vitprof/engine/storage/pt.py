@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import pickle
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import memmap
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
+from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
 from vitprof.engine.storage.files import on_disk, write_file
 from vitprof.engine.storage.memory import ensure_memory
 from vitprof.errors import DataError, SampleError
@@ -61,14 +60,13 @@ def _add_to(path: Path, entries: dict[str, Any]) -> None:
 FORMAT = Format(1, "pixels", Writer, lambda info: on_disk(image_bytes(info) + OVERHEAD_BYTES), resumable=True)
 
 
-class PtStorage:
+class PtStorage(StoredSplit):
     """Pixels in one .pt file for each sample: torch.load for each, IDs from partition and labels as in the tutorial."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place = place
-        self.shape = (info.image_size, info.image_size, info.channels)
+        super().__init__(info, place, train)
         partition, labels = (self._read_json(place.root / name) for name in (PARTITION, LABELS))
-        part = PARTITIONS["train" if train else "test"]
+        part = PARTITIONS[self._split]
         ids = partition.get(part)
         if not isinstance(ids, list):
             raise DataError(f"{place.root / PARTITION} has no {part!r}; {self._remedy}")
@@ -77,10 +75,6 @@ class PtStorage:
                 raise DataError(f"{place.root / LABELS} has no label for {name!r}; {self._remedy}")
         self._paths = [f"{place.root}/data/{name}.pt" for name in ids]
         self.labels = torch.tensor([labels[name] for name in ids], dtype=torch.int64)
-
-    @property
-    def _remedy(self) -> str:
-        return f"delete {self._place.root} and it is made again"
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         try:
@@ -93,12 +87,8 @@ class PtStorage:
             raise DataError(f"{path} is damaged (not a JSON object); {self._remedy}")
         return content
 
-    def __len__(self) -> int:
-        return len(self._paths)
-
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        if out is None:
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        out = self._room(indices, out)
         for row, i in zip(out, indices.tolist(), strict=True):
             path = self._paths[i]
             image = _load(path, SampleError, self._remedy)
@@ -108,9 +98,6 @@ class PtStorage:
             if self._place.throttle is not None:
                 self._place.reading(os.path.getsize(path), 1)
         return out
-
-    def close(self) -> None:
-        """Does nothing: no file stays open between reads."""
 
 
 class SingleWriter(memmap.Writer):
@@ -134,23 +121,19 @@ class SingleWriter(memmap.Writer):
 SINGLE_FORMAT = Format(1, "pixels", SingleWriter, lambda info: 2 * image_bytes(info))
 
 
-class SingleStorage:
+class SingleStorage(StoredSplit):
     """All images of a split in one .pt file: {"images": (n, height, width, channels) uint8, "labels", "ids"}."""
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool, *, mapped: bool) -> None:
-        self._place = place
-        self._path = place.root / f"{'train' if train else 'test'}.pt"
+        super().__init__(info, place, train)
+        self._path = place.root / f"{self._split}.pt"
         self._mapped = mapped
-        self.shape = (info.image_size, info.image_size, info.channels)
-        self._image_bytes = math.prod(self.shape)
+        self._image_bytes = image_bytes(info)
         self._images: Tensor | None = None
         self._images, self.labels = self._open()
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def _open(self) -> tuple[Tensor, Tensor]:
-        remedy = f"delete {self._path.parent} and it is made again"
+        remedy = self._remedy
         if not self._mapped and self._path.exists():
             n_bytes = self._path.stat().st_size
             ensure_memory(n_bytes, str(self._path))

@@ -23,7 +23,7 @@ from torchvision import datasets, transforms
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data.idx import read_split
 from vitprof.engine.data.photos import unreadable
-from vitprof.engine.storage.contract import Pixels, Place
+from vitprof.engine.storage.contract import Pixels, Place, StoredSplit
 from vitprof.errors import DataError
 from vitprof.measure.stopwatch import Stopwatch
 
@@ -32,7 +32,7 @@ PADDING_PX = 2
 """Random crops are taken from the image with a black border this wide."""
 
 
-class IdxStorage:
+class IdxStorage(StoredSplit):
     """`torchvision.datasets.MNIST` with the transforms that every tutorial uses.
 
     With `augment` they rotate, crop and (where a mirrored image keeps its class) flip at random. Raises a `DataError`
@@ -42,6 +42,7 @@ class IdxStorage:
     pixels: Pixels = "normalised"
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False) -> None:
+        super().__init__(info, place, train)
         steps = [transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
         if augment:
             flip = [transforms.RandomHorizontalFlip()] if info.flips else []
@@ -58,10 +59,7 @@ class IdxStorage:
             raise DataError(
                 f"torchvision cannot read {place.root} ({error}); delete it and it is made again"
             ) from error
-        self.labels: Tensor = self._dataset.targets
-
-    def __len__(self) -> int:
-        return len(self.labels)
+        self.labels = self._dataset.targets
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         dataset = self._dataset
@@ -72,11 +70,8 @@ class IdxStorage:
             dataset.transform = TimedCompose(dataset.transform, stopwatch)
         return dataset  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        """Does nothing: torchvision has read the files."""
 
-
-class ImageFolderStorage:
+class ImageFolderStorage(StoredSplit):
     """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by Pillow.
 
     With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; otherwise, and always in the test
@@ -87,7 +82,8 @@ class ImageFolderStorage:
     pixels: Pixels = "normalised"
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False) -> None:
-        root = place.root / ("train" if train else "test")
+        super().__init__(info, place, train)
+        root = place.root / self._split
         size = info.image_size
         crop = (
             [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
@@ -95,24 +91,20 @@ class ImageFolderStorage:
             else [transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)]
         )
         to_input = transforms.Compose([*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
-        remedy = f"delete {place.root} and it is made again"
         try:
             # A small set has classes without a sample; its labels must still be those of the full set.
             self._dataset = datasets.ImageFolder(str(root), transform=to_input, loader=_Loader(place), allow_empty=True)
         except OSError as error:
             # torchvision's own error, without an errno, if there are no class folders
             reason = error.strerror or "it has no class folders"
-            raise DataError(f"cannot read {error.filename or root}: {reason}; {remedy}") from error
+            raise DataError(f"cannot read {error.filename or root}: {reason}; {self._remedy}") from error
         if len(self._dataset.classes) != info.classes:
             found = len(self._dataset.classes)
-            raise DataError(f"{root} has {found} class folders instead of {info.classes}; {remedy}")
+            raise DataError(f"{root} has {found} class folders instead of {info.classes}; {self._remedy}")
         expected = info.n_train if train else info.n_test
         if len(self._dataset) != expected:  # torchvision silently skips what is not a file
-            raise DataError(f"{root} has {len(self._dataset):,} images instead of {expected:,}; {remedy}")
+            raise DataError(f"{root} has {len(self._dataset):,} images instead of {expected:,}; {self._remedy}")
         self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         dataset = self._dataset
@@ -126,9 +118,6 @@ class ImageFolderStorage:
     def name_of(self, index: int) -> str:
         """Returns the path of a sample's file, for messages."""
         return str(self._dataset.samples[index][0])
-
-    def close(self) -> None:
-        """Does nothing: no file stays open between reads."""
 
 
 @dataclass(frozen=True)
