@@ -67,7 +67,7 @@ def assert_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
     assert message.startswith("MNIST could not be downloaded (")
     assert message.endswith("); choose the data set 'digits', which is made here")
     assert "\n" not in message
-    assert not list(data.iterdir())
+    assert [p.name for p in data.iterdir()] == [".mnist.lock"]
     assert capsys.readouterr().out == ""
     assert sys.stdout is stdout
     assert socket.getdefaulttimeout() == before
@@ -107,7 +107,7 @@ def test_download(served: Path, data: Path, tmp_path: Path, capsys: pytest.Captu
     for name in idx.FILES:
         assert (idx.raw_dir(root) / name).read_bytes() == (idx.raw_dir(tmp_path / "made") / name).read_bytes()
     assert sorted(p.name for p in idx.raw_dir(root).iterdir()) == sorted(idx.FILES)  # the archives are gone
-    assert [p.name for p in data.iterdir()] == ["mnist"]
+    assert {p.name for p in data.iterdir()} == {".mnist.lock", "mnist"}
     assert len(MNIST(str(root), train=False, download=False)) == 20
     assert read_split(root, True)[0].shape == (60, 28, 28)
     # It is there: checked against the manifest, not downloaded again.
@@ -124,7 +124,7 @@ def test_stopped_before_and_after_the_download(served: Path, data: Path) -> None
         asked = iter(range(100))
         with pytest.raises(JobStopped, match="MNIST"):
             prepare("mnist", stop=lambda asked=asked, n=n: next(asked) == n)
-        assert not list(data.iterdir())
+        assert [p.name for p in data.iterdir()] == [".mnist.lock"]
 
 
 def test_disk_full_is_not_called_a_network_problem(
@@ -142,5 +142,5 @@ def test_disk_full_is_not_called_a_network_problem(
     monkeypatch.setattr(MNIST, "download", full)
     with pytest.raises(DataError, match="disk full while writing"):
         prepare("mnist")
-    assert not list(data.iterdir())
+    assert [p.name for p in data.iterdir()] == [".mnist.lock"]
     assert capsys.readouterr() == ("", "chatter of torchvision\n")

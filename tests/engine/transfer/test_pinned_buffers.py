@@ -12,6 +12,7 @@ from tests.cuda_stand_in import Card
 from tests.engine.transfer.transfer_helpers import batch, cpu, pixels
 from vitprof.config.accelerators import Accelerator
 from vitprof.engine.loaders.contract import Batch
+from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.pinned_buffers import Packed, Ring, Staging, staged, to_pinned
 from vitprof.measure.devices import Pinning
 from vitprof.measure.devices.cpu import CpuDevice

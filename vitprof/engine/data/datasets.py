@@ -7,17 +7,11 @@ is made elsewhere and renamed into place in one step, so it is either complete o
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import platform
-import re
-import secrets
 import shutil
 from pathlib import Path
-
-import psutil
 
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo, dataset_info
@@ -68,10 +62,7 @@ def prepare(
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
     if not _is_made(info, root, skip_unreadable):
-        if KINDS[info.kind].resumable:
-            _make_or_go_on(info, root, progress, stop)
-        else:
-            _make(info, root, progress, stop)
+        _make(info, root, progress, stop)
     progress(1.0, f"{name} is ready")
     return root
 
@@ -93,36 +84,27 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Makes the set in a temporary directory beside `root`, then moves it there; leaves nothing else behind."""
-    parent = home.ensure_dir(root.parent)
-    _remove_leftovers(parent)
-    temporary = parent / f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        with idx.writing(temporary):
-            temporary.mkdir()
-        _fill(info, temporary, root, progress, stop)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time.
 
-
-def _make_or_go_on(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Does the same in `.<name>.partial-<identity>`, which stays if it is interrupted. One process at a time."""
-    parent = home.ensure_dir(root.parent)
-    _remove_leftovers(parent)
-    made = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
-    partial = parent / f".{root.name}.partial-{hashlib.sha256(made.encode()).hexdigest()[:8]}"
+    Of a resumable kind that directory stays if it is interrupted, and the next try continues there.
+    """
+    parent, kind = home.ensure_dir(root.parent), KINDS[info.kind]
+    identity = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
+    partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     with locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
         if _is_made(info, root):  # by the process that held the lock
             return
         for other in parent.glob(f".{root.name}.partial-*"):
-            if other != partial:
+            if other != partial or not kind.resumable:
                 shutil.rmtree(other, ignore_errors=True)
         try:
             with idx.writing(partial):
                 partial.mkdir(exist_ok=True)
             _fill(info, partial, root, progress, stop)
-        except DataError:  # above all a full disk: it must not stay full of hidden files
-            shutil.rmtree(partial, ignore_errors=True)
+        except BaseException as error:
+            # also of a resumable one where the disk is full: it must not stay full of hidden files
+            if not kind.resumable or isinstance(error, DataError):
+                shutil.rmtree(partial, ignore_errors=True)
             raise
 
 
@@ -135,35 +117,10 @@ def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, 
     with idx.writing(directory):
         seal(directory, kind, maker.IDENTITY)
     with idx.writing(root):
-        _put_in_place(directory, root, info)
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Removes temporary directories of processes that died while making a set."""
-    # The host is part of the name because a home may be shared: process ids of other hosts mean nothing here.
-    left = re.compile(rf"\.[\w-]+\.tmp-{re.escape(platform.node())}-(\d+)-[0-9a-f]+(\.old)?")
-    for path in parent.iterdir():
-        match = left.fullmatch(path.name)
-        if match and not psutil.pid_exists(int(match[1])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _put_in_place(temporary: Path, root: Path, info: DatasetInfo) -> None:
-    """Renames a finished set to `root`, unless another process has already put the same set there."""
-    for _ in range(10):  # more than once only if another process gets in between
-        try:
-            os.replace(temporary, root)  # replaces an empty directory, never one with content
-            fsync(root.parent)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        if _is_made(info, root):
-            return
-        outdated = root.with_name(f".{root.name}.tmp-{platform.node()}-{os.getpid()}-{secrets.token_hex(4)}.old")
-        try:
-            os.replace(root, outdated)
-        except FileNotFoundError:
-            continue
+        outdated = root.with_name(f".{root.name}.old")
         shutil.rmtree(outdated, ignore_errors=True)
-    raise DataError(f"{root} keeps being replaced by other processes; stop them and try again")
+        if root.is_dir():
+            root.rename(outdated)
+        os.replace(directory, root)
+        fsync(root.parent)
+        shutil.rmtree(outdated, ignore_errors=True)
