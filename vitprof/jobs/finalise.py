@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import end_s
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.suspensions import in_stops, stops_of
@@ -61,12 +61,12 @@ def unjudged(reason: str) -> str:
 
 def _findings(run: StoredRun, steps: Series, telemetry: Series, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
     facts = run.environment | run.facts
-    gaps = every_gap(steps, run.phases)
+    gaps = RunGaps.of(steps, run.phases)
     summary = summarise(
         run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s, gaps=gaps
     )
     verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=gaps)
-    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, gaps)}
+    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, gaps.every)}
 
 
 def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> list[float | None]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures.resources import cold_to_warm, memory_growth, other_programs
 from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.signatures.stalls import epoch_start, first_batch, garbage_collection, slow_worker, worker_period
-from vitprof.config import RunConfig
 from vitprof.recording.verdict import Signature
 
 __all__ = ["RULES", "find_signatures"]
@@ -28,16 +25,12 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
 """Each takes a run and returns the pattern that it found, or None."""
 
 
-def find_signatures(
-    steps: Series, telemetry: Series, config: RunConfig, facts: Mapping[str, Any]
-) -> tuple[Signature, ...]:
+def find_signatures(trace: Trace) -> tuple[Signature, ...]:
     """Returns all patterns found in a run, the costliest first; those that cost no time come last.
 
-    `config` is the run's, resolved. `facts` holds its facts and its environment (`cpu_count`, `memory_bytes`). A rule
-    without enough steps or telemetry finds nothing.
+    A rule without enough steps or telemetry finds nothing.
     """
-    if not len(steps["step"]):
+    if not len(trace.steps["step"]):
         return ()
-    trace = Trace.of(steps, telemetry, config, facts)
     found = [signature for rule in RULES if (signature := rule(trace)) is not None]
     return tuple(sorted(found, key=lambda s: 0.0 if math.isnan(s.cost_frac) else -s.cost_frac))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,12 @@ class Trace:
         """Returns the trace of a run; `facts` holds its facts and its environment."""
         return cls(steps, telemetry, config, facts, steady_state(steps), first_of_epoch(steps))
 
-    @property
+    @cached_property
     def n_steady(self) -> int:
         """Returns the number of steady steps."""
         return int(self.steady.sum())
 
-    @property
+    @cached_property
     def step_s(self) -> float:
         """Returns the mean seconds of a steady step; NaN without one."""
         return mean(self.steps["step_s"][self.steady])

@@ -92,12 +92,12 @@ def slow_worker(trace: Trace) -> Signature | None:
     worst = int(np.argmax(medians))
     rest = np.delete(medians, worst)
     usual = median(rest)
+    slower = float(medians[worst]) / usual if usual > 0 else math.nan
+    if not (slower >= SLOWER_RATIO and rest.max() < usual * SLOWER_RATIO):
+        return None
     # of a median: about 1.25 standard errors of a mean
     error = 1.25 * float(np.median([spread(batches) for batches in of])) / math.sqrt(len(of[worst]))
-    slower = float(medians[worst]) / usual if usual > 0 else math.nan
-    if not (
-        slower >= SLOWER_RATIO and medians[worst] - usual >= SLOW_WORKER_Z * error and rest.max() < usual * SLOWER_RATIO
-    ):
+    if not medians[worst] - usual >= SLOW_WORKER_Z * error:
         return None
     batch = mean(samples[known])
     excess_s = float(medians[worst] - usual) * batch / len(names)
@@ -161,6 +161,8 @@ def first_batch(trace: Trace) -> Signature | None:
     if trace.n_steady < MIN_STEPS:
         return None
     wait, step = float(trace.steps["data_wait_s"][0]), trace.step_s
+    if not wait >= FIRST_BATCH_S:
+        return None
     usual = median(trace.steps["data_wait_s"][trace.steady])
     cost = wait - usual
     if not (cost >= FIRST_BATCH_S and cost >= FIRST_BATCH_TIMES * step):
@@ -193,14 +195,16 @@ def epoch_start(trace: Trace) -> Signature | None:
     if not len(later) or trace.n_steady < MIN_STEPS:
         return None
     wait = trace.steps["data_wait_s"]
-    usual, noise = median(wait[trace.steady]), spread(wait[trace.steady])
+    usual = median(wait[trace.steady])
     restart = median(wait[later])
     excess = restart - usual
-    # a few restarts may be stalls like any other: they must be longer than all of those
-    usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
     steps_of_an_epoch = mean(np.diff(np.flatnonzero(trace.first)).astype(float))
     epoch_s = steps_of_an_epoch * trace.step_s + excess
-    if not (excess > SPIKE_Z * noise and restart > usual_stall and excess >= MIN_COST_FRAC * epoch_s):
+    if not excess >= MIN_COST_FRAC * epoch_s:
+        return None
+    # a few restarts may be stalls like any other: they must be longer than all of those
+    usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
+    if not (restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])):
         return None
     restarted = (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False
     explanation = (
@@ -235,8 +239,11 @@ def garbage_collection(trace: Trace) -> Signature | None:
     known = trace.steady & np.isfinite(host)
     if known.sum() < MIN_STEPS:
         return None
-    usual, noise = median(host[known]), spread(host[known])
-    spikes = known & (host - usual > np.maximum(SPIKE_Z * noise, SPIKE_STEP_FRAC * trace.step_s))
+    usual = median(host[known])
+    spikes = known & (host - usual > SPIKE_STEP_FRAC * trace.step_s)
+    if spikes.sum() < MIN_SPIKES:
+        return None
+    spikes &= host - usual > SPIKE_Z * spread(host[known])
     at = np.flatnonzero(spikes)
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None

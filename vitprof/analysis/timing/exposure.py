@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vitprof.analysis.arrays import Floats, Series, column, mean
-from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
-from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.arrays import Floats, Ints, Series, column, mean
+from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval, ratio_intervals
+from vitprof.analysis.thresholds import INPUT_BOUND_FRAC, MODERATE_FRAC
+from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.config import RunConfig
 from vitprof.config.parts import LOADERS
 from vitprof.recording.columns import TIMED_STAGES, Phase
-from vitprof.recording.verdict import Share
+from vitprof.recording.verdict import Share, SingleEvent
 
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
+MIN_EVENT_FRAC = 1 / 3
+"""Share of the idle time that one step must have to be reported. Close to a threshold, leaving out any step can move a
+run across it: that is what the interval is for."""
 
 
 class EpochStarts(NamedTuple):
@@ -67,6 +70,8 @@ class Exposure:
     shares: tuple[Share, ...]
     """The largest first; empty if the device never idled for data."""
     starts: EpochStarts = EpochStarts()
+    event: SingleEvent | None = None
+    """The step that decides the class of the run; None if the class is the same without it."""
 
     @property
     def with_epoch_starts(self) -> Exposure:
@@ -82,10 +87,12 @@ def synchronous(config: RunConfig) -> bool:
     return loader is not None and (loader.made_by == "loop" or (loader.made_by == "processes" and not config.workers))
 
 
-def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> Exposure:
+def find_exposure(
+    config: RunConfig, steps: Series, phases: Sequence[Phase], run_gaps: RunGaps | None = None
+) -> Exposure:
     """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
 
-    `gaps` are those of all steps, if already known.
+    `run_gaps` are its gaps, if already known.
 
     Exact, from marks of device and host: for how much of each data wait and copy the device idled. Of the wait, also
     what came after the batch was made (hand_over), and what the device spent on decoding it. Apportioned: the rest of
@@ -97,9 +104,8 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
     the stage: all of the stage, divided by the number of workers, who share the work, but at most the wait. So these
     may add up to more than `idle_ms` if some of the loading is hidden behind the device's work.
     """
-    gaps = every_gap(steps, phases) if gaps is None else gaps
-    starts = _epoch_starts(steps, gaps)
-    gaps = gaps.only(steady_state(steps))
+    run_gaps = run_gaps or RunGaps.of(steps, phases)
+    gaps = run_gaps.steady
     waited, copied = gaps.exposed_wait_ns / 1e9, gaps.exposed_h2d_ns / 1e9
     gap = gaps.causes_ns.sum(axis=1) / 1e9 - gaps.by_step("evaluation")
     idle = waited + copied
@@ -118,24 +124,49 @@ def find_exposure(config: RunConfig, steps: Series, phases: Sequence[Phase], gap
         paced=of_both,
         idle_ms=float(idle.mean()) * 1e3 if n else math.nan,
         shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
-        starts=starts,
+        starts=_epoch_starts(steps, run_gaps),
+        event=_single_event(gaps, of_idle),
     )
 
 
-def _epoch_starts(steps: Series, gaps: Gaps) -> EpochStarts:
+def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
     weights = wall_clock_weights(steps)
     starts = (weights > 0) & ~steady_state(steps)
-    begins, steady = gaps.only(starts), gaps.only(steady_state(steps))
+    begins = gaps.every.only(starts)
     n = len(begins.index)
     if not n:
         return EpochStarts()
     idle_s = float(begins.exposed_wait_ns.sum() + begins.exposed_h2d_ns.sum()) / 1e9
     weight = float(weights[starts][0])
-    return EpochStarts(idle_s / n, weight * idle_s, weight * begins.span_s, steady.span_s)
+    return EpochStarts(idle_s / n, weight * idle_s, weight * begins.span_s, gaps.steady.span_s)
+
+
+def _single_event(gaps: Gaps, idle: Interval) -> SingleEvent | None:
+    """Returns the step that decides the class of a run.
+
+    `gaps` are those of the steady steps, `idle` is the idle share over all of them. A mean is at the mercy of one
+    outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and its lower end are computed
+    again without the step with the longest wait; None also if that step has under a third of the idle time.
+    """
+    waits = (gaps.exposed_wait_ns + gaps.exposed_h2d_ns) / 1e9
+    worst = int(waits.argmax()) if len(waits) else 0
+    if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
+        return None
+    whole = (gaps.causes_ns.sum(axis=1) + gaps.compute_ns) / 1e9 - gaps.by_step("evaluation")
+    without = ratio_interval(np.delete(waits, worst), np.delete(whole, worst))
+    if _classes(idle) == _classes(without):
+        return None
+    return SingleEvent(int(gaps.step[worst]), float(waits[worst]), without.value)
+
+
+def _classes(idle: Interval) -> tuple[int, int]:
+    """Returns the class of the share and that of its lower end, which decides the verdict."""
+    edges = (MODERATE_FRAC, INPUT_BOUND_FRAC)
+    return int(np.searchsorted(edges, idle.value, side="right")), int(np.searchsorted(edges, idle.low, side="right"))
 
 
 def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:
-    rows = np.searchsorted(steps["step"], gaps.step)
+    rows = gaps.index
     stages = _stages(config, steps, rows)
     handed = np.minimum(np.nan_to_num(_column(steps, "hand_over_s", rows)), waited)
     if not synchronous(config) and handed.any():
@@ -181,7 +212,7 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
     return tuple(sorted(shares, key=lambda share: -share.frac))
 
 
-def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], period: float) -> float:
+def _beyond_making(config: RunConfig, steps: Series, rows: Ints, period: float) -> float:
     """Returns how many seconds longer a batch takes to come than its workers need to make it; infinite if not known.
 
     A batch is handed over while its worker makes the next one. As long as workers are always busy, the loop waits for
@@ -197,7 +228,7 @@ def _beyond_making(config: RunConfig, steps: Series, rows: NDArray[np.intp], per
     return max(0.0, period - made_s / max(1, config.workers or 1)) if math.isfinite(made_s) else math.inf
 
 
-def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[str, Floats]:
+def _stages(config: RunConfig, steps: Series, rows: Ints) -> dict[str, Floats]:
     """Returns the seconds of each stage of making a batch, (n,) each; NaN if the loader cannot tell."""
     stages: dict[str, Floats] = {name: _column(steps, f"{name}_s", rows) for name in TIMED_STAGES}
     made = _column(steps, "made_end_s", rows) - _column(steps, "made_start_s", rows)
@@ -211,6 +242,6 @@ def _stages(config: RunConfig, steps: Series, rows: NDArray[np.intp]) -> dict[st
     return stages
 
 
-def _column(steps: Series, name: str, rows: NDArray[np.intp]) -> Floats:
+def _column(steps: Series, name: str, rows: Ints) -> Floats:
     """Returns a column for the steps in `rows`; NaN if an older run does not have it."""
     return column(steps, name)[rows]

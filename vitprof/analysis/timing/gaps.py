@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
 from vitprof.analysis.bootstrap import Interval, ratio_intervals
 from vitprof.analysis.timing.chain import covered_before, evaluated, find_chain, union
+from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording.columns import Phase
 
 CAUSE_DOCS: dict[str, str] = {
@@ -78,8 +79,10 @@ class Gaps:
         """Returns the gaps of the steps in `keep`, a mask over the series; of `every_gap` as `find_gaps` with `keep`
         has them.
         """
-        kept = keep[self.index]
-        return self if kept.all() else Gaps(**{name: values[kept] for name, values in vars(self).items()})
+        rows = np.flatnonzero(keep[self.index])
+        if len(rows) == len(self.index):
+            return self
+        return Gaps(**{name: values.T.take(rows, axis=-1).T for name, values in vars(self).items()})
 
     def summed(self) -> Gaps:
         """Returns a single row with the sums of all rows, starting at 0: every share and every sum is the same.
@@ -161,9 +164,10 @@ class Gaps:
         """Returns the seconds of each step's gap that are due to `cause`, (n,)."""
         return np.asarray(self.causes_ns[:, CAUSE_COLUMN[cause]] / 1e9)
 
-    def seconds(self, cause: str) -> float:
-        """Returns the seconds of all gaps that are due to `cause`."""
-        return int(self.causes_ns[:, CAUSE_COLUMN[cause]].sum()) / 1e9
+    def seconds(self, cause: str, counted: Mask | None = None) -> float:
+        """Returns the seconds of the gaps that are due to `cause`: of all rows, or of those `counted`."""
+        of_rows = self.causes_ns[:, CAUSE_COLUMN[cause]]
+        return int(of_rows.sum() if counted is None else of_rows @ counted) / 1e9
 
     def shares(self) -> dict[str, float]:
         """Returns the share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
@@ -220,7 +224,7 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
     between_epochs = np.where(chain.opens_epoch, waited + between, 0)
     logged = np.where(chain.opens_epoch | chain.tells_step, 0, between)
     outside = np.where(chain.tells_step & ~chain.opens_epoch, between, 0) + without_copy((arrived, begins_step))
-    causes = np.empty((len(chain.index), len(CAUSES)), dtype=np.int64)
+    causes = np.empty((len(CAUSES), len(chain.index)), dtype=np.int64).T  # a cause's column in one piece
     causes[:, CAUSE_COLUMN["data_wait"]] = np.where(chain.opens_epoch, 0, waited)
     causes[:, CAUSE_COLUMN["h2d"]] = copied
     causes[:, CAUSE_COLUMN["host"]] = hosted
@@ -250,6 +254,21 @@ def find_gaps(steps: Series, phases: Sequence[Phase], *, keep: Mask | None = Non
 def every_gap(steps: Series, phases: Sequence[Phase]) -> Gaps:
     """Returns the gaps of all steps: compute them once, and narrow them with `Gaps.only` for each figure of a run."""
     return find_gaps(steps, phases, keep=np.ones(len(steps["step"]), dtype=bool))
+
+
+class RunGaps(NamedTuple):
+    """The gaps of a run, which its summary, its verdict and its sparkline share."""
+
+    every: Gaps
+    """Of all steps whose device time is known."""
+    steady: Gaps
+    """Of the steady ones among them."""
+
+    @classmethod
+    def of(cls, steps: Series, phases: Sequence[Phase]) -> RunGaps:
+        """Returns the gaps of these steps."""
+        every = every_gap(steps, phases)
+        return cls(every, every.only(steady_state(steps)))
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:

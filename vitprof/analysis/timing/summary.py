@@ -12,7 +12,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, column, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
-from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.gaps import Gaps, RunGaps, every_gap
 from vitprof.analysis.timing.steady import end_s, first_of_epoch, launched_s, past_warmup, steady_state
 from vitprof.analysis.timing.suspensions import stopped_s, stops_of
 from vitprof.config import RunConfig
@@ -131,9 +131,10 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     total = float((asked_s[index + 1] - asked_s[index]).sum())
     next_ones = np.zeros(len(followed), dtype=bool)
     next_ones[index + 1] = True
-    gaps = (every_gap(steps, phases) if gaps is None else gaps).only(next_ones)
-    known = len(gaps.step) == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
-    exposed = gaps.seconds("logging") if known else math.nan
+    gaps = every_gap(steps, phases) if gaps is None else gaps
+    timed = next_ones[gaps.index]
+    known = timed.sum() == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
+    exposed = gaps.seconds("logging", timed) if known else math.nan
     return RecordingCost(
         frac=float(spent.sum()) / total if total > 0 else math.nan,
         s_per_step=float(spent.mean()),
@@ -195,6 +196,14 @@ FACT_FIGURES = (
     *("test_loss", "test_accuracy", "gpu_mem_allocated_peak_bytes"),
 )
 """Figures of a run that are facts of the same name."""
+STEADY_COLUMNS = (
+    "samples",
+    "step_s",
+    "h2d_s",
+    "queue_depth",
+    *(f"{stage}_s" for stage in (*TIMED_STAGES, "hand_over")),
+)
+"""Columns of the steady steps that a summary needs besides those of `Totals`."""
 
 
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
@@ -224,22 +233,22 @@ def summarise(
     *,
     t_origin_s: float,
     t_end_s: float,
-    gaps: Gaps | None = None,
+    gaps: RunGaps | None = None,
 ) -> RunSummary:
     """Returns all figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock.
 
-    `gaps` are those of all steps, if already known.
+    `gaps` are the run's, if already known.
     """
-    if gaps is None:
-        gaps = every_gap(steps, phases)
+    gaps = gaps or RunGaps.of(steps, phases)
     keep = steady_state(steps)
-    steady = {name: values[keep] for name, values in steps.items()}
+    steady = {name: steps[name][keep] for name in STEADY_COLUMNS}
     totals = Totals().plus(steps, keep)
     samples_per_s, low, high = ratio_interval(steady["samples"], steady["step_s"])
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, stops_of(facts))
     firsts = steps["data_wait_s"][first_of_epoch(steps)]
+    median_ms, p95_ms = np.percentile(steady["step_s"], (50, 95)) * 1e3 if totals.steps else (math.nan, math.nan)
     trained = not config.loader_only
-    idle = gaps.only(keep).shares() if trained else {}
+    idle = gaps.steady.shares() if trained else {}
 
     def spent(phase: str) -> float:
         took = [p.t_end_s - p.t_start_s for p in phases if p.name == phase]
@@ -256,15 +265,15 @@ def summarise(
     reserved_peak = fact("gpu_mem_reserved_peak_bytes")
     return RunSummary(
         n_steps=len(steps["step"]),
-        n_steady_steps=len(steady["step"]),
+        n_steady_steps=totals.steps,
         n_samples=int(steps["samples"].sum()),
         samples_per_s=samples_per_s,
         samples_per_s_low=low,
         samples_per_s_high=high,
         epoch_s=epoch_s,
         n_epochs_measured=n_epochs,
-        step_ms_median=_percentile(steady["step_s"], 50) * 1e3,
-        step_ms_p95=_percentile(steady["step_s"], 95) * 1e3,
+        step_ms_median=float(median_ms),
+        step_ms_p95=float(p95_ms),
         data_wait_frac=totals.share(totals.data_wait_s),
         h2d_frac=totals.share(float(steady["h2d_s"].sum())),
         compute_frac=totals.share(totals.compute_s) if trained else math.nan,
@@ -289,7 +298,7 @@ def summarise(
         exposed_h2d_frac=idle.get("h2d", math.nan),
         idle_host_frac=idle.get("host", math.nan),
         idle_recording_frac=idle.get("logging", math.nan),
-        recording_frac=recording_cost(steps, phases, gaps).frac,
+        recording_frac=recording_cost(steps, phases, gaps.every).frac,
         loader_times_frac=totals.share(loader_times_s(config, fact("lap_s")) * totals.steps),
         queue_depth_mean=mean(steady["queue_depth"]),
         gpu_mem_nvml_peak_bytes=nvml_peak,

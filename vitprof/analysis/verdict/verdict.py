@@ -23,10 +23,10 @@ from vitprof.analysis.thresholds import (
     WORTH_ADVICE_FRAC,
 )
 from vitprof.analysis.timing.exposure import Exposure, find_exposure
-from vitprof.analysis.timing.gaps import Gaps, every_gap
+from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.verdict.advice import Alternative, advise
 from vitprof.analysis.verdict.cause import Situation, find_cause, find_contention
-from vitprof.analysis.verdict.certainty import epoch_starts_count, event_words, find_single_event, not_measurable
+from vitprof.analysis.verdict.certainty import epoch_starts_count, event_words, not_measurable
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
 from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
 from vitprof.config import RunConfig
@@ -45,15 +45,15 @@ def judge(
     headroom: Headroom | None = None,
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
-    gaps: Gaps | None = None,
+    gaps: RunGaps | None = None,
 ) -> Verdict:
     """Returns the verdict on a finished (or stopped, or failed) run.
 
     `config` is the run's, resolved; `facts` holds its facts and its environment in one mapping. `headroom` is the
     speed-up that replaying batches measured, if it was; for a user's own script it is read from the facts.
     `alternatives` are other ways to run the same job, with predicted or measured speed. `possible` says whether a
-    config can run on this machine; without it, nothing that needs extra packages is advised. `gaps` are those of all
-    steps, if already known.
+    config can run on this machine; without it, nothing that needs extra packages is advised. `gaps` are the run's,
+    if already known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
     (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, if the interval
@@ -61,7 +61,7 @@ def judge(
     the waits at epoch starts put the run into another class.
     """
     trace = Trace.of(steps, telemetry, config, facts)
-    signatures = find_signatures(steps, telemetry, config, facts)
+    signatures = find_signatures(trace)
     device = find_device(config, facts)
     n = trace.n_steady
     if config.loader_only:
@@ -75,7 +75,6 @@ def judge(
         return _inconclusive(reason, device, n, signatures)
     if not n or n < MIN_STEPS:
         return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
-    gaps = every_gap(steps, phases) if gaps is None else gaps
     exposure = find_exposure(config, steps, phases, gaps)
     low, high = exposure.idle.low, exposure.idle.high
     if not math.isfinite(low):
@@ -84,7 +83,7 @@ def judge(
     if exposure.starts.frac >= EPOCH_STARTS_FRAC and _kind(exposure.with_epoch_starts) != kind:
         reason = epoch_starts_count(exposure, device.words)
         return _inconclusive(reason, device, n, signatures, exposure)
-    event = find_single_event(gaps.only(trace.steady), exposure.idle)
+    event = exposure.event
     if low < MODERATE_FRAC and high > INPUT_BOUND_FRAC:
         reason = (
             f"{device.words} {percent(exposure.idle.value)} of the time, {waiting(exposure)}{event_words(event)}, but "
