@@ -57,10 +57,8 @@ def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> 
     by_name = {trace.name: trace for trace in figure.data}
     assert all(trace.marker.color == COLOURS[name] for name, trace in by_name.items())
     busy = by_name["compute"]
-    assert set(busy.y) == {"device"}
-    assert busy.base == pytest.approx(steps["compute_start_s"][98:103] - ORIGIN)
-    assert busy.x == pytest.approx(np.full(5, 0.04))
-    assert busy.hovertext[0] == "step 98<br>compute 40.0 ms"
+    assert (set(busy.y), busy.base) == ({"device"}, pytest.approx(steps["compute_start_s"][98:103] - ORIGIN))
+    assert (busy.x, busy.hovertext[0]) == (pytest.approx(np.full(5, 0.04)), "step 98<br>compute 40.0 ms")
     wait = by_name["data wait"]
     assert sorted(wait.y) == ["device"] * 4 + ["loop"] * 4  # the first of the epoch is the epoch's
     assert "step 99<br>data wait 30.0 ms" in wait.hovertext
@@ -95,13 +93,11 @@ def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> 
 
 def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
     figure = valid(device_time(gaps, idle_interval(gaps)))
-    assert figure.layout.barmode == "stack"
-    assert sum(trace.x[0] for trace in figure.data) == pytest.approx(100)
+    assert (figure.layout.barmode, sum(trace.x[0] for trace in figure.data)) == ("stack", pytest.approx(100))
     shares = gaps.shares()
     compute, wait = figure.data[0], figure.data[1]
     assert (compute.name, wait.name) == ("compute 50%", "data wait 37%")
-    assert compute.x[0] == pytest.approx(100 * shares["busy"])
-    assert wait.marker.color == DATA_WAIT
+    assert (compute.x[0], wait.marker.color) == (pytest.approx(100 * shares["busy"]), DATA_WAIT)
     assert wait.text[0] == "data wait<br>37%"
     assert wait.hovertext[0].startswith("idle, cause: data wait<br>37% (")
     boundary = next(trace for trace in figure.data if trace.name.startswith("epoch boundary"))
@@ -174,8 +170,7 @@ def test_a_bar_for_each_in_the_order_of_the_compose() -> None:
     assert list(bars.x) == pytest.approx([1, 2, 3])
     assert bars.y[0] == "&lt;lambda&gt;", "no markup of somebody else's"
     assert len(set(bars.y)) == 3, "what is cut stays apart"
-    assert list(bars.text) == ["17%", "33%", "50%"]
-    assert figure.layout.yaxis.autorange == "reversed"
+    assert (list(bars.text), figure.layout.yaxis.autorange) == (["17%", "33%", "50%"], "reversed")
     assert max(map(len, figure.layout.yaxis.ticktext[1:])) == 22
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == (
         "mean time for each sample (ms)",

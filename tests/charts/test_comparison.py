@@ -15,8 +15,7 @@ def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
     names = ["<b>bold</b> & co", *(f"run {i}" for i in range(9))]
     figure = overlay([(name, x, x * i) for i, name in enumerate(names)], x_title="step", y_title="loss")
     assert [t.name for t in figure.data] == ["&lt;b&gt;bold&lt;/b&gt; &amp; co", *names[1:]]
-    assert figure.data[2].y.tolist() == [0, 2, 4]
-    assert len({t.line.color for t in figure.data[:8]}) == 8
+    assert (figure.data[2].y.tolist(), len({t.line.color for t in figure.data[:8]})) == ([0, 2, 4], 8)
     assert len({(t.line.color, t.line.dash) for t in figure.data}) == 10
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("step", "loss")
     assert overlay([], x_title="x", y_title="y").data == ()
@@ -36,9 +35,7 @@ def test_shares_are_stacked_bars_of_one_run_each() -> None:
 def test_a_strip_for_each_run_in_one_trace() -> None:
     figure = idle_strips(["a", "<b>"], np.array([0.0, 2.0, 4.0]), np.array([[0.0, 0.5], [1.0, np.nan]]))
     (heat,) = figure.data
-    assert list(heat.y) == ["a", "&lt;b&gt;"]
-    assert heat.x.tolist() == [1, 3]
-    assert heat.z[0].tolist() == [0, 50]
+    assert (list(heat.y), heat.x.tolist(), heat.z[0].tolist()) == (["a", "&lt;b&gt;"], [1, 3], [0, 50])
     assert np.isnan(heat.z[1, 1])
     assert "(s)" in figure.layout.xaxis.title.text
 

@@ -25,8 +25,7 @@ def test_each_bar_stands_on_the_one_before() -> None:
     assert list(bar.base) == pytest.approx([0, 40, 40.1, 100, 0])
     assert list(bar.y) == pytest.approx([40, 0.1, 59.9, 60, 160])
     assert bar.base[3] + bar.y[3] == pytest.approx(bar.y[4])
-    assert bar.error_y.array[0] == pytest.approx(0.4)
-    assert bar.error_y.arrayminus[4] == pytest.approx(1.6)
+    assert (bar.error_y.array[0], bar.error_y.arrayminus[4]) == (pytest.approx(0.4), pytest.approx(1.6))
     assert list(words.y) == pytest.approx([40.4, words.y[1], words.y[2], words.y[3], 161.6])
     assert "250 samples/s" in bar.hovertext[0]
     assert "60.0 ms a step" in bar.hovertext[3]

@@ -80,8 +80,7 @@ def test_words_on_a_bar_can_be_read(colour: str) -> None:
 
 
 def test_everything_that_takes_time_has_a_colour() -> None:
-    assert set(DEVICE_TIME) == {"compute", "launch_idle", *CAUSES}
-    assert set(LOADING_COLOURS) == set(STAGE_WORDS)
+    assert (set(DEVICE_TIME), set(LOADING_COLOURS)) == ({"compute", "launch_idle", *CAUSES}, set(STAGE_WORDS))
     assert len({words for words, _ in DEVICE_TIME.values()}) == len(DEVICE_TIME)
 
 
@@ -97,8 +96,7 @@ def test_a_colour_means_the_same_in_every_chart() -> None:
             assert not colours & set(parts.values())
     assert seen == set(parts)
     named = (DATA_WAIT, H2D, COMPUTE, NEUTRAL, GPU_UTIL, MEMORY, LOSS)
-    assert len(set(named)) == len(named)
-    assert len(set(RUN_COLOURS)) == len(RUN_COLOURS)
+    assert (len(set(named)), len(set(RUN_COLOURS))) == (len(named), len(RUN_COLOURS))
 
 
 @given(st.text())

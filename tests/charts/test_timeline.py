@@ -37,8 +37,7 @@ def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:
     assert lengths(figure, "device")["compute"] == pytest.approx(40)
     assert not lengths(figure, "bubbles")
     begins = {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loader"}
-    assert begins["decoding"] == pytest.approx(-15)
-    assert begins["hand-over"] == pytest.approx(25)
+    assert (begins["decoding"], begins["hand-over"]) == (pytest.approx(-15), pytest.approx(25))
     assert {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loop"}["data wait"] == pytest.approx(0)
 
 

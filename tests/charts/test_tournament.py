@@ -97,8 +97,7 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
         assert trace.error_x.arrayminus[0] == pytest.approx(best.samples_per_s - best.low)
     assert rim.error_x.thickness > whiskers.error_x.thickness
     beside = dict(zip(figure.layout.yaxis2.tickvals, figure.layout.yaxis2.ticktext, strict=True))
-    assert list(beside) == list(rim.y)
-    assert list(beside.values())[-2:] == ["baseline", "0.501x"]
+    assert (list(beside), list(beside.values())[-2:]) == (list(rim.y), ["baseline", "0.501x"])
     assert figure.layout.yaxis.range == figure.layout.yaxis2.range, "a text stands beside its bar"
     highs = [row.high for row in found.rows if row.rank is not None]
     assert max(high for high in highs if math.isfinite(high)) < figure.layout.xaxis.range[1]
@@ -112,19 +111,16 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
 def test_another_page_cache_has_no_fastest_of_its_own_among_the_bars() -> None:
     made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
     groups = {bar.name: list(bar.y) for bar in throughput_bars(leaderboard(made, baseline=made[0].key, n_train=0)).data}
-    assert groups["fastest"] == ["a, batch 64"]
-    assert groups["another page cache"] == ["a, batch 64, cold cache"]
+    assert (groups["fastest"], groups["another page cache"]) == (["a, batch 64"], ["a, batch 64, cold cache"])
 
 
 def test_the_front_is_drawn_and_labelled() -> None:
     found = board()
     on, off = pareto_chart(found, "rss_bytes").data
-    assert list(on.x) == pytest.approx([0.5, 1, 2])
-    assert len(on.x) == len(pareto(found, "rss_bytes"))
+    assert (list(on.x), len(on.x)) == (pytest.approx([0.5, 1, 2]), len(pareto(found, "rss_bytes")))
     assert on.line.shape == "hv"
     assert list(on.text) == ["per-sample, batch 64", "memmap, batch 512", "pt-memory, batch 512"]
-    assert list(on.marker.symbol) == ["diamond", "circle", "circle"]
-    assert off.mode == "markers"
+    assert (list(on.marker.symbol), off.mode) == (["diamond", "circle", "circle"], "markers")
     assert "memory of the processes: 3.00 GiB" in off.hovertext[-1]
     assert "(GiB)" in pareto_chart(found, "rss_bytes").layout.xaxis.title.text
     assert "(s)" in pareto_chart(found, "prepare_s").layout.xaxis.title.text
@@ -134,8 +130,7 @@ def test_the_front_is_drawn_and_labelled() -> None:
 def test_break_even_marks_where_lines_cross() -> None:
     figure = break_even_chart(board())
     *lines, marks = figure.data
-    assert lines[0].name == "per-sample, batch 64 (baseline)"
-    assert lines[0].line.dash == "dash"
+    assert (lines[0].name, lines[0].line.dash) == ("per-sample, batch 64 (baseline)", "dash")
     assert lines[0].y[-1] / lines[0].x[-1] == pytest.approx(1, rel=0.02)  # 60 s an epoch, in minutes
     assert "(min)" in figure.layout.yaxis.title.text
     assert marks.name == "break-even"
@@ -154,8 +149,7 @@ def test_break_even_marks_where_lines_cross() -> None:
 def test_only_as_many_lines_as_colours() -> None:
     made = [entry("base", 1000), *(entry(f"s{i}", 2000 + i, prepare_s=5.0) for i in range(12))]
     lines = break_even_chart(leaderboard(made, baseline=made[0].key, n_train=60_000)).data[:-1]
-    assert len(lines) == 8
-    assert len({line.line.color for line in lines}) == 8
+    assert (len(lines), len({line.line.color for line in lines})) == (8, 8)
 
 
 def test_the_history_holds_every_trial_with_a_figure_and_the_best_of_the_search() -> None:
@@ -176,6 +170,5 @@ def test_importances_are_bars_of_shares() -> None:
     figure = importance_bars(importances(grid(0.2, 0.1)))
     (bar,) = figure.data
     assert list(bar.y) == ["workers", "batch size", "prefetch factor"]
-    assert list(bar.x) == pytest.approx([0.8, 0.2, 0], abs=1e-9)
-    assert list(bar.text) == ["80%", "20%", "0%"]
+    assert (list(bar.x), list(bar.text)) == (pytest.approx([0.8, 0.2, 0], abs=1e-9), ["80%", "20%", "0%"])
     assert "workers 80%" in figure.layout.meta["alt"]

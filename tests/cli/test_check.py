@@ -92,8 +92,7 @@ def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: P
     bounds = ["--max-idle", "40%", "--against", "2", "--max-slowdown", "5%", "--junit", str(report)]
     status, out, err = call("check", "1", *bounds, "--json")
     told = read_json("check", out)
-    assert (status, err) == (1, "")
-    assert told["schema_version"] == SCHEMA_VERSION
+    assert (status, err, told["schema_version"]) == (1, "", SCHEMA_VERSION)
     assert (told["exit_status"], told["runs"], told["baseline"]) == (1, ["1"], ["2"])
     idle, slowdown = told["bounds"]
     assert (idle["bound"], idle["outcome"], idle["limit"], idle["n_steps"]) == ("max_idle", "missed", 0.4, 35)

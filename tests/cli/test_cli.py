@@ -39,8 +39,7 @@ from vitprof.store import RunStore
 )
 def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], named: str) -> None:
     status, out, err = call(*args)
-    assert (status, out) == (2, "")
-    assert err.count("\n") == 1
+    assert (status, out, err.count("\n")) == (2, "", 1)
     assert named in err
 
 

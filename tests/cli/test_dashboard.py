@@ -73,8 +73,7 @@ def test_without_a_port_the_first_free_one_is_taken(call: Call, taken: int, monk
 def test_the_browser_is_opened_where_there_is_one(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROWSER", "true")
     found = asked(call)
-    assert found["open"] == f"http://localhost:{found['port']}"
-    assert asked(call, "--no-browser")["open"] == ""
+    assert (found["open"], asked(call, "--no-browser")["open"]) == (f"http://localhost:{found['port']}", "")
 
 
 def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,8 +46,7 @@ def test_its_dashboard_opens_a_store_of_its_own(
     assert (os.environ["VITPROF_HOME"], "VITPROF_DB" in os.environ) == (str(place), False)
     assert demo.is_demonstration()
     assert list(vitprof_home.iterdir()) == [place], "no store of the user's was opened"
-    assert found["script"] == str(ROOT / "app.py")
-    assert found["open"] == f"http://localhost:{found['port']}"
+    assert (found["script"], found["open"]) == (str(ROOT / "app.py"), f"http://localhost:{found['port']}")
     running, said = found["lines"]
     assert f"running at {found['open']} " in running
     assert str(place) in said

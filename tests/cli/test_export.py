@@ -59,9 +59,7 @@ def test_text_goes_to_standard_output_as_it_would_to_a_file(call: Call, tmp_path
     target = tmp_path / "x.csv"
     for args in (["--format", "csv", "--steps"], ["--format", "steps-csv"], ["--steps"]):
         status, out, _ = call("1", *args)
-        assert status == 0
-        assert call("1", *args, "--output", str(target))[0] == 0
-        assert out == target.read_bytes()
+        assert (status, call("1", *args, "--output", str(target))[0], out) == (0, 0, target.read_bytes())
         assert "first ü".encode() in out
     assert json.loads(call("1", "--format", "trace")[1])["traceEvents"]
 

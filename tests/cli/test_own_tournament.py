@@ -67,8 +67,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
             assert err.endswith(f"{again}\n")
     assert Path("model.pt").read_text() == "of trial 1", "nobody agreed"
     status, out, err = call("tournament", "--resume", "1", "--yes")
-    assert status == 0
-    assert Path("model.pt").read_text() == "of trial 4"
+    assert (status, Path("model.pt").read_text()) == (0, "of trial 4")
     text = " ".join(out.split())
     assert "│ 1 │ 2 workers, prefetch 4 │" in text
     assert "recommended; changes the losses: from step 0" in text

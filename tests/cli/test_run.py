@@ -202,10 +202,8 @@ class TestFailure:
         monkeypatch.setattr("vitprof.jobs.child.traceback.print_exc", lambda: None)  # goes to the log otherwise
         status, out, err = call(*QUICK, "--json")
         run = read_json("run", out)
-        assert status == 1
-        assert (run["status"], run["error"]) == ("failed", "RuntimeError: the model")
-        assert run["summary"]["n_steps"] == 0
-        assert err == "vitprof: run 1 failed: RuntimeError: the model\n"
+        assert (status, run["status"], run["error"]) == (1, "failed", "RuntimeError: the model")
+        assert (run["summary"]["n_steps"], err) == (0, "vitprof: run 1 failed: RuntimeError: the model\n")
         status, out, err = call(*QUICK)
         assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: the model\n")
 
@@ -308,8 +306,7 @@ class TestProcess:
         program = self.start(*self.RUN, "--steps", "5", "--json", "--device", "cuda:0")
         out, err = program.communicate(timeout=120)
         run = read_json("run", out)
-        assert program.returncode == 1
-        assert run["status"] == "failed"
+        assert (program.returncode, run["status"]) == (1, "failed")
         assert set(DEMANDED) <= run["summary"].keys()
         assert run["error"].startswith("device cuda:0: this PyTorch")
         assert err == f"vitprof: run 1 failed: {run['error']}\n"

@@ -33,8 +33,7 @@ def test_one_run_is_shown(call: Call, mine: RunStore) -> None:
     assert out.endswith("beside another\nit broke\n")
     assert read_json("runs-one", call("runs", str(run), "--json")[1])["name"] == "the one"
     status, out, err = call("runs", "99")
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert call("runs", "first")[0] == 2
+    assert (status, out, err.count("\n"), call("runs", "first")[0]) == (1, "", 1, 2)
 
 
 def test_runs_are_filtered_sorted_and_paged(call: Call, mine: RunStore) -> None:
@@ -42,15 +41,13 @@ def test_runs_are_filtered_sorted_and_paged(call: Call, mine: RunStore) -> None:
     middle = add(mine, 100.0, strategy="memory", name="the one in the middle", device="simulated:5,0")
     mine.tag(middle, ["kept"])
     mine.update_run(slow, verdict={"kind": "input-bound"})
-    assert ids(call) == [middle, fast, slow]
-    assert ids(call, "--ascending") == [slow, fast, middle]
+    assert (ids(call), ids(call, "--ascending")) == ([middle, fast, slow], [slow, fast, middle])
     assert ids(call, "--sort", "samples_per_s") == [fast, middle, slow]
     assert ids(call, "--strategy", "memory", "--status", "done") == [middle]
     assert ids(call, "--strategy", "memory", "--strategy", "per-sample") == [middle, fast, slow]
     assert ids(call, "--verdict", "input-bound") == ids(call, "--text", f"#{slow}") == [slow]
     assert ids(call, "--tag", "kept") == ids(call, "--text", "MIDDLE one") == ids(call, "--device", "simulated:5,0")
-    assert ids(call, "--dataset", "photos") == []
-    assert ids(call, "--limit", "2") == [middle, fast]
+    assert (ids(call, "--dataset", "photos"), ids(call, "--limit", "2")) == ([], [middle, fast])
     assert ids(call, "--limit", "2", "--page", "2") == [slow]
     out = call("runs", "--limit", "2")[1]
     assert "1 to 2 of 3 runs; --limit and --page show others" in out
@@ -64,8 +61,7 @@ def test_runs_made_for_another_are_listed_when_asked_for(call: Call, mine: RunSt
     own = add(mine)
     helper = mine.create_run(RunConfig(), group_key=f"headroom:{own}", role="A")
     mine.update_run(helper, status="done")
-    assert ids(call) == [own]
-    assert ids(call, "--helpers") == [helper, own]
+    assert (ids(call), ids(call, "--helpers")) == ([own], [helper, own])
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,7 @@ class TestTournament:
         assert (status, err, told["status"], told["simulated"]) == (0, "", "done", True)
         assert (told["recommendation"]["key"], told["best"]) == (use["key"], best["key"])
         assert [t["rank"] for t in told["trials"]] == [1, 2, None, None]
-        assert told["spec"]["strategies"] == ["memory", "dali"]
-        assert len(RunStore().runs()) == n
+        assert (told["spec"]["strategies"], len(RunStore().runs())) == (["memory", "dali"], n)
         status, out, err = call("tournament", "--resume", "1", "--markdown")
         lines = out.splitlines()
         assert (status, err) == (0, "")
@@ -278,8 +277,7 @@ def test_goes_on_after_a_kill(call: Call) -> None:
             spec = db.execute(sa.select(tournaments.c.spec)).scalar_one()
             db.execute(sa.update(tournaments).values(spec={**spec, "base": {**spec["base"], "steps": 14}}))
         status, out, err = call("tournament", "--resume", "1", "--json")
-        assert (status, err) == (0, "")
-        assert read_json("tournament", out)["status"] == "done"
+        assert (status, err, read_json("tournament", out)["status"]) == (0, "", "done")
         found = [(r.role, r.status) for r in store.runs(oldest_first=True)]
     first, second = "memory/b500/w-/as-is#1", "memory/b1000/w-/as-is#1"
     assert found == [(first, "interrupted"), (first, "done"), (second, "done")]

@@ -58,8 +58,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert (run.name, run.status, run.config.batch_size, run.config.workers) == ("mine", "failed", scripts.BATCH, 0)
     assert (run.config.strategy, run.config.dataset, run.config.device) == ("own-script", "Samples", "cpu")
     assert run.verdict is not None
-    assert run.verdict.cause == "read"
-    assert [phase.name for phase in run.phases].count("evaluate") == 3
+    assert (run.verdict.cause, [phase.name for phase in run.phases].count("evaluate")) == ("read", 3)
     for command in ("code", "headroom"):  # nothing of it can be run from here
         status, _, err = call(command, "1")
         assert (status, err.count("\n")) == (2, 1)
@@ -98,8 +97,7 @@ def test_a_command_that_trains_nothing(call: Call, vitprof_home: Path) -> None:
 
 def test_a_command_that_is_not_there(call: Call, vitprof_home: Path) -> None:
     status, _, err = call("watch", "--", "no-such-command")
-    assert status == 127
-    assert err == "vitprof: cannot start no-such-command: No such file or directory\n"
+    assert (status, err) == (127, "vitprof: cannot start no-such-command: No such file or directory\n")
     store = RunStore()
     assert not store.runs(), "no trace of it"
     store.close()
@@ -166,8 +164,7 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
 def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
     monkeypatch.setattr(watch, "status_line", None)
     status, out, err = call("watch", "--quiet", "--", *telling(epochs=1))
-    assert (status, out, err) == (0, "", "")
-    assert the_run().status == "done"
+    assert (status, out, err, the_run().status) == (0, "", "", "done")
 
 
 @pytest.mark.slow
@@ -191,8 +188,7 @@ while True:  # not signal.pause: a signal that arrives just before it would not 
     time.sleep(0.01)
 """
     status, _, _ = call("watch", "--", sys.executable, "-c", source, str(tmp_path / "written"))
-    assert status == 7
-    assert (tmp_path / "written").read_text() == "saved"
+    assert (status, (tmp_path / "written").read_text()) == (7, "saved")
     if watched:
         assert the_run().status == "stopped"
     assert signal.getsignal(number) == signal.default_int_handler, "as every command has it"
@@ -206,8 +202,7 @@ def test_a_store_that_fails_in_the_middle_ends_no_script(
 
     monkeypatch.setattr(RunStore, "create_run", fail)
     status, _, err = call("watch", "--", sys.executable, "-c", "raise SystemExit(5)")
-    assert status == 5
-    assert err == "vitprof: watching failed: the disk is full\n"
+    assert (status, err) == (5, "vitprof: watching failed: the disk is full\n")
 
 
 def steps(first: int, n: int = 10, step_s: float = 0.01) -> Series:

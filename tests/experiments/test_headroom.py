@@ -71,14 +71,12 @@ class TestAnchorConfigs:
 
     def test_budgets(self) -> None:
         assert configs(steps=None, epochs=3)["C"].steps == 65
-        assert configs(steps=None, seconds=9.0)["C"].steps == 65
-        assert configs(steps=5_000)["A"].steps == 300
+        assert (configs(steps=None, seconds=9.0)["C"].steps, configs(steps=5_000)["A"].steps) == (65, 300)
 
     @pytest.mark.parametrize(("strategy", "why"), [("memory", "in memory"), ("ram-disk", "RAM disk")])
     def test_no_cold_one(self, strategy: str, why: str) -> None:
         anchors = configs(strategy=strategy)
-        assert list(anchors) == ["A", "B", "C"]
-        assert anchors["C"].page_cache == "as-is"
+        assert (list(anchors), anchors["C"].page_cache) == (["A", "B", "C"], "as-is")
         assert why in jobs.why_no_cold(anchors["C"])
 
     def test_home_on_a_ram_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,5 +62,4 @@ def test_a_stop_is_heard_while_the_store_is_unavailable(manager: JobManager) -> 
         raise StoreAwayError("locked", "locked")
 
     trials = run_trials(manager, LIST, "g:1", progress=unavailable, stop=lambda: len(polls) > 1)
-    assert len(list(trials)) == 1
-    assert ended(manager) == [("first", "stopped")]
+    assert (len(list(trials)), ended(manager)) == (1, [("first", "stopped")])

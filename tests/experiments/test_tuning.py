@@ -54,8 +54,7 @@ class TestCandidates:
     def test_the_own_setting_first_then_by_how_much_they_differ(self) -> None:
         found = candidates(dataclasses.replace(BASE, strategy="workers", batch_size=32))
         own = Candidate(2, 2, 32)
-        assert found[0] == own
-        assert len(set(found)) == len(found)
+        assert (found[0], len(set(found))) == (own, len(found))
 
         def changed(c: Candidate) -> int:
             return sum(a != b for a, b in zip(dataclasses.astuple(c), dataclasses.astuple(own), strict=True))
@@ -81,8 +80,7 @@ class TestTune:
         shown: list[Progress] = []
         slow = ticking_slower()  # a machine that is busy with other things may take its time
         found = jobs.tune(manager, BASE, 1.5, batch_sizes=[16, 64], progress=shown.append, clock=slow)
-        assert found.default == Candidate(None, None, 16)
-        assert found.winner == Candidate(None, None, 64)
+        assert (found.default, found.winner) == (Candidate(None, None, 16), Candidate(None, None, 64))
         assert found.verified
         assert found.gain.low > 1
         assert found.gain.low <= found.gain.value <= found.gain.high
@@ -107,15 +105,13 @@ class TestTune:
     @pytest.mark.slow
     def test_no_run_begins_when_the_time_is_up(self, manager: JobManager) -> None:
         found = jobs.tune(manager, BASE, 1.5, clock=itertools.count().__next__)
-        assert len(found.tried) == 1
-        assert found.winner == found.default
+        assert (len(found.tried), found.winner) == (1, found.default)
         assert not found.verified
 
     @pytest.mark.slow
     def test_nothing_better(self, manager: JobManager) -> None:
         found = jobs.tune(manager, BASE, 0.7, batch_sizes=[16], clock=ticking_slower())
-        assert found.winner == found.default
-        assert found.gain == Interval(1.0, 1.0, 1.0)
+        assert (found.winner, found.gain) == (found.default, Interval(1.0, 1.0, 1.0))
         assert found.sentence.startswith("memory: keep batch 16; nothing was faster (1 of 1 settings tried")
 
     @pytest.mark.slow
@@ -141,8 +137,7 @@ class TestTune:
     def test_what_it_refuses(self, manager: JobManager, changes: dict[str, Any], seconds: float, field: str) -> None:
         with pytest.raises(ConfigError) as caught:
             jobs.tune(manager, dataclasses.replace(BASE, **changes), seconds)
-        assert caught.value.field == field
-        assert manager.store.runs() == []
+        assert (caught.value.field, manager.store.runs()) == (field, [])
 
 
 def test_the_command_runs_the_winner() -> None:
@@ -152,8 +147,7 @@ def test_the_command_runs_the_winner() -> None:
     words = shlex.split(run_command(resolve(asked)))
     assert words[:6] == ["python", "-m", "vitprof", "run", "--strategy", "workers"]
     options = dict(zip(words[6::2], words[7::2], strict=False))
-    assert options["--workers"] == "1"
-    assert options["--prefetch-factor"] == "4"
+    assert (options["--workers"], options["--prefetch-factor"]) == ("1", "4")
     assert options["--device"] == "simulated:5,0"
     assert "--no-loader-times" in words
     assert not {"--seconds", "--lr", "--name", "--pin-memory", "--loader", "--augment"} & set(words)

@@ -128,8 +128,7 @@ def test_a_run_comes_out_as_it_went_in(store: RunStore, other: RunStore, tmp_pat
     assert after.verdict is not None
     assert after.verdict.kind == "input-bound"  # found here, from the steps; the sender's word does not count
     (row,) = store.list_runs(RunQuery(), limit=9)
-    assert row.verdict_kind == "input-bound"
-    assert len(row.spark) == 40
+    assert (row.verdict_kind, len(row.spark)) == ("input-bound", 40)
 
 
 BLOCK = {"steps": 10, "step_s": 1.0, "compute_s": 0.5, "data_wait_s": 0}
@@ -166,8 +165,7 @@ def test_what_cannot_be_shown_is_made_harmless_on_the_way_out(store: RunStore, o
     other.update_run(run_id, name=odd, error="\0" + "x" * 20_000, facts={"made_s": math.inf})
     import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
     run = store.run(1)
-    assert run.name == "bell\ufffd tab and \ufffdturned"
-    assert len(run.error) == 10_000
+    assert (run.name, len(run.error)) == ("bell\ufffd tab and \ufffdturned", 10_000)
     assert run.facts["made_s"] is None
 
 
@@ -184,8 +182,7 @@ def test_importing_twice_changes_nothing(store: RunStore, other: RunStore) -> No
     store.edit(1, name="my own name for it")
     before = counts(store)
     again = import_bundle(store, io.BytesIO(sent))
-    assert again.sentence == "2 runs were here already: runs 1, 2"
-    assert counts(store) == before
+    assert (again.sentence, counts(store)) == ("2 runs were here already: runs 1, 2", before)
     more = bundle_bytes(other, [41, add_run(other, n=5)])
     assert import_bundle(store, io.BytesIO(more)).sentence == "1 run imported as run 3; 1 run was here already: run 1"
 

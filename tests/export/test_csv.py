@@ -90,8 +90,7 @@ def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> Non
     }
     assert (row["strategy"], row["workers"], row["pin_memory"], row["evaluate"]) == ("workers", "2", "false", "true")
     assert (row["device_name"], row["schema_version"]) == ("Zürich 9000", str(SCHEMA_VERSION))
-    assert float(row["lr"]) == 1e-5
-    assert float(row["samples_per_s"]) == 1234.5678901234567
+    assert (float(row["lr"]), float(row["samples_per_s"])) == (1e-5, 1234.5678901234567)
     assert (row["n_steps"], row["startup_s"]) == ("3", "-0.25")
     for not_available in ("steps", "seconds", "prefetch_factor", "test_accuracy", "gpu_util_pct_mean", "error"):
         assert row[not_available] == ""
@@ -185,8 +184,7 @@ def test_pandas_reads_figures_as_figures(store: RunStore, stored: list[StoredRun
     assert steps["read_s"].isna().all()
     frame = pd.read_csv(io.StringIO(summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, summary=None)])))
     assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in SUMMARY_COLUMNS)
-    assert frame["startup_s"][0] == -0.25
-    assert frame["pin_memory"].tolist() == [False, False]
+    assert (frame["startup_s"][0], frame["pin_memory"].tolist()) == (-0.25, [False, False])
 
 
 def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -> None:

@@ -61,8 +61,7 @@ def test_every_format_ends_with_one_line_and_no_file(call: Call, disk: Path, kin
     status, out, err = call("export", "1", "--format", kind, "--output", str(disk / "out"))
     assert (status, out) == (1, "")
     assert err.startswith(f"vitprof: {disk / 'out'} cannot be written: ")
-    assert err.count("\n") == 1
-    assert os.listdir(disk) == before
+    assert (err.count("\n"), os.listdir(disk)) == (1, before)
 
 
 @pytest.mark.parametrize("command", [("bundle", "1", "--output"), ("code", "1", "--output"), ("export", "1", "--csv")])

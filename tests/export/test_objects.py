@@ -43,8 +43,7 @@ def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(
     assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
     assert run["facts"] == told | {"made_s": None}
     assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
-    assert list(run["steps"]) == list(STEP_COLUMNS)
-    assert list(run["telemetry"]) == ["seq", *TELEMETRY_COLUMNS]
+    assert (list(run["steps"]), list(run["telemetry"])) == (list(STEP_COLUMNS), ["seq", *TELEMETRY_COLUMNS])
     assert {len(column) for column in run["steps"].values()} == {6}
     assert run["steps"]["step"] == list(range(6))
     assert run["steps"]["t_start_s"] == pytest.approx([0.255 * i for i in range(6)])

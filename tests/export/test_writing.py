@@ -40,8 +40,7 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path: Path) -> N
         write_text(path, "x" * 2**21)
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "\udcff")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["out.csv"]
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["out.csv"])
 
 
 @pytest.mark.parametrize(

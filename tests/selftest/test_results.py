@@ -19,8 +19,7 @@ def test_size_cause_and_times_are_those_of_the_steps(store: RunStore) -> None:
     seen = observe(store, run_id, READ)
     assert (seen.kind, seen.cause) == ("input-bound", "read")  # 3 ms of each wait; digits are not decoded
     assert seen.cause_ms == seen.exposed_ms["read"] == pytest.approx(3)
-    assert seen.step_ms == pytest.approx(WAIT_MS + COMPUTE_MS)
-    assert seen.fetch_ms == pytest.approx(WAIT_MS)
+    assert (seen.step_ms, seen.fetch_ms) == (pytest.approx(WAIT_MS + COMPUTE_MS), pytest.approx(WAIT_MS))
     assert seen.idle_frac == pytest.approx(WAIT_MS / (WAIT_MS + COMPUTE_MS))
     assert seen.true_idle_frac == pytest.approx(1 - READ.compute_ms / (WAIT_MS + COMPUTE_MS))
     assert seen.end_s - seen.start_s == pytest.approx(34 * seen.step_ms / 1e3)  # 40 steps, 5 of them to warm up

@@ -95,13 +95,9 @@ def test_that_is_what_a_device_idles_longer(fetch: int, compute: int, wait: int,
 
 
 def test_what_a_slow_drive_takes_and_how_far_off_is_right() -> None:
-    assert drive_ms(100_000, mb_s=50, latency_ms=3) == pytest.approx(5)
-    assert tolerance_ms(20) == pytest.approx(2)
-    assert tolerance_ms(0) == 0.3
-    assert idle_frac(4, 20) == pytest.approx(0.8)
-    assert idle_frac(4, 3.9) == 0
-    assert tolerance_idle_frac(10) == pytest.approx(0.03)
-    assert tolerance_idle_frac(100) == 0.01
+    assert (drive_ms(100_000, mb_s=50, latency_ms=3), tolerance_ms(20)) == (pytest.approx(5), pytest.approx(2))
+    assert (tolerance_ms(0), idle_frac(4, 20), idle_frac(4, 3.9)) == (0.3, pytest.approx(0.8), 0)
+    assert (tolerance_idle_frac(10), tolerance_idle_frac(100)) == (pytest.approx(0.03), 0.01)
 
 
 def test_every_case_can_run_and_its_reference_differs_by_what_is_put_in_its_way_only() -> None:
@@ -186,8 +182,7 @@ def test_medians_decide_and_most_rounds_name_the_cause() -> None:
     good, bad = (compare(case, 20.0, QUIET, waiting(part, ms)) for part, ms in (("read", 20.0), ("decode", 90.0)))
     assert not case_result(case, [good, bad]).cause_ok
     result = case_result(case, [bad, good, good], retries=2)
-    assert result.cause == "read"
-    assert (result.cause_ok, result.rounds, result.retries) == (True, 3, 2)
+    assert (result.cause, result.cause_ok, result.rounds, result.retries) == ("read", True, 3, 2)
 
 
 def _result(name: str, **changes: Any) -> Result:
@@ -345,8 +340,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
     status, out, asked = call("--quick", report=SelftestReport((_result("read, in the loop"),), 1.0, 1))
-    assert status == 0
-    assert out.splitlines()[-1] == "selftest passed: 1 of 1"
+    assert (status, out.splitlines()[-1]) == (0, "selftest passed: 1 of 1")
     assert re.search(r"verdict blames.* idle, true .* idle, reported", out)
     assert re.search(r"read, in the loop +│ reading ", out)
     assert asked == [QUICK, 1]
@@ -355,18 +349,15 @@ def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
 def test_the_command_fails_where_a_case_does(call: Any) -> None:
     report = SelftestReport((_result("read, in the loop", size_ok=False),), 1.0, 1)
     status, out, _ = call(report=report)
-    assert status == 1
-    assert out.splitlines()[-1] == report.sentence
+    assert (status, out.splitlines()[-1]) == (1, report.sentence)
     status, out, _ = call("--json", report=report)
-    assert status == 1
-    assert read_json("selftest", out)["sentence"] == report.sentence
+    assert (status, read_json("selftest", out)["sentence"]) == (1, report.sentence)
 
 
 def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
     report = SelftestReport((_result("read, in the loop"),), 1.0, 2, stopped=True)
     status, out, _ = call(report=report)
-    assert status == 130
-    assert out.splitlines()[-1] == "selftest stopped after 1 of 2 cases: 1 passed"
+    assert (status, out.splitlines()[-1]) == (130, "selftest stopped after 1 of 2 cases: 1 passed")
     assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
 
 
@@ -398,8 +389,6 @@ def test_an_interrupted_selftest_leaves_nothing_behind(tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             selftest.terminate()
         out, err = selftest.communicate(timeout=60)
-    assert selftest.returncode == 130
-    assert err.splitlines()[-1] == "vitprof: interrupted"
-    assert out == ""
+    assert (selftest.returncode, err.splitlines()[-1], out) == (130, "vitprof: interrupted", "")
     assert gone(jobs)
     assert not list(temporary.iterdir())

@@ -74,8 +74,7 @@ def test_verdicts_stand_in_the_table(store: RunStore) -> None:
 def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
     a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
     frame = table(compare(a, b))
-    assert frame["Samples/s"].tolist() == [12_300, 998]
-    assert frame["Speed-up (x)"].tolist() == [12.4, 1]
+    assert (frame["Samples/s"].tolist(), frame["Speed-up (x)"].tolist()) == ([12_300, 998], [12.4, 1])
     near = table(compare(b, speed(store, add_run(store), 1001.4)))
     assert near["Speed-up (x)"].tolist() == [1, 1.003]
     texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
@@ -130,11 +129,9 @@ def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> No
     anchor = add_run(store, group_key=RunGroup("headroom", own).key, role="A")
     trial = add_run(store, group_key="tournament:1", role="memory/b64/w-/as-is#1", strategy="memory")
     at = app("compare")
-    assert at.multiselect[0].value == [own]
-    assert offered(at) == [own]
+    assert (at.multiselect[0].value, offered(at)) == ([own], [own])
     at.checkbox(key="compare-helpers").check().run()
-    assert sorted(offered(at)) == [own, anchor, trial]
-    assert at.multiselect[0].value == [own]
+    assert (sorted(offered(at)), at.multiselect[0].value) == ([own, anchor, trial], [own])
     named = compare(own, anchor, trial)
     assert named.multiselect[0].value == [own, anchor, trial], "a link may name any run"
 
@@ -304,8 +301,7 @@ def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
 def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
     at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
-    assert frame["Median (ms)"].tolist() == [5, 0.2]
-    assert frame["Steps"].tolist() == [35, 35]
+    assert (frame["Median (ms)"].tolist(), frame["Steps"].tolist()) == ([5, 0.2], [35, 35])
     assert "None of these runs got past its warm-up" in said(compare(add_run(store, n=3), show="Data waits"))
 
 
@@ -328,8 +324,7 @@ def test_settings_that_differ(store: RunStore) -> None:
     at = compare(a, b, show="Settings that differ", baseline=str(b))
     frame = at.dataframe[1].value
     rows = dict(zip(frame["Setting"], frame.iloc[:, 1:3].to_numpy().tolist(), strict=True))
-    assert rows["Batch size"] == ["64", "96"]
-    assert rows["Strategy"] == ["per-sample (default)", "memory"]
+    assert (rows["Batch size"], rows["Strategy"]) == (["64", "96"], ["per-sample (default)", "memory"])
     assert "Order" not in rows, "per-sample has no such setting"
     assert "Seed" not in rows
     assert list(frame)[2].endswith("(baseline)")
@@ -346,9 +341,7 @@ def test_a_long_run_is_a_short_line_that_loses_no_peak(store: RunStore) -> None:
     line = compare_figures.line_of(run_id, "data_wait_s", 100, False)
     assert (len(whole.step), whole.group, whole.warmup) == (3000, 1, 0)
     assert len(line.step) <= 200
-    assert (line.group, line.warmup) == (32, 5)
-    assert line.value.dtype == np.float32
-    assert line.step[0] == 5
+    assert (line.group, line.warmup, line.value.dtype, line.step[0]) == (32, 5, np.float32, 5)
     assert line.t_s[0] == pytest.approx(0.05)
     empty = compare_figures.line_of(add_run(store, n=0), "loss", 100, False)
     assert len(empty.step) == 0

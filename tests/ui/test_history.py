@@ -104,12 +104,9 @@ def test_a_row_says_what_a_run_was(store: RunStore) -> None:
         "cpu",
         "a word",
     )
-    assert list(row["verdict"]) == ["input-bound"]
-    assert list(row["spark"]) == [0.0, 0.5, 0.5, 1.0]
-    assert list(row["tags"]) == ["one", "two"]
-    assert (row["idle"], row["speed"]) == (50.0, 12_800.0)
-    assert str(row["created"].tz) == "UTC"
-    assert list(table.loc[2]["verdict"]) == ["failed", "simulated"]
+    assert (list(row["verdict"]), list(row["spark"])) == (["input-bound"], [0.0, 0.5, 0.5, 1.0])
+    assert (list(row["tags"]), row["idle"], row["speed"]) == (["one", "two"], 50.0, 12_800.0)
+    assert (str(row["created"].tz), list(table.loc[2]["verdict"])) == ("UTC", ["failed", "simulated"])
 
 
 def test_every_verdict_has_a_chip() -> None:
@@ -132,8 +129,7 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     fast = add_run(store, wait_s=0.0, strategy="memory")
     other = add_run(store, wait_s=0.01, device="simulated:66,70")
     at = app("history")
-    assert listed(at) == [other, fast, slow]
-    assert address(at) == {}
+    assert (listed(at), address(at)) == ([other, fast, slow], {})
     at.selectbox(key="sort").set_value("Slowest first").run()
     at.multiselect(key="strategies").set_value(["memory"]).run()
     assert listed(at) == [slow, fast]
@@ -143,8 +139,7 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     assert listed(at) == [fast]
     assert "runs" not in address(app("history", runs="1,2")), "left behind by the browser's Back from Compare"
     again = app("history", sort="Slowest first", strategies="memory", q=f"#{fast}")
-    assert listed(again) == [fast]
-    assert again.selectbox(key="sort").value == "Slowest first"
+    assert (listed(again), again.selectbox(key="sort").value) == ([fast], "Slowest first")
     at.text_input(key="q").set_value("nothing like it").run()
     assert "No run matches the search for nothing like it" in said(at).replace("*", "")
     at.button(key="history-clear").click().run()
@@ -161,8 +156,7 @@ def test_the_page_is_as_it_was_left(store: RunStore) -> None:
     at = app("history", strategies="memory")
     at.switch_page("pages/strategies.py").run()
     at.switch_page("pages/history.py").run()
-    assert listed(at) == [wanted]
-    assert address(at) == {"strategies": "memory"}
+    assert (listed(at), address(at)) == ([wanted], {"strategies": "memory"})
 
 
 def test_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
@@ -200,8 +194,7 @@ def test_pages(store: RunStore) -> None:
     at.selectbox(key="size").set_value(25).run()
     at.pagination(key="page").set_value(2).run()
     at.text_input(key="q").set_value("#7").run()
-    assert listed(at) == [7]
-    assert kept_in_url(at)["page"] == 1
+    assert (listed(at), kept_in_url(at)["page"]) == ([7], 1)
     at.text_input(key="q").set_value("").run()
     assert listed(at) == list(range(60, 35, -1)), "and not the second page again"
 
@@ -228,8 +221,7 @@ def test_pages(store: RunStore) -> None:
 def test_an_address_with_nonsense_shows_the_list(store: RunStore, query: dict[str, str]) -> None:
     run_id = add_run(store)
     at = app("history", **query)
-    assert listed(at) == [run_id]
-    assert address(at) == {}
+    assert (listed(at), address(at)) == ([run_id], {})
 
 
 def test_an_address_that_asks_for_what_is_not_there(store: RunStore) -> None:
@@ -291,8 +283,7 @@ def test_run_again_starts_the_same_job(store: RunStore, tick: Tick, monkeypatch:
     asked = []
     monkeypatch.setattr("vitprof.jobs.manager.JobManager.submit", lambda self, config: asked.append(config) or run_id)
     at.button(key="history-run-again").click().run()
-    assert asked == [store.run(run_id).config]
-    assert address(at)["run"] == str(run_id)
+    assert (asked, address(at)["run"]) == ([store.run(run_id).config], str(run_id))
 
 
 @pytest.mark.slow

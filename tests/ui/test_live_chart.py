@@ -89,8 +89,7 @@ def test_the_browser_ends_up_with_the_figure_whatever_gets_lost(steps: list[Any]
             browser.receive(update)
             browser.receive(update)  # twice is harmless
     if steps:  # whatever got lost, two refreshes later all is there
-        assert browser.layout == figure["layout"]
-        assert len(browser.traces) == len(figure["data"])
+        assert (browser.layout, len(browser.traces)) == (figure["layout"], len(figure["data"]))
         for held, meant in zip(browser.traces, figure["data"], strict=True):
             np.testing.assert_array_equal(held["x"], meant["x"])
             np.testing.assert_array_equal(np.array(held["y"], float), meant["y"])

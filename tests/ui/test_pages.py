@@ -44,9 +44,7 @@ def test_a_finished_run_from_the_url(store: RunStore) -> None:
     at = app(run=str(add_run(store, name="mine")))
     assert at.title[0].value == "mine"
     shown = metrics(at)
-    assert shown["Samples/s"] == "12,800"
-    assert shown["Data wait"] == "50%"
-    assert shown["Device idle"] == "50%"
+    assert (shown["Samples/s"], shown["Data wait"], shown["Device idle"]) == ("12,800", "50%", "50%")
     assert "GPU-util" not in shown, "there is no GPU"
     assert shown["Memory, peak"] == "1.00 GiB"
     at = app(run="1", show="Timeline")

@@ -73,8 +73,7 @@ def test_totals_follow_the_summarys_steady_state(store: RunStore) -> None:
     steps = series.steps()
     steady = steady_state(steps)
     totals = series.totals
-    assert totals.steps == steady.sum()
-    assert totals.samples == steps["samples"][steady].sum()
+    assert (totals.steps, totals.samples) == (steady.sum(), steps["samples"][steady].sum())
     assert totals.gap_s == pytest.approx(steps["gap_s"][steady].sum())
     assert totals.share(totals.data_wait_s) == pytest.approx(
         steps["data_wait_s"][steady].sum() / steps["step_s"][steady].sum()
@@ -137,9 +136,7 @@ def test_a_view_handed_out_does_not_change_later() -> None:
     growing.append({"x": np.arange(3.0)})
     view = growing.view()["x"]
     growing.append({"x": np.arange(5000.0)})
-    assert view.tolist() == [0, 1, 2]
-    assert growing.view()["x"][:4].tolist() == [0, 1, 2, 0]
-    assert growing.n == 5003
+    assert (view.tolist(), growing.view()["x"][:4].tolist(), growing.n) == ([0, 1, 2], [0, 1, 2, 0], 5003)
 
 
 def test_steps_that_a_stop_left_out_are_read_again(store: RunStore) -> None:

@@ -71,10 +71,8 @@ def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
     assert len(pictures) == len(STRATEGIES) - 1  # none of the one that decodes JPEG only
     assert "hdf5 is prepared (60.0 MiB, took 2.50 s)" in shown
     frame = at.dataframe[0].value.set_index("Strategy")
-    assert frame.loc["hdf5", "Disk"] == 60
-    assert frame.loc["hdf5", "Prepared"] == "hdf5: there"
-    assert frame.loc["memory", "RAM"] == 52
-    assert frame.loc["prefetch", "Runs here"] == "yes, limited"
+    assert (frame.loc["hdf5", "Disk"], frame.loc["hdf5", "Prepared"]) == (60, "hdf5: there")
+    assert (frame.loc["memory", "RAM"], frame.loc["prefetch", "Runs here"]) == (52, "yes, limited")
     assert frame.loc["dali", "Runs here"] == "no"
 
 
@@ -111,17 +109,14 @@ def test_use_in_profile_brings_strategy_and_data_set_and_starts_nothing() -> Non
     at.button(key="use-threads").click().run()
     assert not at.exception
     assert at.selectbox(key="set-strategy").value == "threads"
-    assert at.selectbox(key="set-dataset").value == "photos"
-    assert at.number_input(key="set-n_images").value == 700
-    assert at.selectbox(key="set-location").value == ""
-    assert at.number_input(key="set-workers").value == 2
+    assert (at.selectbox(key="set-dataset").value, at.number_input(key="set-n_images").value) == ("photos", 700)
+    assert (at.selectbox(key="set-location").value, at.number_input(key="set-workers").value) == ("", 2)
     assert resources.store().runs() == []
 
 
 def test_the_page_opens_on_the_data_set_of_the_sidebar() -> None:
     at = page(dataset="photos", n_images="300")
-    assert at.selectbox(key="data").value == "photos"
-    assert at.number_input(key="images").value == 300
+    assert (at.selectbox(key="data").value, at.number_input(key="images").value) == ("photos", 300)
 
 
 ALL = {parts: None for name in ("digits", "photos") for parts in legal_combinations(DATASETS[name])}

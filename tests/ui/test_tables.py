@@ -20,10 +20,8 @@ def test_columns_without_a_value_are_left_out_and_numbers_have_three_digits() ->
         Column("Always", "", lambda *_: NAN, always=True),
     ]
     made = frame(columns, [("one", 12_345.6, 12_345), ("", NAN, 7)])
-    assert list(made) == ["Name", "Figure", "Count", "Always"]
-    assert made["Name"].tolist() == ["one", ""]
-    assert made["Figure"].tolist()[0] == 12_300
-    assert made["Count"].tolist() == [12_345, 7]
+    assert (list(made), made["Name"].tolist()) == (["Name", "Figure", "Count", "Always"], ["one", ""])
+    assert (made["Figure"].tolist()[0], made["Count"].tolist()) == (12_300, [12_345, 7])
 
 
 def test_what_a_leaderboard_counts_is_not_rounded() -> None:

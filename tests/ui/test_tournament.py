@@ -51,8 +51,7 @@ def test_the_answer_comes_first(store: RunStore) -> None:
     assert list(frame["Setting"]) == ["memory, batch 128", "per-sample, batch 128", "tensordataset, batch 128"]
     assert re.fullmatch(r"21,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
     assert re.fullmatch(r"4\.\d\dx \([\d.]+-[\d.]+\)", frame["Speed-up"][0])
-    assert list(frame["Result"]) == ["★ recommended", "slower", "failed"]
-    assert list(frame["Rank"][:2]) == [1, 2]
+    assert (list(frame["Result"]), list(frame["Rank"][:2])) == (["★ recommended", "slower", "failed"], [1, 2])
     assert list(frame["Runs"]) == ["2", "2", "0 of 1"]
     assert list(frame["vs baseline"][:2]) == ["faster", "baseline"]
     assert [list(labels) for labels in frame["More"]] == [
@@ -240,8 +239,7 @@ def test_more_rounds_of_one_that_is_through(store: RunStore, monkeypatch: pytest
 def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
     at = app("tournament")
     assert at.button(key="tournament-start").disabled
-    assert tournament_state.start(spec(), "another tab's") == runner.id
-    assert len(list_tournaments(store)) == 1
+    assert (tournament_state.start(spec(), "another tab's"), len(list_tournaments(store))) == (runner.id, 1)
     with pytest.raises(JobError, match=f"tournament {runner.id} is running"):
         tournament_state.resume(runner.id + 1)
     at.button(key="tournament-show-running").click().run()

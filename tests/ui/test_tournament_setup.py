@@ -62,8 +62,7 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     assert found.spec.baseline == "workers/b64/w0/as-is"
     # what was chosen is still there when the form comes back
     at.button(key="tournament-back").click().run()
-    assert at.multiselect(key="trial_workers").value == [0, 2]
-    assert at.number_input(key="trial_steps").value == 30
+    assert (at.multiselect(key="trial_workers").value, at.number_input(key="trial_steps").value) == ([0, 2], 30)
 
 
 @pytest.mark.usefixtures("store")
@@ -209,8 +208,7 @@ def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
     )
     planned = plan(spec)
     found = estimate(planned, 3, store)
-    assert found.unknown == 2
-    assert found.seconds == pytest.approx(2 * 3 * (4 + 100 * 0.010))
+    assert (found.unknown, found.seconds) == (2, pytest.approx(2 * 3 * (4 + 100 * 0.010)))
     assert "at least" in estimate_sentence(found, 2, spec)[0]
     add_run(store, strategy="per-sample", device=DEVICE, wait_s=0.0148)
     speed = store.runs()[0].summary
@@ -233,6 +231,4 @@ def test_disk_and_memory_are_counted_once_for_a_storage(store: RunStore) -> None
     pixels = 70_000 * 28 * 28
     assert found.prepares == ("hdf5", "hdf5-chunked")
     assert found.disk_bytes == 3 * pixels, "two storages, and the data set itself"
-    assert found.makes == "digits"
-    assert found.ram_bytes == pixels
-    assert estimate((), 1, store).seconds == 0
+    assert (found.makes, found.ram_bytes, estimate((), 1, store).seconds) == ("digits", pixels, 0)

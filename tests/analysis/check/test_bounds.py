@@ -120,8 +120,7 @@ def test_too_few_steps_are_neither_a_pass_nor_a_regression() -> None:
         assert told.outcome == "undecided"
         assert told.sentence.endswith("8 more steady steps are needed")
     told = judged("max_slowdown", 0.05, steady(10), baseline=[steady(1000), steady(1000, 15)])
-    assert told.outcome == "undecided"
-    assert told.reason == "5 more steady steps are needed"
+    assert (told.outcome, told.reason) == ("undecided", "5 more steady steps are needed")
 
 
 def test_the_steps_that_are_asked_for_decide() -> None:

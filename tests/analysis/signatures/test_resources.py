@@ -24,8 +24,7 @@ def seen(machine: np.ndarray, job: float = 100.0) -> Series:
 def test_a_burst_counts_by_its_time_and_does_not_last() -> None:
     """Of four cores the job takes one, another program two in three of sixteen samples."""
     found = others_cpu(STEPS, seen(np.array([75.0] * 3 + [25.0] * 13)), FOUR)
-    assert found.cores == pytest.approx(2 * 3 / 16)
-    assert (found.lasting_cores, found.machine_pct) == (0, 25)
+    assert (found.cores, found.lasting_cores, found.machine_pct) == (pytest.approx(2 * 3 / 16), 0, 25)
 
 
 def test_a_neighbour_lasts() -> None:

@@ -83,8 +83,7 @@ def test_a_stall_at_every_num_workers_th_batch(workers: int) -> None:
     wait = noise(160, seed=workers, mean=0.001)
     wait[::workers] += 0.05
     s = found(trace(wait), workers=workers, **IN_WORKERS)["worker-period"]
-    assert s.cost_s_per_step == pytest.approx(0.05 / workers, rel=0.02)
-    assert s.evidence["period_steps"] == workers
+    assert (s.cost_s_per_step, s.evidence["period_steps"]) == (pytest.approx(0.05 / workers, rel=0.02), workers)
     assert s.cost_frac == pytest.approx(0.05 / workers / (0.011 + 0.05 / workers), rel=0.05)
     assert "51." in s.sentence
     assert "in order" in s.sentence
@@ -163,8 +162,7 @@ def test_the_start_of_each_epoch(persistent: bool) -> None:
     wait = noise(200, seed=4, mean=0.002)
     wait[::50] = 0.8
     s = found(trace(wait, epoch_steps=50), workers=2, persistent_workers=persistent, **IN_WORKERS)["epoch-start"]
-    assert s.evidence["n_epochs"] == 3
-    assert s.cost_s_per_step == pytest.approx(0.798 / 50, rel=0.01)
+    assert (s.evidence["n_epochs"], s.cost_s_per_step) == (3, pytest.approx(0.798 / 50, rel=0.01))
     assert s.cost_frac == pytest.approx(0.8 / (0.8 + 50 * 0.012), rel=0.03)
     assert ("persistent_workers is off" in s.sentence) is not persistent
 

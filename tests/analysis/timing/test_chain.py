@@ -41,8 +41,7 @@ def assert_is_a_set(intervals: np.ndarray) -> None:
 def test_a_union_covers_what_its_rows_cover(intervals: np.ndarray) -> None:
     merged = union(intervals)
     assert_is_a_set(merged)
-    assert cells(merged) == cells(intervals)
-    assert total(merged) == len(cells(intervals))
+    assert (cells(merged), total(merged)) == (cells(intervals), len(cells(intervals)))
 
 
 @given(rows, st.integers(0, SPAN), st.integers(0, SPAN))
@@ -92,5 +91,4 @@ def test_seconds_become_the_nearest_nanosecond_and_what_is_not_known_is_empty() 
 def test_no_interval_at_all_is_fine(function: object) -> None:
     none = np.empty((0, 2), dtype=np.int64)
     assert not np.size(function(none)) or function(none) == 0  # type: ignore[operator]
-    assert complement(none, 3, 9).tolist() == [[3, 9]]
-    assert overlap(np.array([[0, 9]]), none).tolist() == [0]
+    assert (complement(none, 3, 9).tolist(), overlap(np.array([[0, 9]]), none).tolist()) == ([[3, 9]], [0])

@@ -81,8 +81,7 @@ def test_idle_and_busy_of_the_groups_add_up_to_those_of_the_steps(
     n = len(waits)
     s = slices(steps, 90.0, 0, n, k)
     assert s.idle_s.sum() == pytest.approx(sum(waits) + n * h2d)
-    assert s.busy_s.sum() == pytest.approx(sum(computes))
-    assert s.wait_s.sum() == pytest.approx(sum(waits))
+    assert (s.busy_s.sum(), s.wait_s.sum()) == (pytest.approx(sum(computes)), pytest.approx(sum(waits)))
     assert s.n_steps.sum() == n
     groups = [slice(i, i + k) for i in range(0, n, k)]
     assert s.idle_s == pytest.approx([steps["gap_s"][g].sum() for g in groups])
@@ -90,8 +89,7 @@ def test_idle_and_busy_of_the_groups_add_up_to_those_of_the_steps(
     assert s.wait_s == pytest.approx([steps["data_wait_s"][g].sum() for g in groups])
     assert s.first_step.tolist() == [g.start for g in groups]
     # without pauses between steps the groups touch, and idle and busy time fill them
-    assert s.start_s[0] == pytest.approx(10.0)
-    assert s.start_s[1:] == pytest.approx(s.end_s[:-1])
+    assert (s.start_s[0], s.start_s[1:]) == (pytest.approx(10.0), pytest.approx(s.end_s[:-1]))
     assert s.start_s + s.idle_s + s.busy_s == pytest.approx(s.end_s)
     assert (s.end_s >= s.start_s - 1e-9).all()
     assert (s.wait_start_s[1:] >= s.wait_start_s[:-1] + s.wait_s[:-1] - 1e-9).all()
@@ -102,10 +100,8 @@ def test_groups_of_one_are_the_steps_as_they_were(make_steps: MakeSteps, pairs: 
     waits, computes = zip(*pairs, strict=True)
     steps = make_steps(waits, computes, h2d=0.25)
     s = slices(steps, 0.0, 0, len(waits), 1)
-    assert s.idle_s.tolist() == steps["gap_s"].tolist()
-    assert s.busy_s.tolist() == list(computes)
-    assert s.wait_s.tolist() == list(waits)
-    assert s.wait_start_s.tolist() == steps["t_start_s"].tolist()
+    assert (s.idle_s.tolist(), s.busy_s.tolist()) == (steps["gap_s"].tolist(), list(computes))
+    assert (s.wait_s.tolist(), s.wait_start_s.tolist()) == (list(waits), steps["t_start_s"].tolist())
     assert s.end_s.tolist() == (steps["compute_start_s"] + steps["compute_s"]).tolist()
     assert s.start_s == pytest.approx(steps["compute_start_s"] - steps["gap_s"])
     assert s.other_s == pytest.approx(np.zeros(len(waits)), abs=1e-9)

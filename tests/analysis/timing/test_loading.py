@@ -33,10 +33,8 @@ def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
     expected = {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "rest": 1.5, "hand_over": 3}
     assert ms == pytest.approx(expected)
     assert {p.name: p.frac for p in loading.stages} == pytest.approx({k: v / 13 for k, v in expected.items()})
-    assert loading.stage("decode").ms == pytest.approx((5, 5, 5))
-    assert loading.stage("read").words == "reading"
-    assert loading.made_ms.value == pytest.approx(10)
-    assert loading.busy_frac == pytest.approx(10 / (2 * 20))
+    assert (loading.stage("decode").ms, loading.stage("read").words) == (pytest.approx((5, 5, 5)), "reading")
+    assert (loading.made_ms.value, loading.busy_frac) == (pytest.approx(10), pytest.approx(10 / (2 * 20)))
     assert (loading.queue_depth, loading.queue_empty_frac) == (1.0, 0.25)
     assert (loading.n, loading.largest) == (40, "decoding")
 
@@ -54,8 +52,7 @@ def test_only_the_steps_that_are_kept_count(steps: Any) -> None:
     keep = np.arange(40) >= 10
     steps["read_s"][:10] = 9.0
     loading = loading_time(steps, keep=keep)
-    assert loading.n == 30
-    assert loading.stage("read").ms.value == pytest.approx(2)
+    assert (loading.n, loading.stage("read").ms.value) == (30, pytest.approx(2))
     noisy = steps | {"decode_s": np.random.default_rng(0).exponential(0.005, 40)}
     decode = loading_time(noisy, keep=keep).stage("decode").ms
     assert decode.low < decode.value < decode.high
@@ -78,8 +75,7 @@ def test_threads_that_fill_a_batch_together_leave_no_rest(steps: Any) -> None:
     """Four threads decode for 30 ms altogether while the batch is made in 10 ms."""
     steps["decode_s"] = np.full(40, 0.030)
     alone = loading_time(steps)
-    assert alone.stage("rest").ms.value == 0
-    assert alone.busy_frac == pytest.approx(0.5)
+    assert (alone.stage("rest").ms.value, alone.busy_frac) == (0, pytest.approx(0.5))
     shared = loading_time(steps, makers=4, shared=True)
     assert math.isnan(shared.stage("rest").ms.value)
     assert shared.busy_frac == pytest.approx((2 + 30 + 1 + 0.5) / (4 * 20))
@@ -94,8 +90,7 @@ def test_shares_in_the_order_of_the_compose() -> None:
     assert [(t.name, t.calls, t.frac) for t in found] == [("ToTensor", 10, 0.25), ("Crop", 10, 0.75)]
     most = heaviest(found)
     assert most is not None
-    assert most.name == "Crop"
-    assert shares_in_words(found) == "Crop 75%, ToTensor 25%"
+    assert (most.name, shares_in_words(found)) == ("Crop", "Crop 75%, ToTensor 25%")
 
 
 def test_many_of_them_are_cut() -> None:

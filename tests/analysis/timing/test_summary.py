@@ -64,8 +64,7 @@ def test_steady_figures_leave_out_warm_up_and_the_first_step_of_each_epoch(steps
     assert np.flatnonzero(steady_state(steps)).tolist() == [2, 3, 4, 6, 7, 8, 9]
     s = summary_of(steps)
     assert (s.n_steps, s.n_steady_steps, s.n_samples) == (10, 7, 100)
-    assert s.samples_per_s == pytest.approx(70 / STEADY_S)
-    assert s.data_wait_frac == pytest.approx(0.9 / STEADY_S)
+    assert (s.samples_per_s, s.data_wait_frac) == (pytest.approx(70 / STEADY_S), pytest.approx(0.9 / STEADY_S))
     assert s.h2d_frac == pytest.approx(7 * H2D / STEADY_S)
     assert s.compute_frac == pytest.approx(7 * COMPUTE / STEADY_S)
     assert s.device_idle_frac == pytest.approx((0.9 + 7 * H2D) / STEADY_S)
@@ -81,8 +80,7 @@ def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any, su
     steps |= {"exposed_wait_s": half, "gap_s": steps["gap_s"] - half, "step_s": steps["step_s"] - half}
     s = summary_of(steps)
     time = STEADY_S - 0.45
-    assert s.exposed_wait_frac == pytest.approx(0.45 / time)
-    assert s.data_wait_frac == pytest.approx(0.9 / time)
+    assert (s.exposed_wait_frac, s.data_wait_frac) == (pytest.approx(0.45 / time), pytest.approx(0.9 / time))
     assert s.device_idle_frac == pytest.approx((0.45 + 7 * H2D) / time)
 
 
@@ -101,8 +99,7 @@ def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
     assert (s.evaluate_s, s.shutdown_s, s.wall_s) == (2.5, 0.25, 13.0)
     staged = summary_of(steps, phases=[*phases, Phase("stage", 98.5, 99.25)], stage_s=0.75, stage_bytes=3e6)
     assert (staged.startup_s, staged.prepare_s, staged.stage_s, staged.stage_bytes) == (0.75, 1.5, 0.75, 3e6)
-    assert (s.loss_first, s.loss_last) == (10.0, pytest.approx(9.1))
-    assert (s.test_loss, s.test_accuracy) == (0.5, 0.875)
+    assert (s.loss_first, s.loss_last, s.test_loss, s.test_accuracy) == (10.0, pytest.approx(9.1), 0.5, 0.875)
     s = summary_of(steps)
     assert all(math.isnan(v) for v in (s.prepare_s, s.startup_s, s.evaluate_s, s.shutdown_s, s.test_accuracy))
 
@@ -171,10 +168,8 @@ def test_a_run_of_one_step_has_figures_unless_the_step_was_warm_up(make_steps: A
 
 def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out(make_steps: Any, summary_of: Any) -> None:
     s = summary_of(make_steps([5.0, 1.0, 2.0, 3.0], [1.0] * 4, warmup=1, epochs=[0, 1, 2, 3]), n_train=10)
-    assert s.n_steady_steps == 3
-    assert s.samples_per_s == pytest.approx(30 / 9)
-    assert (s.epoch_s, s.n_epochs_measured) == (pytest.approx(3.0), 3)
-    assert s.epoch_restart_s == 2.0
+    assert (s.n_steady_steps, s.samples_per_s) == (3, pytest.approx(30 / 9))
+    assert (s.epoch_s, s.n_epochs_measured, s.epoch_restart_s) == (pytest.approx(3.0), 3, 2.0)
 
 
 def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: Any, steps: Any, summary_of: Any) -> None:
@@ -264,8 +259,7 @@ def run(n: int = 12, *, queued: bool = False, warmup: int = 2, **columns: Any) -
 def test_it_is_the_time_from_a_launch_to_the_next_request_over_the_time_of_a_step() -> None:
     cost = recording_cost(run())
     assert cost.n == 12 - 2 - 1  # neither warm-up nor the last one, which nothing follows
-    assert cost.s_per_step == pytest.approx(RECORD)
-    assert cost.frac == pytest.approx(RECORD / STEP)
+    assert (cost.s_per_step, cost.frac) == (pytest.approx(RECORD), pytest.approx(RECORD / STEP))
 
 
 def test_where_the_script_does_something_between_its_steps_nobody_can_tell() -> None:
@@ -277,15 +271,12 @@ def test_where_the_script_does_something_between_its_steps_nobody_can_tell() -> 
 
 def test_on_a_device_that_is_done_with_the_step_all_of_it_is_exposed() -> None:
     cost = recording_cost(run())
-    assert cost.exposed_s_per_step == pytest.approx(RECORD)
-    assert cost.exposed_frac == pytest.approx(cost.frac)
+    assert (cost.exposed_s_per_step, cost.exposed_frac) == (pytest.approx(RECORD), pytest.approx(cost.frac))
 
 
 def test_behind_queued_work_it_is_hidden() -> None:
     cost = recording_cost(run(queued=True))
-    assert cost.s_per_step == pytest.approx(RECORD)
-    assert cost.exposed_s_per_step == 0
-    assert cost.exposed_frac == 0
+    assert (cost.s_per_step, cost.exposed_s_per_step, cost.exposed_frac) == (pytest.approx(RECORD), 0, 0)
 
 
 def test_one_slow_report_counts_with_its_whole_length() -> None:
@@ -305,8 +296,7 @@ def test_the_end_of_an_epoch_and_a_phase_in_between_do_not_count() -> None:
     launched = steps["t_start_s"][8] + WAIT + HOST
     inside = Phase("evaluate", launched + RECORD / 4, launched + RECORD / 2)
     cost = recording_cost(steps, [inside])
-    assert cost.n == 6
-    assert cost.s_per_step == pytest.approx(RECORD)
+    assert (cost.n, cost.s_per_step) == (6, pytest.approx(RECORD))
     elsewhere = [Phase("startup", 40.0, 50.0), Phase("shutdown", 60.0, 61.0)]
     assert recording_cost(steps, elsewhere).n == 7
 

@@ -29,8 +29,7 @@ def test_a_step_has_the_figures_of_its_row(steps: Any) -> None:
     step = one_step(steps, 3)
     assert (step.number, step.worker) == (3, 1)
     assert step.stages_s == {"decode": 0.004, "hand_over": 0.005}, "what the loader did not tell is not there"
-    assert step.made_s == pytest.approx(0.04)
-    assert step.lay_ready_s == pytest.approx(-0.025)
+    assert (step.made_s, step.lay_ready_s) == (pytest.approx(0.04), pytest.approx(-0.025))
     assert step.got_s - step.asked_s == pytest.approx(step.data_wait_s)
 
 
@@ -68,8 +67,7 @@ def test_the_largest_gap_is_looked_for_among_those_that_count(make_steps: Any) -
 def test_each_worker_has_its_batches(steps: Any) -> None:
     even, odd = by_worker(steps, np.ones(10, dtype=bool))
     assert (even.worker, even.n_batches, odd.worker, odd.n_batches) == (0, 5, 1, 5)
-    assert even.made_s == pytest.approx(0.05)
-    assert odd.made_s == pytest.approx(0.06)
+    assert (even.made_s, odd.made_s) == (pytest.approx(0.05), pytest.approx(0.06))
     assert even.busy_frac == pytest.approx(0.25 / 0.4)
     steps["worker"][:] = np.nan
     assert by_worker(steps, np.ones(10, dtype=bool)) == ()

@@ -26,8 +26,7 @@ def test_blocks_make_up_all_steady_steps() -> None:
     rng = np.random.default_rng(0)
     seconds = rng.uniform(0.5, 1.5, 207)
     rates = block_rates(steps(seconds, np.full(207, 8.0)))
-    assert len(rates) == 20
-    assert rates[0] == pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4))
+    assert (len(rates), rates[0]) == (20, pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4)))
     assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum())
 
 
@@ -66,9 +65,7 @@ def test_no_period_is_seen_in_chance() -> None:
     for _ in range(200):
         assert period(rng.lognormal(0, 0.3, 400)) == 1
         assert period(rng.lognormal(0, 0.1, 400) * np.where(rng.random(400) < 0.1, 5, 1)) == 1
-    assert period(np.ones(400)) == 1
-    assert period(np.linspace(1, 2, 400)) == 1
-    assert period(np.ones(3)) == 1
+    assert (period(np.ones(400)), period(np.linspace(1, 2, 400)), period(np.ones(3))) == (1, 1, 1)
 
 
 MADE_S, USED_S, MOST = 1.0, 0.2, 4

@@ -55,8 +55,7 @@ def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepa
 
 def test_it_pays() -> None:
     found = of(4000, prepare_s=100.0, stage_s=20.0)  # 60 s an epoch against 15 s
-    assert found.extra_s == pytest.approx(120)
-    assert found.gain_s == pytest.approx(45, rel=0.01)
+    assert (found.extra_s, found.gain_s) == (pytest.approx(120), pytest.approx(45, rel=0.01))
     assert found.epochs == pytest.approx(120 / 45, rel=0.01)
     assert found.low < found.epochs < found.high
     assert found.sentence == "pays for its preparation (2 min 0 s) after 3 epochs"

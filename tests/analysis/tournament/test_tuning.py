@@ -36,8 +36,7 @@ def test_a_ladder_by_hand() -> None:
     assert [(r.n, r.seconds) for r in rungs(nine, 180.0)] == [(9, 10), (3, 30)]
     assert [(r.n, r.seconds) for r in rungs(nine, 180.0, least_s=15.0)] == [(6, 15), (2, 45)]
     assert [(r.n, r.seconds) for r in rungs(nine[:1], 5.0)] == [(1, 5)]
-    assert rungs([], 5.0) == []
-    assert rungs(nine, 5.0, least_s=6.0) == []
+    assert (rungs([], 5.0), rungs(nine, 5.0, least_s=6.0)) == ([], [])
 
 
 @given(st.lists(st.one_of(st.floats(0, 1e6), st.just(math.nan)), max_size=30), st.integers(2, 4))
@@ -50,8 +49,7 @@ def test_the_best_go_on(scores: list[float], eta: int) -> None:
 
 
 def test_equal_scores_keep_their_order_and_failed_ones_fall_out() -> None:
-    assert survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]) == [0, 2]
-    assert survivors([math.nan, math.nan]) == []
+    assert (survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]), survivors([math.nan, math.nan])) == ([0, 2], [])
 
 
 @pytest.mark.parametrize(("eta", "budget_s"), [(1, 5.0), (3, 0.0), (3, math.nan), (3, math.inf)])

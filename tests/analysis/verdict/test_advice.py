@@ -294,8 +294,7 @@ def test_against_launches_each_setting_comes_in_its_turn() -> None:
 def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(on_cpu: bool, n: int) -> None:
     config = own_config("train.py", device="cuda:0", workers=2, prefetch_factor=2)
     found = advise(dataclasses.replace(of("launches"), config=config, on_cpu=on_cpu))
-    assert len(found) == n
-    assert found[0].words == "a larger batch"
+    assert (len(found), found[0].words) == (n, "a larger batch")
     assert not any("DataLoader" in advice.words for advice in found)
 
 

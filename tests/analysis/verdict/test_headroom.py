@@ -39,11 +39,9 @@ class TestAnchor:
     def test_steady_steps_pooled(self, make_steps: MakeSteps) -> None:
         runs = [make_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)]  # 10 samples a step
         found = anchor("C", runs)
-        assert (found.n_runs, found.n_steps) == (2, 50)
-        assert found.s_per_sample == pytest.approx(0.011)
+        assert (found.n_runs, found.n_steps, found.s_per_sample) == (2, 50, pytest.approx(0.011))
         # each repeat is exact in itself: the spread is that between them
-        assert found.low == pytest.approx(0.010)
-        assert found.high == pytest.approx(0.012)
+        assert (found.low, found.high) == (pytest.approx(0.010), pytest.approx(0.012))
 
     def test_no_run_and_no_steady_step(self, make_steps: MakeSteps) -> None:
         for runs in ([], [make_steps([], [])], [make_steps([0.1], [0.1], warmup=5)]):
@@ -119,8 +117,7 @@ class TestHeadroom:
         lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
         found = headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
         assert [p.name for p in found.stages] == ["transfer and preparation"]
-        assert found.stages[0].s_per_sample == pytest.approx(0.006)
-        assert found.speed_up == pytest.approx(2.5)
+        assert (found.stages[0].s_per_sample, found.speed_up) == (pytest.approx(0.006), pytest.approx(2.5))
         assert found.notes == ("anchor B: 2 of 2 runs failed",)
         assert [a.role for a in found.anchors] == ["A", "B", "C"]
         assert to_dict(found)["anchors"][1]["s_per_sample"] is None
@@ -173,8 +170,7 @@ def blocks(pairs: list[tuple[float, float, float]]) -> dict[str, Any]:
 def test_gain_and_what_loading_slows_in_training() -> None:
     found = own_headroom(blocks([(15, 3, 10)] * 6))
     assert found is not None
-    assert found.speed_up == pytest.approx((1.5, 1.5, 1.5))
-    assert found.training == pytest.approx((1.2, 1.2, 1.2))
+    assert (found.speed_up, found.training) == (pytest.approx((1.5, 1.5, 1.5)), pytest.approx((1.2, 1.2, 1.2)))
     assert own_headroom_sentence(found) == (
         "Headroom: with free data this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of blocks). Of that, "
         "training itself takes 20% longer (20% to 20%) while batches are being made."

@@ -113,8 +113,7 @@ def test_the_share_of_exposed_wait_decides(wait_ms: float, kind: str) -> None:
     steps = run(parts={"decode": wait_ms + 8.0}, compute=8.0, host=0.0)
     v = verdict(steps)
     assert v.idle_frac == pytest.approx(wait_ms / (8 + wait_ms), abs=1e-3)
-    assert v.idle_frac_low == pytest.approx(v.idle_frac, abs=1e-3)
-    assert v.kind == kind
+    assert (v.idle_frac_low, v.kind) == (pytest.approx(v.idle_frac, abs=1e-3), kind)
     assert v.sentence.startswith(kind[0].upper() + kind[1:])
     assert v.n_steps == 95
 
@@ -227,8 +226,7 @@ def test_a_known_wait_in_the_loop_is_given_back(cause: str, k_ms: float) -> None
     parts = dict.fromkeys(PARTS, 1.0)
     parts[cause] += k_ms
     v = verdict(run(parts=parts, compute=3.0, noise=0.05))
-    assert v.cause == cause
-    assert v.cause_ms_per_batch == pytest.approx(k_ms + 1, rel=0.1)
+    assert (v.cause, v.cause_ms_per_batch) == (cause, pytest.approx(k_ms + 1, rel=0.1))
     assert v.cause_frac == pytest.approx((k_ms + 1) / (k_ms + 4), abs=0.02)
     assert sum(s.frac for s in v.shares) == pytest.approx(1)
 
@@ -247,8 +245,7 @@ def test_what_is_hidden_behind_compute_costs_nothing() -> None:
 def test_with_workers_a_part_costs_its_time_over_the_number_of_workers(workers: int) -> None:
     parts = {"read": 8.0, "decode": 24.0, "collate": 8.0}
     v = verdict(run(200, parts=parts, compute=2.0, workers=workers), strategy="workers", workers=workers)
-    assert v.cause == "decode"
-    assert v.cause_frac == pytest.approx(0.6, abs=0.01)
+    assert (v.cause, v.cause_frac) == ("decode", pytest.approx(0.6, abs=0.01))
     assert v.cause_ms_per_batch == pytest.approx(min(24 / workers, 40 / workers - 2), rel=0.05)
     assert v.shares[0].own_ms == pytest.approx(24)
     assert v.idle_frac == pytest.approx(1 - 2 / (40 / workers), abs=0.03)
@@ -271,8 +268,7 @@ def test_the_way_from_a_busy_worker_is_not_the_cause() -> None:
         steps[name] -= 1.7 * MS
     steps["hand_over_s"] += 1.7 * MS
     v = verdict(steps, SIMULATED, strategy="workers", workers=1)
-    assert v.idle_frac == pytest.approx(1.71 / 6.35, abs=0.01)
-    assert v.cause == "transform"
+    assert (v.idle_frac, v.cause) == (pytest.approx(1.71 / 6.35, abs=0.01), "transform")
     assert "hand_over" not in {s.name for s in v.shares}
 
 
@@ -302,8 +298,7 @@ def test_what_the_device_decodes_is_decoding() -> None:
     steps |= {"t_start_s": done - 0.5 * MS, "made_start_s": done - 20 * MS}
     steps |= dict.fromkeys(("h2d_start_s", "compute_start_s", "made_end_s"), done + 16 * MS)
     v = verdict(steps, strategy="dali")
-    assert (v.kind, v.cause) == ("input-bound", "decode")
-    assert v.idle_frac == pytest.approx(0.8, abs=0.01)
+    assert (v.kind, v.cause, v.idle_frac) == ("input-bound", "decode", pytest.approx(0.8, abs=0.01))
     assert "preparation (decoding by NVIDIA DALI) is" in v.sentence
     assert v.cause_ms_per_batch == pytest.approx(16.0, abs=0.1)
     assert "rest" not in {share.name for share in v.shares}
@@ -311,14 +306,12 @@ def test_what_the_device_decodes_is_decoding() -> None:
 
 def test_a_loader_that_cannot_tell_its_parts() -> None:
     v = verdict(run(parts={"decode": 20.0}, made_known=False))
-    assert (v.kind, v.cause) == ("input-bound", "loading")
-    assert v.cause_frac == pytest.approx(1)
+    assert (v.kind, v.cause, v.cause_frac) == ("input-bound", "loading", pytest.approx(1))
 
 
 def test_reading_from_the_slow_drive_has_a_name_of_its_own() -> None:
     v = verdict(run(parts={"read": 30.0, "decode": 5.0}), strategy="slow-drive", workers=1)
-    assert v.cause == "slow_drive"
-    assert v.advice[0].settings == {"location": "staged"}
+    assert (v.cause, v.advice[0].settings) == ("slow_drive", {"location": "staged"})
     assert "staging" in v.sentence
 
 
@@ -360,8 +353,7 @@ def test_the_ceiling_says_what_other_programs_made_of_it() -> None:
 
 def test_a_device_that_waits_for_the_loop_itself() -> None:
     v = verdict(run(parts={"decode": 0.05}, host=6.0, compute=2.0), strategy="memory", dataset="digits")
-    assert (v.kind, v.cause) == ("launch-bound", "launches")
-    assert v.cause_ms_per_batch == pytest.approx(4.0, abs=0.3)
+    assert (v.kind, v.cause, v.cause_ms_per_batch) == ("launch-bound", "launches", pytest.approx(4.0, abs=0.3))
     assert math.isnan(v.launch_frac)  # what lies between steps is seen, what lies inside is not known
     assert v.sentence.endswith("try a batch of 256.")
     assert [dict(a.settings) for a in v.advice] == [
@@ -378,8 +370,7 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
     assert before.kind == "not input-bound"
     steps["launch_idle_s"][:] = 3.0 * MS
     v = verdict(steps, strategy="memory", dataset="digits")
-    assert (v.kind, v.cause) == ("launch-bound", "launches")
-    assert v.launch_frac == pytest.approx(0.75, abs=0.02)
+    assert (v.kind, v.cause, v.launch_frac) == ("launch-bound", "launches", pytest.approx(0.75, abs=0.02))
     assert v.cause_ms_per_batch == pytest.approx(3.0, abs=0.1)
     assert "inside the steps, where it looks busy" in v.sentence
     steps["launch_idle_s"][:] = 0.5 * MS
@@ -390,8 +381,7 @@ def test_who_waits_more_for_data_than_for_launches_is_input_bound() -> None:
     steps = run(parts={"decode": 12.0}, host=0.0, compute=4.0)
     steps["launch_idle_s"][:] = 3.0 * MS
     v = verdict(steps, SIMULATED)
-    assert v.kind == "input-bound"
-    assert v.launch_frac == pytest.approx(3 / 12, abs=0.05)
+    assert (v.kind, v.launch_frac) == ("input-bound", pytest.approx(3 / 12, abs=0.05))
 
 
 def test_waits_are_split_exactly() -> None:

@@ -78,8 +78,7 @@ out(" word\\n")
     for i in range(20):
         text = f"epoch {i} loss {i}." + "x" * 40
         lines += [text[:40], text[40:], "2/3"]
-    assert during.lines == [*lines, "last"]
-    assert during.bottom == " step 200"
+    assert (during.lines, during.bottom) == ([*lines, "last"], " step 200")
     assert filled([*after.lines, after.bottom]) == [*lines, "last word"]
 
 
@@ -193,12 +192,10 @@ out(" words\\nthe end\\n")
 mark()
 line.hide()
 """)
-    assert before.lines == [*TEN, ""]
-    assert during.bottom == "its own last row"
+    assert (before.lines, during.bottom) == ([*TEN, ""], "its own last row")
     assert [row for row in during.rows if "step" in row] == []
     assert (after.bottom, after.rows[4:7]) == (" step 3", ["and more words", "the end", ""])
-    assert end.rows[:-1] == after.rows[:-1]
-    assert end.bottom == ""
+    assert (end.rows[:-1], end.bottom) == (after.rows[:-1], "")
 
 
 def test_the_alternate_screen_without_single_keys() -> None:
@@ -213,8 +210,7 @@ out("\\033[?1049l")
 show("step 3")
 line.hide()
 """)
-    assert end.lines == before.lines
-    assert end.bottom == ""
+    assert (end.lines, end.bottom) == (before.lines, "")
 
 
 def test_a_program_that_resets_the_region_gets_it_back_later() -> None:
@@ -238,8 +234,7 @@ def test_however_the_block_ends(ending: str) -> None:
     source = f'with module.status_line() as show:\n    out("row")\n    show("step 1")\n    mark()\n    {ending}'
     terminal = Terminal([sys.executable, "-c", BEGIN + source])
     _, (during, after) = terminal.end()
-    assert during.bottom == " step 1"
-    assert (filled(after.rows), after.margins) == (["row"], None)
+    assert (during.bottom, filled(after.rows), after.margins) == (" step 1", ["row"], None)
 
 
 @pytest.mark.slow

@@ -86,8 +86,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     row = board.rows[0]
     assert row.key == f"{OWN_SCRIPT}/{best}"
     assert (row.entry.workers, row.entry.batch_size, row.entry.page_cache) == (2, 8, "as-is")
-    assert row.speed_up == pytest.approx(4, rel=0.02)
-    assert row.entry.losses == "changes the losses: from step 0"
+    assert (row.speed_up, row.entry.losses) == (pytest.approx(4, rel=0.02), "changes the losses: from step 0")
     chosen = recommend(board)
     assert chosen is not None
     assert chosen.key == row.key
@@ -119,8 +118,7 @@ def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: P
     now = TournamentView(manager.store, number).look()
     statuses = {e.key.removeprefix(f"{OWN_SCRIPT}/"): e.status for e in now.entries}
     assert statuses.pop("unchanged") == statuses.pop("workers=0/pin_memory=on") == "done"
-    assert len(statuses) == 4
-    assert set(statuses.values()) == {"failed"}
+    assert (len(statuses), set(statuses.values())) == (4, {"failed"})
     failed = next(e for e in now.entries if e.status == "failed")
     log = tmp_path / "logs" / f"run-{failed.outcomes[0].run_id}.log"
     assert f"exit status 1: ValueError: not with workers; its log is {log} (run" in failed.reason

@@ -166,8 +166,7 @@ class TestToTheEnd:
         assert TournamentRunner(manager, number, why_not=lambda config: "the moon is full").join(60)
         now = TournamentView(manager.store, number).look()
         assert [(e.status, e.reason) for e in now.entries] == [("refused", "the moon is full")] * 2
-        assert now.progress.total == 0
-        assert now.tournament.note == "no setting can run here"
+        assert (now.progress.total, now.tournament.note) == (0, "no setting can run here")
 
     def test_a_baseline_that_cannot_be_run(self, manager: JobManager) -> None:
         number = made(manager.store, baseline=A)
@@ -248,8 +247,7 @@ class TestEarlyStop:
         assert "and memory, batch 32 makes at least" in entry.reason
         assert entry.throttled
         (outcome,) = entry.outcomes
-        assert outcome.status == "cut"
-        assert len(outcome.blocks_per_s) == 20
+        assert (outcome.status, len(outcome.blocks_per_s)) == ("cut", 20)
         assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
@@ -319,8 +317,7 @@ class TestUntilItIsDecided:
         assert view.look().progress.total == view.look().progress.done == 4
         found = recommend(view.board())
         assert found is not None
-        assert found.key == "memory/b64/w-/as-is"
-        assert view.look().tournament.note == ""
+        assert (found.key, view.look().tournament.note) == ("memory/b64/w-/as-is", "")
 
     @pytest.mark.slow
     def test_a_round_that_others_spoiled_is_run_again(
@@ -344,8 +341,7 @@ class TestUntilItIsDecided:
         number = made(manager.store, repeats=1, until_decided=True, seconds=0.001)
         ran(manager, number)
         found = tournament(manager.store, number)
-        assert found.status == "done"
-        assert found.note == "the time limit of 0.001 s was reached after 1 of 2 runs"
+        assert (found.status, found.note) == ("done", "the time limit of 0.001 s was reached after 1 of 2 runs")
 
     @pytest.mark.slow
     def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(

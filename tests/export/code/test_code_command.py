@@ -14,8 +14,7 @@ from vitprof.store import RunStore
 
 def test_a_strategy_is_printed(call: Call) -> None:
     status, out, err = call("code", "--strategy", "threads", "--workers", "3")
-    assert (status, err) == (0, "")
-    assert out == script(RunConfig(strategy="threads", workers=3))
+    assert (status, err, out) == (0, "", script(RunConfig(strategy="threads", workers=3)))
     assert "WORKERS = 3" in out
 
 

@@ -97,8 +97,7 @@ def seen_in_epoch(module: ModuleType, loader: Any) -> tuple[list[int], list[int]
     mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (module.MEAN, module.STD))
     order, sizes = [], []
     for images, labels in loader:
-        assert images.dtype == torch.float32
-        assert labels.dtype == torch.int64
+        assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
         side = images.shape[-1]
         middles = torch.tensor([side // 4, 3 * side // 4])  # of the quadrants
         pixels = (images.cpu()[:, :, middles[:, None], middles] * std + mean) * 255

@@ -12,8 +12,7 @@ TEXT = "correct horse battery"
 
 def test_jobs_do_not_inherit_it() -> None:
     environ = {"VITPROF_TOKEN": f" {TEXT}\n", "PATH": "/bin"}
-    assert take_token(environ) == Token(TEXT, generated=False)
-    assert environ == {"PATH": "/bin"}
+    assert (take_token(environ), environ) == (Token(TEXT, generated=False), {"PATH": "/bin"})
     assert take_token(environ) is None
     assert take_token({"VITPROF_TOKEN": " "}) is None
 

@@ -154,8 +154,7 @@ def step_shown(at: AppTest) -> int:
 def test_a_run_that_is_opened_brings_its_settings_along(store: RunStore) -> None:
     run_id, other = (add_run(store, name="mine", batch_size=size, n=50) for size in (96, 32))
     at = app(run=str(run_id))
-    assert at.number_input(key="set-batch_size").value == 96
-    assert at.number_input(key="set-steps").value == 50
+    assert (at.number_input(key="set-batch_size").value, at.number_input(key="set-steps").value) == (96, 50)
     assert at.text_input(key="set-name").value == "", "the name is that run's"
     at.number_input(key="set-batch_size").set_value(64).run()
     assert at.number_input(key="set-batch_size").value == 64, "only once"
@@ -178,8 +177,7 @@ def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest
     at = app(run=str(run_id))
     at.number_input(key="set-batch_size").set_value(64).run()
     at.button(key="run-again").click().run()
-    assert started == [store.run(run_id).config]
-    assert at.query_params["run"] == str(run_id + 1)
+    assert (started, at.query_params["run"]) == ([store.run(run_id).config], str(run_id + 1))
     assert at.number_input(key="set-batch_size").value == 96, "what goes on is what the sidebar says"
     assert "run-again" not in buttons(at)
 
@@ -190,8 +188,7 @@ def test_advice_goes_into_the_sidebar_as_this_runs_job(store: RunStore) -> None:
     at.button(key="use-advice-0").click().run()
     assert not at.exception
     assert at.selectbox(key="set-strategy").value != "per-sample"
-    assert at.number_input(key="set-batch_size").value == 96
-    assert at.number_input(key="set-steps").value == 50
+    assert (at.number_input(key="set-batch_size").value, at.number_input(key="set-steps").value) == (96, 50)
     assert "The settings are in the sidebar" in said(at)
     assert not at.button(key="run-button").disabled
     at.run()
@@ -322,8 +319,7 @@ def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
     at = app(run=str(run_id), show="What if")
     assert [p.config.strategy for p in list_predictions(store, run_id)] == ["memory"]
     frame = at.dataframe[0].value
-    assert list(frame["strategy"]) == ["memory"]
-    assert list(frame["measured samples/s"]) == ["predicted, not run"]
+    assert (list(frame["strategy"]), list(frame["measured samples/s"])) == (["memory"], ["predicted, not run"])
     assert "error" not in frame, "none was run"
     assert any(key.startswith("verify-") for key in buttons(at))
     assert "No prediction has been checked here yet" in said(at)
