@@ -21,6 +21,4 @@ def test_each_threshold_is_set_once_and_has_its_reason_beneath() -> None:
 
 
 def test_help_texts_say_the_classes_that_are_set() -> None:
-    assert CLASSES == (
-        "under 5% of the time idle for data is not input-bound, 5 to 20% moderately, over 20% input-bound"
-    )
+    assert CLASSES == "under 5% of the time idle for data is not input-bound, 5 to 20% moderately, over 20% input-bound"

@@ -30,9 +30,7 @@ PAGES = {
     "selftest": ".st-key-selftest-button button:visible",
 }
 """Address -> what is there once it is drawn."""
-KNOWN = {
-    ("scrollable-region-focusable", "pre"): "st.code of a fixed height; browsers let the keyboard reach what scrolls",
-}
+KNOWN = {("scrollable-region-focusable", "pre"): "st.code of a fixed height; browsers let the keys reach what scrolls"}
 """Rule and selector -> why it stays: what Streamlit draws so and leaves no way to change."""
 AXE = """options => axe.run(document, {resultTypes: ['violations'], ...options}).then(found => found.violations)"""
 OF_A_THEME = {"runOnly": ["color-contrast"]}

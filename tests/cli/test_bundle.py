@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stored_runs import add
-from tests.command_line import Call
+from tests.command_line import Call, one_line
 from vitprof.home import home
 from vitprof.store import RunStore
 
@@ -29,13 +29,9 @@ def test_what_cannot_be_bundled_or_imported_is_one_line(call: Call, mine: RunSto
     running = add(mine, status="running")
     file = tmp_path / "x.vitprof"
     for run, why in ((running, f"run {running} is still going on"), (7, "there is no run 7")):
-        status, out, err = call("bundle", str(run), "-o", str(file))
-        assert (status, out, err.count("\n")) == (1, "", 1)
-        assert why in err
+        assert why in one_line(call, "bundle", str(run), "-o", str(file), status=1)
         assert not file.exists()
     file.write_bytes(b"#!/bin/sh\nrm -rf /\n")
     for path, why in ((file, "not a file of runs"), (tmp_path / "none", "No such file"), (home(), "cannot be read")):
-        status, out, err = call("import", str(path))
-        assert (status, out, err.count("\n")) == (1, "", 1)
-        assert why in err
+        assert why in one_line(call, "import", str(path), status=1)
     assert len(mine.runs()) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.json_objects import told as read_json
-from tests.command_line import Call
+from tests.command_line import Call, one_line
 from tests.ui.dashboard import add_run
 from vitprof.config.own_script import own_config, with_loader
 from vitprof.export.bundle import write_bundle
@@ -49,16 +49,13 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
 )
 def test_a_bad_value_is_one_line(call: Call, mine: RunStore, args: list[str], complaint: str) -> None:
     add(mine)
-    status, out, err = call("check", "1", *args)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"vitprof: {complaint}")
+    assert one_line(call, "check", "1", *args).startswith(f"vitprof: {complaint}")
 
 
 @pytest.mark.parametrize("run_id", ["7", "one", "1,x"])
 def test_a_run_that_is_not_there_is_no_regression(call: Call, mine: RunStore, run_id: str) -> None:
     add(mine)
-    status, out, err = call("check", run_id, "--max-idle", "1%")
-    assert (status, out, err.count("\n")) == (2, "", 1)
+    one_line(call, "check", run_id, "--max-idle", "1%")
 
 
 @pytest.mark.parametrize(
@@ -132,13 +129,10 @@ def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Pat
     assert status == 2
     assert "run 1 is on both sides" in out
     file.write_bytes(b"PK")
-    status, out, err = call("check", "1", *against)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "base, of May.vitprof was not read: " in err
+    assert "base, of May.vitprof was not read: " in one_line(call, "check", "1", *against)
     assert len(mine.runs()) == 1, "nothing of the file is stored"
 
 
 def test_a_report_that_cannot_be_written(call: Call, mine: RunStore, read_only_dir: Path) -> None:
     add(mine)
-    status, out, err = call("check", "1", "--max-idle", "60%", "--junit", str(read_only_dir / "x.xml"))
-    assert (status, out, err.count("\n")) == (2, "", 1)
+    one_line(call, "check", "1", "--max-idle", "60%", "--junit", str(read_only_dir / "x.xml"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.command_line import Call
+from tests.command_line import Call, one_line, succeeds
 from vitprof import cli
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
@@ -38,42 +38,33 @@ from vitprof.store import RunStore
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], named: str) -> None:
-    status, out, err = call(*args)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert named in err
+    assert named in one_line(call, *args)
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["export", "--help"]])
 def test_help(call: Call, args: list[str]) -> None:
-    status, out, err = call(*args)
-    assert (status, err) == (0, "")
-    assert "Usage: python -m vitprof" in out
+    assert "Usage: python -m vitprof" in succeeds(call, *args)
 
 
 def test_home_that_cannot_be_written_to(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file"))
     for args in (["runs"], ["run", "--strategy", "memory"], ["run", "--strategy", "memory", "--json"]):
-        status, out, err = call(*args)
-        assert (status, out) == (1, "")
+        err = one_line(call, *args, status=1)
         assert err.startswith(f"vitprof: cannot write to {tmp_path / 'file'}: ")
         assert err.endswith("set VITPROF_HOME to a directory that can be written to\n")
-        assert err.count("\n") == 1
 
 
 def test_home_on_a_read_only_place(call: Call, read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / "home"))
-    status, out, err = call("run", "--strategy", "memory")
-    assert (status, out, err.count("\n")) == (1, "", 1)
+    err = one_line(call, "run", "--strategy", "memory", status=1)
     assert err.startswith(f"vitprof: cannot write to {read_only_dir / 'home'}: Permission denied; set VITPROF_HOME")
     assert list(read_only_dir.iterdir()) == []
 
 
 def test_a_database_that_is_none(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITPROF_DB", "nonsense")
-    status, out, err = call("runs")
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert "VITPROF_DB" in err
+    assert "VITPROF_DB" in one_line(call, "runs", status=1)
 
 
 def test_interrupted_where_nothing_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests import ROOT
 from tests.cli.stored_runs import add
-from tests.command_line import Call
+from tests.command_line import Call, one_line
 from vitprof import __version__, program
 from vitprof.cli import dashboard
 from vitprof.cli.common import ports
@@ -104,18 +104,13 @@ def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pyt
     ],
 )
 def test_what_cannot_be_done_is_one_line(call: Call, taken: int, args: list[str], said: str) -> None:
-    status, out, err = call(*(arg.replace("TAKEN", str(taken)) for arg in args))
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert said.replace("TAKEN", str(taken)) in err
+    assert said.replace("TAKEN", str(taken)) in one_line(call, *(arg.replace("TAKEN", str(taken)) for arg in args))
 
 
 def test_an_address_of_another_machine(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMLIT_SERVER_ADDRESS", "192.0.2.1")
-    assert call() == (
-        1,
-        "",
-        "vitprof: this machine has no address 192.0.2.1; set STREAMLIT_SERVER_ADDRESS to one it has\n",
-    )
+    said = "this machine has no address 192.0.2.1; set STREAMLIT_SERVER_ADDRESS to one it has"
+    assert call() == (1, "", f"vitprof: {said}\n")
 
 
 def test_with_the_core_alone_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +120,7 @@ def test_with_the_core_alone_it_says_what_to_install(call: Call, monkeypatch: py
     assert call() == (1, "", f"vitprof: {said}\n")
 
 
-def test_what_the_core_alone_cannot_do_is_one_line(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore
-) -> None:
+def test_without_pyarrow_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore) -> None:
     number = add(mine)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     file = tmp_path / "run.parquet"
@@ -173,7 +166,6 @@ class TestInstalled:
 
     def test_a_home_that_cannot_be_written_to(self, call: Call, vitprof_home: Path) -> None:
         vitprof_home.write_text("a file in the way")
-        status, out, err = call()
-        assert (status, out, err.count("\n")) == (1, "", 1)
+        err = one_line(call, status=1)
         assert err.startswith(f"vitprof: cannot write to {vitprof_home / 'dashboard'}")
         assert "set VITPROF_HOME" in err

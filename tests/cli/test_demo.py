@@ -37,9 +37,7 @@ def asked(call: Call, *args: str) -> dict[str, Any]:
     return found
 
 
-def test_its_dashboard_opens_a_store_of_its_own(
-    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_dashboard_opens_its_own_store(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITPROF_DB", f"sqlite:///{vitprof_home / 'mine.sqlite'}")
     found = asked(call)
     place = vitprof_home / "demo"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.json_objects import told as read_json
-from tests.command_line import Call
+from tests.command_line import Call, succeeds
 from tests.engine_fixtures import small_home  # noqa: F401
 from vitprof import cli
 
@@ -92,12 +92,10 @@ class TestPredict:
     @pytest.mark.slow
     def test_predicted_and_checked(self, call: Call) -> None:
         call(*RUN)
-        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2")
-        assert (status, err) == (0, "")
+        out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "0.2")
         assert "predicted, not run" in out
         assert "No prediction has been checked here yet" in out
-        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.2", "--verify", "--json")
-        assert (status, err) == (0, "")
+        out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "0.2", "--verify", "--json")
         found = read_json("predict", out)
         (p,) = found["predictions"]
         assert p["strategy"] == "generator"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.command_line import Call
+from tests.command_line import Call, one_line
 from vitprof.cli.common import ports
 
 
@@ -74,8 +74,7 @@ def test_no_browser_is_one_line_and_over_ssh_the_tunnel(
     said = f"vitprof: no browser can be opened here (there is no screen); open {url} yourself."
     assert call("open") == (1, "", f"{said}\n")
     monkeypatch.setenv("SSH_CONNECTION", "198.51.100.1 50000 192.0.2.7 22")
-    status, out, err = call("open")
-    assert (status, out, err.count("\n")) == (1, "", 1)
+    err = one_line(call, "open", status=1)
     assert err.startswith(said)
     assert f" ssh -N -L {port}:localhost:{port} " in err
     assert not opened

@@ -22,7 +22,7 @@ from rich.console import Console
 from tests import ROOT
 from tests.cli.json_objects import not_described
 from tests.cli.json_objects import told as read_json
-from tests.command_line import Call
+from tests.command_line import Call, one_line, succeeds
 from tests.csv_cells import read_csv_text
 from tests.engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
 from vitprof import cli
@@ -54,8 +54,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 class TestRun:
     @pytest.mark.slow
     def test_json_is_one_object_and_nothing_else(self, call: Call) -> None:
-        status, out, err = call(*QUICK, "--name", "a name", "--json")
-        assert (status, err) == (0, "")
+        out = succeeds(call, *QUICK, "--name", "a name", "--json")
         run = read_json("run", out)
         assert out == json.dumps(run, indent=2) + "\n"
         assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= run.keys()
@@ -67,12 +66,7 @@ class TestRun:
         assert not not_described("run", run)
         assert set(DEMANDED) <= run["summary"].keys() == set(SUMMARY_COLUMNS)
         known = {k for k, v in run["summary"].items() if v is not None}
-        assert known >= set(DEMANDED) - {
-            "gpu_util_pct_mean",
-            "gpu_mem_peak_bytes",
-            "cpu_s_per_sample",
-            "rss_peak_bytes",
-        }
+        assert known >= {*DEMANDED} - {"gpu_util_pct_mean", "gpu_mem_peak_bytes", "cpu_s_per_sample", "rss_peak_bytes"}
         assert run["summary"]["n_steps"] == 8
         if run["environment"]["device"] == "cpu":
             assert run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
@@ -102,16 +96,14 @@ class TestRun:
 
     def test_for_a_person(self, call: Call) -> None:
         """Quiet in a pipe but for the result, also where FORCE_COLOR stands; names are text, not markup."""
-        status, out, err = call(*QUICK, "--name", "[/oops] :dog:")
-        assert (status, err) == (0, "")
+        out = succeeds(call, *QUICK, "--name", "[/oops] :dog:")
         assert "run 1: [/oops] :dog:" in out
         assert all(label in out for label in ("throughput", "samples/s", "data wait", "device idle", "test accuracy"))
         assert "n/a" not in out
 
     def test_quiet_in_a_pipe_whatever_the_colours(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FORCE_COLOR", "1")
-        status, out, err = call(*QUICK, "--no-evaluate", "--json")
-        assert (status, err) == (0, "")
+        out = succeeds(call, *QUICK, "--no-evaluate", "--json")
         read_json("run", out)
 
     @pytest.mark.slow
@@ -158,8 +150,7 @@ class TestRun:
     def test_runs_export_delete(self, call: Call, tmp_path: Path) -> None:
         for name, batch_size in (("first", "50"), ("second", "100")):
             assert call(*QUICK, "--no-evaluate", "--name", name, "--batch-size", batch_size)[0] == 0
-        status, out, err = call("runs")
-        assert (status, err) == (0, "")
+        out = succeeds(call, "runs")
         assert out.index("second") < out.index("first")
         assert out.count("done") == 2
         listed = read_json("runs", call("runs", "--json")[1])["runs"]
@@ -179,7 +170,7 @@ class TestRun:
         assert [r["run_id"] for r in read_json("runs", call("runs", "--json")[1])["runs"]] == [2]
         assert call("delete", "1")[0] == 1
 
-    def test_a_csv_that_cannot_be_written_does_not_hide_the_result(
+    def test_a_csv_that_fails_hides_no_result(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(self: Path, *args: object, **kwargs: object) -> None:
@@ -224,20 +215,15 @@ class TestFailure:
     def test_a_damaged_file(self, call: Call, own_copy: Path, strategy: str, damage: Callable[[bytes], bytes]) -> None:
         path = idx.raw_dir(own_copy) / idx.FILES[0]
         path.write_bytes(damage(path.read_bytes()))
-        status, out, err = call(*QUICK, "--strategy", strategy)
-        assert (status, out, err.count("\n")) == (1, "", 1)
+        err = one_line(call, *QUICK, "--strategy", strategy, status=1)
         assert err.startswith(f"vitprof: run 1 failed: {path} is damaged (")
         assert err.endswith(f"delete {own_copy} and it is made again\n")
 
     def test_a_missing_file(self, call: Call, own_copy: Path) -> None:
         (idx.raw_dir(own_copy) / idx.FILES[3]).unlink()
-        status, _, err = call(*QUICK)
-        assert (status, err.count("\n")) == (1, 1)
-        assert f"{idx.FILES[3]} is missing; delete {own_copy} and it is made again" in err
+        assert f"{idx.FILES[3]} is missing; delete {own_copy} and it is made again" in one_line(call, *QUICK, status=1)
 
-    def test_a_disk_that_fills_up_while_data_are_made(
-        self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_disk_full_while_data_are_made(self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Here a limit on the size of files, which stops the third of a file that large sets need."""
         monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "fresh"))
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

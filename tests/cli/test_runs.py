@@ -11,24 +11,21 @@ import pytest
 from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
-from tests.command_line import Call
+from tests.command_line import Call, succeeds
 from vitprof.config import RunConfig
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 
 def test_empty(call: Call) -> None:
-    status, out, err = call("runs")
-    assert (status, err) == (0, "")
-    assert "no runs yet" in out
+    assert "no runs yet" in succeeds(call, "runs")
     assert read_json("runs", call("runs", "--json")[1]) == {"schema_version": SCHEMA_VERSION, "runs": []}
 
 
 def test_one_run_is_shown(call: Call, mine: RunStore) -> None:
     run = add(mine, 1234.0, name="the one")
     mine.update_run(run, error="it broke", notices=["beside another"])
-    status, out, err = call("runs", str(run))
-    assert (status, err) == (0, "")
+    out = succeeds(call, "runs", str(run))
     assert "the one" in out
     assert out.endswith("beside another\nit broke\n")
     assert read_json("runs-one", call("runs", str(run), "--json")[1])["name"] == "the one"
@@ -92,9 +89,7 @@ def test_a_name_is_shown_as_it_is(call: Call) -> None:
     store = RunStore()
     store.create_run(RunConfig(name=name))
     store.close()
-    status, out, err = call("runs")
-    assert (status, err) == (0, "")
-    assert name in out
+    assert name in succeeds(call, "runs")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from tests.cli.json_objects import schema, told, validator
-from tests.command_line import Call
+from tests.command_line import Call, one_line, succeeds
 from tests.ui.dashboard import add_run
 from vitprof.cli import app
 from vitprof.cli.common.printed import PRINTED
@@ -86,11 +86,8 @@ def test_a_field_that_nobody_described_is_found(call: Call, mine: RunStore) -> N
 
 
 def test_the_command_prints_them(call: Call) -> None:
-    status, out, err = call("schema")
-    assert (status, err) == (0, "")
+    out = succeeds(call, "schema")
     assert all(f" {name} " in out for name in PRINTED)
     status, out, err = call("schema", "check")
     assert (status, err, json.loads(out)) == (0, "", schema("check"))
-    status, out, err = call("schema", "nothing")
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "there is no nothing; choose one of run, runs, " in err
+    assert "there is no nothing; choose one of run, runs, " in one_line(call, "schema", "nothing")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.json_objects import told as read_json
-from tests.command_line import Call
+from tests.command_line import Call, one_line, succeeds
 from vitprof.cli import selftest
 from vitprof.errors import DeviceError
 from vitprof.selftest import Outcome, SelftestReport
@@ -37,12 +37,9 @@ def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[
     return run
 
 
-def test_a_line_for_each_case_then_the_file_and_what_to_read(
-    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_for_each_case_then_the_file(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", "not run"))
-    status, out, err = call("selftest", "--gpu")
-    assert (status, err) == (0, "")
+    out = succeeds(call, "selftest", "--gpu")
     lines = out.splitlines()
     assert lines[0].startswith("PASSED: clock mapping. Expected: ")
     assert lines[1].startswith("NOT RUN: known idle.")
@@ -78,6 +75,4 @@ def test_no_gpu_is_one_line(call: Call, vitprof_home: Path, monkeypatch: pytest.
 
 
 def test_there_is_no_quick_form(call: Call) -> None:
-    status, _, err = call("selftest", "--gpu", "--quick")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "leave one of the two out" in err
+    assert "leave one of the two out" in one_line(call, "selftest", "--gpu", "--quick")

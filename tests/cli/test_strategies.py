@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.json_objects import told as read_json
-from tests.command_line import Call
+from tests.command_line import Call, succeeds
 from vitprof.config.strategies import STRATEGIES
 from vitprof.recording.columns import SCHEMA_VERSION
 
 
 def test_strategies(call: Call) -> None:
-    status, out, err = call("strategies")
-    assert (status, err) == (0, "")
+    out = succeeds(call, "strategies")
     assert all(name in out for name in STRATEGIES)
-    status, out, err = call("strategies", "--json")
-    assert (status, err) == (0, "")
+    out = succeeds(call, "strategies", "--json")
     listed = read_json("strategies", out)
     assert listed["schema_version"] == SCHEMA_VERSION
     assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)

@@ -16,7 +16,7 @@ from tests import ROOT
 from tests.cli.json_objects import not_described
 from tests.cli.json_objects import told as read_json
 from tests.cli.telling import STEPS
-from tests.command_line import Call
+from tests.command_line import Call, one_line
 from tests.emulator import Terminal
 from tests.watch import scripts
 from vitprof.analysis.arrays import Series
@@ -60,9 +60,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert run.verdict is not None
     assert (run.verdict.cause, [phase.name for phase in run.phases].count("evaluate")) == ("read", 3)
     for command in ("code", "headroom"):  # nothing of it can be run from here
-        status, _, err = call(command, "1")
-        assert (status, err.count("\n")) == (2, 1)
-        assert "start that again with vitprof watch" in err
+        assert "start that again with vitprof watch" in one_line(call, command, "1")
 
 
 @pytest.mark.slow
@@ -73,9 +71,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
         ("fetch_in_a_thread()", "Inconclusive: the script fetches batches in another thread than the one that trains"),
     ],
 )
-def test_a_loop_whose_waits_are_not_known_gets_no_verdict(
-    call: Call, vitprof_home: Path, script: str, reason: str
-) -> None:
+def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Path, script: str, reason: str) -> None:
     """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
     code = f"from tests.watch.scripts import *; {script}"
     command = [sys.executable, "-m", "vitprof", "watch", "--", sys.executable, "-c", code]
@@ -103,9 +99,7 @@ def test_a_command_that_is_not_there(call: Call, vitprof_home: Path) -> None:
     store.close()
 
 
-def test_without_a_store_the_command_runs_all_the_same(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_store_the_command_still_runs(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file"))
     status, _, err = call("watch", "--", sys.executable, "-c", "import sys; sys.exit(4)")
@@ -117,8 +111,7 @@ def test_without_a_store_the_command_runs_all_the_same(
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--json", "/no/such/folder/run.json"], []])
 def test_a_bad_value_is_one_line(call: Call, options: list[str], vitprof_home: Path) -> None:
     command = ["--", sys.executable, "-c", "pass"] if options else []
-    status, _, err = call("watch", *options, *command)
-    assert (status, err.count("\n")) == (2, 1)
+    one_line(call, "watch", *options, *command)
 
 
 def telling(epochs: int) -> list[str]:
@@ -194,7 +187,7 @@ while True:  # not signal.pause: a signal that arrives just before it would not 
     assert signal.getsignal(number) == signal.default_int_handler, "as every command has it"
 
 
-def test_a_store_that_fails_in_the_middle_ends_no_script(
+def test_a_store_that_fails_later_ends_no_script(
     call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path
 ) -> None:
     def fail(*_: object) -> int:

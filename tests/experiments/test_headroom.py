@@ -180,12 +180,7 @@ class TestMeasuring:
         monkeypatch.setattr("vitprof.engine.pipeline.keep_batches", broken)
         found = jobs.measure_headroom(manager, run, repeats=2)
         mine = manager.store.runs(group_key=jobs.group_of(run), oldest_first=True)
-        assert [(r.role, r.status) for r in mine] == [
-            ("A", "failed"),
-            ("B", "failed"),
-            ("C", "done"),
-            ("C", "done"),
-        ]
+        assert [(r.role, r.status) for r in mine] == [("A", "failed"), ("B", "failed"), ("C", "done"), ("C", "done")]
         assert found is not None
         assert [a.n_runs for a in found.anchors] == [0, 0, 2]
         assert found.notes[0].startswith("anchor A: 1 of 1 runs did not finish")

@@ -47,13 +47,7 @@ class TestPredicting:
         run = profiled(manager)
         assert run.status == "done", run.error
         shown: list[Progress] = []
-        found = jobs.predict_strategies(
-            manager,
-            run.id,
-            ["memory", "generator"],
-            seconds=0.3,
-            progress=shown.append,
-        )
+        found = jobs.predict_strategies(manager, run.id, ["memory", "generator"], seconds=0.3, progress=shown.append)
         assert [p.config.strategy for p in found] == ["memory", "generator"]
         assert all(0 < p.low <= p.samples_per_s <= p.high for p in found)
         assert all(p.measured_per_s is None and p.error is None for p in found)
@@ -75,9 +69,7 @@ class TestPredicting:
         assert jobs.record_predictions(manager.store, run.id) == list_predictions(manager.store, run.id)
 
     @pytest.mark.slow
-    def test_a_strategy_that_fails_has_no_prediction(
-        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_one_that_fails_has_no_prediction(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager)
 
         def broken(*_: Any, **__: Any) -> Any:

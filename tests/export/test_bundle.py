@@ -265,7 +265,7 @@ def test_only_what_has_ended_is_exported(other: RunStore) -> None:
         bundle_bytes(other, [])
 
 
-def test_what_is_too_much_for_a_file_is_said_before_it_is_written(
+def test_too_much_for_a_file_is_said_beforehand(
     other: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run_id = add_run(other, n=50)
@@ -285,7 +285,7 @@ def test_a_large_file_waits_for_a_job_to_end(store: RunStore, other: RunStore, m
     assert len(import_bundle(store, io.BytesIO(sent)).new) == 1
 
 
-def test_a_store_that_fails_midway_keeps_nothing(
+def test_a_store_failing_midway_keeps_nothing(
     store: RunStore, other: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = bundle_bytes(other, [add_run(other, n=5), add_run(other, n=5)])
@@ -307,10 +307,7 @@ def test_a_store_that_fails_midway_keeps_nothing(
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        (
-            "group_key",
-            ("x", "headroom:", "headroom:-1", "headroom:x", "a:1;DROP", "headroom:1\n"),
-        ),
+        ("group_key", ("x", "headroom:", "headroom:-1", "headroom:x", "a:1;DROP", "headroom:1\n")),
         ("tags", ([""], [" a"], ["a,b"], ["x" * 41], ["a"] * 101)),
         ("note", ("x" * 4001,)),
     ],
@@ -342,7 +339,7 @@ def test_whatever_the_times_are_there_is_a_verdict_or_a_refusal(store: RunStore,
 
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(config=configs)
-def test_whatever_the_config_is_there_is_a_verdict_or_a_refusal_within_a_second(
+def test_whatever_the_config_a_verdict_or_a_refusal_within_a_second(
     store: RunStore, judged: bytes, config: RunConfig
 ) -> None:
     data = changed(judged, lambda v: v.update(config=config.to_dict()))

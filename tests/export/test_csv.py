@@ -146,9 +146,7 @@ def test_a_formula_is_text_and_text_that_looks_so_already_stays_apart(name: str)
         (0, "0"),
     ],
 )
-def test_numbers_stay_numbers_in_full_precision_and_nothing_stands_for_what_is_not_available(
-    value: object, cell: str
-) -> None:
+def test_numbers_stay_numbers_in_full_precision_and_nothing_is_an_empty_cell(value: object, cell: str) -> None:
     assert cell_text(value) == cell
 
 

@@ -121,9 +121,7 @@ def test_a_disk_that_fills_up_meanwhile_ends_it(disk: Path, child: Callable[[Pat
 
 
 @pytest.mark.slow
-def test_it_ends_with_the_program_that_started_it(
-    tmp_path: Path, child: Callable[[Path], subprocess.Popen[bytes]]
-) -> None:
+def test_it_ends_with_who_started_it(tmp_path: Path, child: Callable[[Path], subprocess.Popen[bytes]]) -> None:
     """As a kill does, the end of its input: nobody else would remove what it has written."""
     directory = tmp_path / "half"
     directory.mkdir()

@@ -70,9 +70,7 @@ def test_the_zip_holds_the_directory(store: RunStore) -> None:
         assert archive.testzip() is None
 
 
-def test_all_or_nothing_and_what_is_in_the_way_is_one_line(
-    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_or_nothing_or_one_line(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = store.run(add_run(store, n=3))
     full = tmp_path / "full"
     full.mkdir()

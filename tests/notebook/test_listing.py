@@ -102,7 +102,7 @@ print(threading.active_count())
     ],
     ids=["pandas", "plotly", "sqlalchemy"],
 )
-def test_a_package_that_is_missing_is_one_line(
+def test_a_missing_package_is_one_line(
     stored: RunStore, monkeypatch: pytest.MonkeyPatch, package: str, what: Any
 ) -> None:
     run = vitprof.run(1)
@@ -116,6 +116,5 @@ def test_a_package_that_is_missing_is_one_line(
     with pytest.raises(VitprofError) as raised:
         what(run)
     assert (
-        str(raised.value)
-        == f"the package {package.split('.', maxsplit=1)[0]} is not installed: {install_command('dashboard')}"
+        str(raised.value) == f"the package {package.partition('.')[0]} is not installed: {install_command('dashboard')}"
     )

@@ -18,7 +18,7 @@ TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_examples_run_as_they_stand(
+def test_examples(
     stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

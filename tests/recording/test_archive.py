@@ -29,10 +29,7 @@ STEPS = {name: np.full(N, np.nan) for name in STEP_COLUMNS} | {
     **{"step": np.arange(N) * 1.0, "samples": np.full(N, 128.0), "t_start_s": 100 + np.arange(N) * 0.01},
     **{"compute_s": np.full(N, 0.006), "gap_s": np.full(N, 0.004), "worker": np.ones(N)},
 }
-TELEMETRY = {name: np.full(2, np.nan) for name in TELEMETRY_COLUMNS} | {
-    "seq": np.arange(2.0),
-    "t_s": np.array([1.0, 2]),
-}
+TELEMETRY = {name: np.full(2, np.nan) for name in TELEMETRY_COLUMNS} | {"seq": np.arange(2.0), "t_s": np.arange(1.0, 3)}
 RUN = Recording(
     run_id=41,
     name="Größe 🚀",

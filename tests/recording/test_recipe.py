@@ -70,8 +70,6 @@ def test_a_step_column_takes_three_files(tmp_path: Path) -> None:
     python("-m", "vitprof", "run", *job)
     rows = list(csv.DictReader(python("-m", "vitprof", "export", "1", "--steps").splitlines()))
     assert len(rows) == 20
-    assert [2 * float(row["toy_s"]) for row in rows] == pytest.approx(
-        [float(row["data_wait_s"]) for row in rows], abs=2e-9
-    )
+    assert [2 * float(r["toy_s"]) for r in rows] == pytest.approx([float(r["data_wait_s"]) for r in rows], abs=2e-9)
     drawn = [float(y) for y in python("-c", CHART).split()]
     assert drawn == pytest.approx([1e3 * float(row["toy_s"]) for row in rows])

@@ -35,9 +35,7 @@ def table(at: AppTest) -> Any:
 def speed(store: RunStore, run_id: int, samples_per_s: float, half: float = 1.0) -> int:
     """Give a run this throughput and interval."""
     low, high = samples_per_s - half, samples_per_s + half
-    summary = RunSummary(
-        n_steps=40, samples_per_s=samples_per_s, samples_per_s_low=low, samples_per_s_high=high, epoch_s=2.0
-    )
+    summary = RunSummary(n_steps=40, samples_per_s=speed, samples_per_s_low=low, samples_per_s_high=high, epoch_s=2.0)
     store.update_run(run_id, summary=summary)
     return run_id
 
@@ -45,9 +43,6 @@ def speed(store: RunStore, run_id: int, samples_per_s: float, half: float = 1.0)
 def address(at: AppTest, name: str) -> str | None:
     found = at.query_params.get(name)
     return found[0] if isinstance(found, list) else found
-
-
-# the table
 
 
 @pytest.mark.slow
@@ -120,9 +115,6 @@ def test_what_is_not_available_says_so(store: RunStore) -> None:
     assert "95% range" not in table(compare(unknown, add_run(store)))
 
 
-# which runs
-
-
 @pytest.mark.slow
 def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> None:
     own = add_run(store)
@@ -182,9 +174,6 @@ def test_only_runs_without_steps(store: RunStore) -> None:
     assert "No finished runs yet" in app("compare").info[0].value
 
 
-# the address
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["x,1,,1,-3,1e9,99999999999999", "1"])
 def test_an_address_of_any_kind(store: RunStore, wrong: str) -> None:
@@ -226,9 +215,6 @@ def test_another_page_in_between_changes_nothing(store: RunStore) -> None:
     assert at.selectbox(key="compare-baseline").value == b
 
 
-# warnings
-
-
 def test_runs_alike_but_for_the_strategy_compare_without_a_word(store: RunStore) -> None:
     at = compare(add_run(store), add_run(store, strategy="memory", wait_s=0.001))
     assert not at.warning
@@ -244,9 +230,6 @@ def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore) -> None:
     (box,) = [e.label for e in at.expander if "warnings" in e.label]
     assert int(box.split()[1]) > 3
     assert "simulated" in said(at)
-
-
-# the sections
 
 
 @pytest.mark.slow
@@ -330,9 +313,6 @@ def test_settings_that_differ(store: RunStore) -> None:
     assert list(frame)[2].endswith("(baseline)")
     assert "have the same settings" in said(compare(a, add_run(store, batch_size=64), show="Settings that differ"))
     assert "Choose a second run" in said(compare(a, show="Settings that differ"))
-
-
-# what the charts are made of
 
 
 def test_a_long_run_is_a_short_line_that_loses_no_peak(store: RunStore) -> None:

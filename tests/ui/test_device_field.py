@@ -53,9 +53,7 @@ def warnings(at: AppTest) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_gpu_that_cannot_be_used_is_said_where_it_is_chosen(
-    gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_cannot_be_used_is_said_beside_it(gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
     gpus.append(VisibleGpu(0, "Tesla T4", "GPU-1", 15e9, cuda_driver=(12, 2), capability=(7, 5)))
     monkeypatch.setattr(resources, "driver", lambda: "535.104")

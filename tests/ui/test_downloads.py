@@ -26,9 +26,7 @@ def drawn(script: str) -> AppTest:
     return at
 
 
-def test_the_buttons_of_a_run_say_what_opens_their_files_and_make_none(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buttons_of_a_run_say_what_opens_files_and_make_none(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     add_run(store, n=6)
     monkeypatch.setattr(RunStore, "steps", lambda *_, **__: pytest.fail("a button was not clicked"))
     at = drawn("downloads.draw_take_home(store.run(1))")
@@ -62,9 +60,7 @@ def test_every_button_gives_its_file(store: RunStore) -> None:
     assert len(zipfile.ZipFile(BytesIO(made["tensorboard"])).namelist()) == 2
 
 
-def test_the_trace_of_a_long_run_is_cut_unless_the_box_is_ticked(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trace_of_a_long_run_is_cut_unless_ticked(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     add_run(store, n=6)
     at = drawn("downloads.draw_take_home(store.run(1))")
     assert not at.checkbox

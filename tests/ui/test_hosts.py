@@ -113,14 +113,7 @@ def url(env: dict[str, str]) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def wide(env: dict[str, str]) -> Iterator[str]:
     """One that other machines reach, under a name and with a token."""
-    flags = (
-        "--server.address",
-        "0.0.0.0",
-        "--server.allowedHosts",
-        "lab.example",
-        "--server.allowedHosts",
-        "127.0.0.1",
-    )
+    flags = ("--server.address=0.0.0.0", "--server.allowedHosts=lab.example", "--server.allowedHosts=127.0.0.1")
     with serve(ROOT / "app.py", env=env | {"VITPROF_TOKEN": TOKEN}, flags=flags) as address:
         yield address
 

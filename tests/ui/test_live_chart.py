@@ -124,13 +124,7 @@ def test_a_large_update_is_compressed_and_y_is_right_to_1_in_4000() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"line": {"width": 3}},
-        {"name": "b"},
-        {"text": ["t"] * 3},
-        {"marker": {"color": np.arange(3.0)}},
-    ],
+    "change", [{"line": {"width": 3}}, {"name": "b"}, {"text": ["t"] * 3}, {"marker": {"color": np.arange(3.0)}}]
 )
 def test_another_look_is_sent_whole(change: dict[str, Any]) -> None:
     feed = ChartFeed()

@@ -57,9 +57,7 @@ def test_the_answer_with_the_line_to_paste_and_the_line_to_type(store: RunStore)
     frame = at.dataframe[0].value
     assert list(frame["Setting"]) == ["4 workers", "2 workers", "the script as it is"]
     assert "Use" not in frame
-    assert [list(labels) for labels in frame["More"]] == [["Compare with baseline", "Show its runs"]] * 2 + [
-        ["Show its runs"]
-    ]
+    assert [[*more] for more in frame["More"]] == [["Compare with baseline", "Show its runs"]] * 2 + [["Show its runs"]]
     labels = {button.label for button in at.button}
     assert not labels & {"Run 3 more rounds", "Resume", "Use this setting", "Start tournament"}, "it starts nothing"
 

@@ -142,9 +142,6 @@ def test_an_unusable_home_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_garbage_collection_after_each_rerun_is_off() -> None:
-    code = (
-        "import streamlit as st, streamlit.config as c; c.get_config_options(); "
-        "print(st.get_option('runner.postScriptGC'))"
-    )
+    code = "import streamlit.config as c; c.get_config_options(); print(c.get_option('runner.postScriptGC'))"
     told = subprocess.run([sys.executable, "-c", code], cwd=APP.parent, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"

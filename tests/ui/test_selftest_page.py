@@ -36,9 +36,7 @@ RIGHT = Result(
     size_ok=True,
     idle_ok=True,
 )
-WRONG = Result(
-    **vars(RIGHT) | {"case": "decode, in the loop", "cause": "collate", "right": ("decode",), "cause_ok": False}
-)
+WRONG = Result(**vars(RIGHT) | {"case": "decode, in line", "cause": "collate", "right": ("decode",), "cause_ok": False})
 
 
 @pytest.fixture
@@ -152,10 +150,7 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
     assert "send the file in with a bug report" in said(at)
     (button,) = at.get("download_button")
     assert button.proto.label == "Figures for a bug report"
-    assert list(at.selectbox(key="selftest-choice").options) == [
-        *selftest.CHOICES,
-        selftest.ON_GPU,
-    ]
+    assert list(at.selectbox(key="selftest-choice").options) == [*selftest.CHOICES, selftest.ON_GPU]
 
 
 @pytest.mark.usefixtures("store")

@@ -314,11 +314,9 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
 
     def made(strategy: str, round_: int, wait_s: float, *, status: str = "done", others: bool = False) -> None:
         role = role_of(KEYS[strategy], round_)
-        run_id = add_run(
-            store, wait_s=wait_s, group_key=group, role=role, strategy=strategy, device=DEVICE, status=status
-        )
+        run = add_run(store, wait_s=wait_s, group_key=group, role=role, strategy=strategy, device=DEVICE, status=status)
         busy = {"t_s": 100.2, "cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
-        store.append_telemetry(run_id, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+        store.append_telemetry(run, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
 
     for round_ in (3, 4, 5):  # added
         made("per-sample", round_, 0.02)

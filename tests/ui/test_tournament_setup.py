@@ -203,9 +203,7 @@ def test_a_number_in_the_url_that_no_tournament_may_have_is_not_taken() -> None:
 
 
 def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
-    spec = TournamentSpec(
-        base=RunConfig(steps=100, device=DEVICE), strategies=("per-sample", "memory"), batch_sizes=(100,)
-    )
+    spec = TournamentSpec(RunConfig(steps=100, device=DEVICE), ("per-sample", "memory"), (100,))
     planned = plan(spec)
     found = estimate(planned, 3, store)
     assert (found.unknown, found.seconds) == (2, pytest.approx(2 * 3 * (4 + 100 * 0.010)))

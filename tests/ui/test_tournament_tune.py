@@ -79,9 +79,8 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert "--workers 4" in at.code[0].value
     assert list(at.dataframe[0].value["Stage"]) == ["rung 1", "check"]
     assert "Too few trials: 1 setting has a figure, at least 4 are needed" in said(at)
-    assert (
-        "2 trials in the order in which they ran; the best reaches 1,000 samples/s" in charts(at)["tune-history"]["alt"]
-    )
+    words = charts(at)["tune-history"]["alt"]
+    assert "2 trials in the order in which they ran; the best reaches 1,000 samples/s" in words
     at.button(key="tune-use").click().run()
     assert not at.exception
     assert at.number_input(key="set-workers").value == 4

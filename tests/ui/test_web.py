@@ -18,9 +18,7 @@ def test_nothing_is_said_where_only_this_machine_reaches_it(token: Token | None)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
-def test_wider_it_says_that_it_is_closed_or_what_it_asks_for(
-    address: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wider_it_says_it_is_closed_or_what_it_asks_for(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "find_spec", lambda name: name == "authlib")
     closed, *ways = told_at_start(address, None, login=False)
     assert "closed" in closed
@@ -44,9 +42,7 @@ def test_a_token_is_said_only_where_it_was_made() -> None:
         assert told_at_start(address, MADE, login=False)[0].endswith(f": {MADE.text}")
 
 
-def test_everything_is_closed_once_the_last_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(background, "_closers", [])
     closed: list[str] = []
     background.at_end(lambda: closed.append("manager"))

@@ -168,9 +168,6 @@ def test_runs_that_agree_are_named_together_and_warnings_come_first() -> None:
     assert "128 in runs 3, 7 and 9" in found[1].sentence
 
 
-# losses
-
-
 def test_losses_are_compared_only_where_they_should_agree() -> None:
     wrong = LOSSES * 1.2
     for changes in (
@@ -210,9 +207,6 @@ def test_the_worst_pair_is_named() -> None:
 def test_losses_of_other_steps_are_not_compared() -> None:
     assert topics(made(1), made(2, loss=LOSSES * 2, loss_step=np.arange(20.0) + 5)) == []
     assert topics(made(1), made(2, loss=np.empty(0), loss_step=np.empty(0))) == []
-
-
-# what is read of a run
 
 
 def test_telemetry_counts_in_the_steady_state() -> None:

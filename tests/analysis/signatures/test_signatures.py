@@ -75,9 +75,6 @@ def noise(n: int, seed: int, mean: float = 0.01, spread: float = 0.2) -> np.ndar
     return mean * np.exp(spread * np.random.default_rng(seed).standard_normal(n))
 
 
-# worker-period
-
-
 @pytest.mark.parametrize("workers", [2, 3, 4, 8])
 def test_a_stall_at_every_num_workers_th_batch(workers: int) -> None:
     wait = noise(160, seed=workers, mean=0.001)
@@ -125,9 +122,6 @@ def test_a_period_needs_workers_steps_and_a_cost() -> None:
     assert "worker-period" not in found(hidden, workers=4, **IN_WORKERS)
 
 
-# slow-worker
-
-
 def made(times: Sequence[float], n: int = 160, seed: int = 1, spread: float = 0.2) -> dict[str, np.ndarray]:
     """The loader's columns of workers that take `times` for a batch, in turns."""
     worker = np.arange(n) % len(times)
@@ -152,9 +146,6 @@ def test_no_slow_worker(times: list[float]) -> None:
 
 def test_a_slow_worker_needs_batches_to_tell_by() -> None:
     assert "slow-worker" not in found(trace(noise(28, 1), **made([0.1, 0.1, 0.1, 0.3], 28)), workers=4, **IN_WORKERS)
-
-
-# epoch-start, first-batch
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -190,9 +181,6 @@ def test_the_first_batch() -> None:
     assert "first-batch" not in found(trace(slow), workers=2, **IN_WORKERS)
 
 
-# garbage-collection
-
-
 def test_lone_spikes_of_the_host_at_even_distances() -> None:
     host = noise(300, seed=7, mean=0.01, spread=0.05)
     host[20::35] += 0.08
@@ -216,9 +204,6 @@ def test_spikes_that_are_not_the_collector(case: str) -> None:
         at = np.arange(5, 300, 3)
     host[at] += 0.001 if case == "small" else 0.08
     assert "garbage-collection" not in found(trace(wait, host), **IN_LOOP)
-
-
-# cold-to-warm
 
 
 def test_reads_that_fall_after_the_first_pass() -> None:
@@ -251,9 +236,6 @@ def test_reads_that_stay_what_they_were() -> None:
     falling = trace(decode, epoch_steps=50)
     for where in ({"storage": "memory"}, {"location": "ram-disk"}):
         assert "cold-to-warm" not in found(falling, **IN_LOOP | where)
-
-
-# memory-growth
 
 
 def grown(steps: Mapping[str, np.ndarray], rss: Any) -> dict[str, np.ndarray]:
@@ -310,9 +292,6 @@ def test_pages_of_a_mapped_file_are_no_leak() -> None:
     assert "memory-growth" in found(four, grown(four, lambda x: MB * (500 + 400 * x)), **mapped)
 
 
-# other-programs
-
-
 def cpu(steps: Mapping[str, np.ndarray], machine: float, job: float) -> dict[str, np.ndarray]:
     t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 40)
     wobble = np.random.default_rng(2).standard_normal((2, 40))
@@ -332,9 +311,6 @@ def test_a_machine_that_the_job_has_for_itself() -> None:
     assert "other-programs" not in found(steps, cpu(steps, 99, 390), **IN_LOOP)
     assert "other-programs" not in found(steps, cpu(steps, 30, 115), **IN_LOOP)
     assert "other-programs" not in found(steps, cpu(steps, 99, 196), facts={}, **IN_LOOP)  # cores not known
-
-
-# all of them
 
 
 @pytest.mark.slow

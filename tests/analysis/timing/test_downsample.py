@@ -73,7 +73,7 @@ def test_infinite_values_stand_out_too() -> None:
 
 
 @given(times, powers, st.floats(0, 1))
-def test_idle_and_busy_of_the_groups_add_up_to_those_of_the_steps(
+def test_groups_add_up_to_the_steps(
     make_steps: MakeSteps, pairs: list[tuple[float, float]], k: int, h2d: float
 ) -> None:
     waits, computes = zip(*pairs, strict=True)
@@ -109,7 +109,7 @@ def test_groups_of_one_are_the_steps_as_they_were(make_steps: MakeSteps, pairs: 
 
 
 @given(times, powers, st.data())
-def test_the_slices_of_two_parts_are_those_of_the_whole(
+def test_slices_of_two_parts(
     make_steps: MakeSteps, pairs: list[tuple[float, float]], k: int, data: st.DataObject
 ) -> None:
     waits, computes = zip(*pairs, strict=True)

@@ -377,9 +377,7 @@ def test_compute_that_overlaps_by_rounding_is_counted_once() -> None:
 
 
 def test_what_is_not_known_is_left_out_or_other() -> None:
-    rows = [
-        {"asked": 10 * k, "got": 10 * k + 4, "launched": 10 * k + 5, "busy": (10 * k + 5, 10 * k + 9)} for k in range(4)
-    ]
+    rows = [{"asked": k, "got": k + 4, "launched": k + 5, "busy": (k + 5, k + 9)} for k in range(0, 40, 10)]
     whole = find_gaps(made(rows), ())
     assert causes_ms(whole, 1) == {"logging": 1, "data_wait": 4, "host": 1}  # launched at 5, computed from 5 to 9
     steps = made(rows)
@@ -399,9 +397,7 @@ def test_what_is_not_known_is_left_out_or_other() -> None:
 
 
 def test_runs_without_compute_with_one_step_and_with_none() -> None:
-    rows = [
-        {"asked": 10 * k, "got": 10 * k + 9, "launched": 10 * k + 9.5, "busy": (10 * k + 9.5,) * 2} for k in range(5)
-    ]
+    rows = [{"asked": k, "got": k + 9, "launched": k + 9.5, "busy": (k + 9.5,) * 2} for k in range(0, 50, 10)]
     gaps = find_gaps(made(rows), ())
     assert (gaps.busy_ns, gaps.idle_frac, gaps.busy_frac, gaps.seconds("data_wait")) == (0, 1.0, 0.0, 0.036)
     one = find_gaps(made(rows[:1]), ())

@@ -116,7 +116,7 @@ def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
         ([0] * 6, 60, 21, 1),
     ],
 )
-def test_the_time_of_an_epoch_is_measured_where_a_whole_one_was_run(
+def test_the_time_of_an_epoch(
     make_steps: Any, summary_of: Any, epochs: list[int], n_train: int, expected: float, n: int
 ) -> None:
     steps = make_steps([0.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], epochs=epochs)
@@ -195,9 +195,7 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: An
     assert math.isnan(summary_of(steps, gpu_mem_reserved_peak_bytes=None).gpu_mem_peak_bytes)
 
 
-def test_sm_activity_counts_where_the_sample_before_was_training_too(
-    make_telemetry: Any, steps: Any, summary_of: Any
-) -> None:
+def test_sm_activity_counts_where_the_sample_before_did(make_telemetry: Any, steps: Any, summary_of: Any) -> None:
     """It is about the time since that: at 100.3 about what was before training, at 102.2 about the evaluation."""
     of = {99.9: 1.0, 100.3: 2.0, 100.5: 30.0, 100.7: 40.0, 100.9: 50.0, 101.5: 3.0, 102.2: 4.0}
     telemetry = make_telemetry(

@@ -103,9 +103,7 @@ def test_without_a_baselines_epoch_there_is_none() -> None:
     assert break_even(leaderboard(made, baseline=made[0].key, n_train=9)) == ()
 
 
-points = st.lists(
-    st.tuples(st.integers(1, 6), st.one_of(st.integers(0, 6), st.just(math.nan))), min_size=1, max_size=12
-)
+points = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6) | st.just(math.nan)), min_size=1, max_size=12)
 
 
 def board_of(made: list[tuple[float, float]]) -> Leaderboard:

@@ -164,9 +164,7 @@ def test_few_blocks_of_many_steps_are_enough() -> None:
 
 
 def test_too_few_steps_give_a_figure_and_no_claims() -> None:
-    few = [
-        dataclasses.replace(e, outcomes=(_short(e.outcomes[0], 3),)) for e in (entry("base", 1000), entry("a", 2000))
-    ]
+    few = [dataclasses.replace(e, outcomes=[_short(e.outcomes[0], 3)]) for e in (entry("base", 1000), entry("a", 2000))]
     row = leaderboard(few, baseline=BASE, n_train=0).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
     assert math.isnan(row.speed_up_low)
@@ -310,12 +308,7 @@ def test_rows_are_settings_and_columns_batch_sizes() -> None:
     ]
     table = article_table(leaderboard(made, baseline=slow.key, n_train=60_000))
     assert table.batch_sizes == (500, 1000, 5000)
-    assert [line.name for line in table.lines] == [
-        "pt-memory",
-        "pt-memory, 2 workers, cold cache",
-        "per-sample",
-        "hdf5",
-    ]
+    assert [row.name for row in table.lines] == ["pt-memory", "pt-memory, 2 workers, cold cache", "per-sample", "hdf5"]
     first = table.lines[0].cells
     assert [cell.key if cell else None for cell in first] == [made[1].key, made[0].key, None]
     assert first[1] is not None

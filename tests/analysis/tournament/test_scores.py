@@ -85,7 +85,7 @@ def test_throughput_is_all_samples_over_all_time() -> None:
         ((0.5, 0.4, 0.6), (0.9, 1.5, 0.1), {1: 0.9, 2: 1.5}),
     ],
 )
-def test_a_round_is_spoiled_where_it_is_slow_and_others_were_busy(
+def test_a_slow_round_beside_others(
     slower: tuple[float, ...], others: tuple[float, ...], out: dict[int, float]
 ) -> None:
     made = entry("a", 1000, moments=np.log(slower))

@@ -224,9 +224,6 @@ def test_a_run_that_is_not_input_bound_gets_no_advice_on_loading() -> None:
         assert (advise(dataclasses.replace(situation, sure=False)) == ()) == (cause == "")
 
 
-# alternatives
-
-
 def alternative(per_s: float, low: float, high: float, measured: bool = False, **changed: Any) -> Alternative:
     return Alternative(changed, per_s, low, high, measured)
 
@@ -302,7 +299,7 @@ def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(on_cpu
     ("on_cpu", "free_cores", "told"),
     [(False, 1.2, True), (True, 1.2, True), (False, math.nan, True), (True, math.nan, False), (True, 0.4, False)],
 )
-def test_an_own_script_on_two_cores_is_told_of_one_worker_for_a_core_that_is_free(
+def test_an_own_script_on_two_cores_is_told_of_one_worker_for_a_free_core(
     on_cpu: bool, free_cores: float, told: bool
 ) -> None:
     facts = {"cpu_count": 2}

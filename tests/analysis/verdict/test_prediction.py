@@ -81,9 +81,7 @@ class TestAsynchronousDevice:
         assert foresee(fetch, compute, h2d, transfer="stream").bound == bound
 
     @pytest.mark.parametrize(("loader", "expected"), [("batches", 0.085), ("ahead", 0.08)])
-    def test_launching_keeps_a_loader_in_the_loop_from_fetching(
-        self, make_steps: MakeSteps, loader: str, expected: float
-    ) -> None:
+    def test_launching_keeps_the_loop_from_fetching(self, make_steps: MakeSteps, loader: str, expected: float) -> None:
         profile = make_steps([0.001] * 40, [0.05] * 40, warmup=5)
         profile["host_s"] = np.array([0.005] * 3 + [0.05] * 37)  # then the queue is full
         config = RunConfig(loader=loader, transfer="pinned", threads=1)
@@ -120,9 +118,7 @@ class TestCpu:
     @given(
         fetch=st.floats(0.001, 1.0), compute=st.floats(0.001, 1.0), cores=st.integers(1, 64), workers=st.integers(1, 32)
     )
-    def test_in_the_background_between_both(
-        self, foresee: Any, fetch: float, compute: float, cores: int, workers: int
-    ) -> None:
+    def test_in_the_background(self, foresee: Any, fetch: float, compute: float, cores: int, workers: int) -> None:
         found = foresee(
             fetch, compute, on_cpu=True, cores=cores, loader="dataloader", workers=workers, transfer="pinned"
         )

@@ -101,9 +101,6 @@ def verdict(steps: Mapping[str, np.ndarray], facts: Mapping[str, Any] = GPU, **k
     return judge(config, steps, (), seen, facts, **extra)
 
 
-# kind
-
-
 @pytest.mark.parametrize(
     ("wait_ms", "kind"),
     [(0.2, "not input-bound"), (0.41, "not input-bound"), (0.7, "moderately input-bound"), (3.0, "input-bound")],
@@ -214,9 +211,6 @@ def test_an_interval_over_all_classes_is_inconclusive() -> None:
     assert v.idle_frac_high > 0.2
     assert v.kind == "inconclusive"
     assert "train for longer" in v.sentence
-
-
-# cause
 
 
 @pytest.mark.parametrize("cause", PARTS)
@@ -399,9 +393,6 @@ def test_which_loaders_make_batches_in_the_loop() -> None:
         assert synchronous(resolve(RunConfig(strategy=name))) == (name in in_loop)
 
 
-# speed-up, sentence
-
-
 @dataclasses.dataclass
 class Headroom:
     speed_up: float
@@ -516,9 +507,6 @@ def test_it_is_one_line_without_gaps_in_it() -> None:
         assert v.sentence.count(". ") == 0
         for wrong in ("\n", "nan", "n/a", "None", "  ", "inf"):
             assert wrong not in v.sentence.replace("inference", "")
-
-
-# as JSON
 
 
 def test_it_survives_json() -> None:

@@ -90,7 +90,7 @@ sets = st.just({"dataset": "digits"}) | st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(numbers, budgets, sets, st.sampled_from([0, 1, 3, 40]))
-def test_every_config_gets_a_name_a_summary_and_a_verdict(
+def test_every_config_gets_words(
     values: dict[str, Any], budget: dict[str, Any], chosen: dict[str, Any], n: int
 ) -> None:
     base = resolve(RunConfig(strategy="hdf5", batch_size=1, **chosen))

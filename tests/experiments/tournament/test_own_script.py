@@ -53,9 +53,7 @@ def ran(manager: JobManager, number: int) -> TournamentRunner:
 
 
 def roles(store: RunStore, number: int) -> list[str]:
-    return [
-        r.role.removeprefix(f"{OWN_SCRIPT}/") for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)
-    ]
+    return [r.role.partition("/")[2] for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)]
 
 
 @pytest.mark.slow

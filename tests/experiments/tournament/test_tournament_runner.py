@@ -135,9 +135,7 @@ class TestToTheEnd:
         assert now.tournament.status == "done"
 
     @pytest.mark.slow
-    def test_a_store_that_fails_while_a_run_is_watched(
-        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_store_that_fails_beside_a_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         """The run is stopped, and the tournament let go as soon as the store takes it."""
         store = manager.store
         number = made(store, device=SLOW, steps=1000)
@@ -217,9 +215,7 @@ class TestEarlyStop:
             monkeypatch.setattr(module, "others_of", lambda store, run_id: cores)
 
     @pytest.mark.slow
-    def test_nothing_is_cut_while_others_have_a_core(
-        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nothing_is_cut_while_others_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         self.by_others(monkeypatch, 1.2)
         number = made_uneven(manager.store, 60)
@@ -252,9 +248,7 @@ class TestEarlyStop:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
     @pytest.mark.slow
-    def test_not_for_what_another_batch_size_reaches(
-        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_not_for_another_batch_size(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         number = made(manager.store, "simulated:10,0", 60, batch_sizes=(320, 16), repeats=1, early_stop=True)
         ran(manager, number)
@@ -269,9 +263,7 @@ class TestEarlyStop:
         assert len(statuses(manager.store, number)) == 4
 
     @pytest.mark.slow
-    def test_one_that_gets_no_data_does_not_hold_the_others_up(
-        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_one_without_data_holds_nobody_up(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         monkeypatch.setattr(early_stop, "LEAST_PATIENCE_S", 0.25)
         monkeypatch.setattr(early_stop, "PATIENCE_RUNS", 0.0)
@@ -320,9 +312,7 @@ class TestUntilItIsDecided:
         assert (found.key, view.look().tournament.note) == ("memory/b64/w-/as-is", "")
 
     @pytest.mark.slow
-    def test_a_round_that_others_spoiled_is_run_again(
-        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_spoiled_round_is_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rounds, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
         number = made(manager.store, repeats=2)
         ran(manager, number)
@@ -344,7 +334,7 @@ class TestUntilItIsDecided:
         assert (found.status, found.note) == ("done", "the time limit of 0.001 s was reached after 1 of 2 runs")
 
     @pytest.mark.slow
-    def test_what_is_not_decided_after_all_rounds_says_so_and_can_go_on(
+    def test_undecided_after_all_rounds_it_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(rounds, "MORE_ROUNDS", 1)
@@ -464,7 +454,7 @@ class TestInterrupted:
         assert tournament(manager.store, number).status == "paused"
 
     @pytest.mark.slow
-    def test_a_store_that_is_away_for_a_while_costs_nothing(
+    def test_a_store_that_is_unavailable_costs_nothing(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Neither while a trial runs nor when the next one is to begin."""

@@ -159,7 +159,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "dataset"), cases())
-def test_the_script_of_every_strategy_feeds_each_sample_once(
+def test_every_script_feeds_each_sample_once(
     name: str, dataset: str, own_data: dict[str, Path], tmp_path: Path
 ) -> None:
     config = job(name, dataset)
@@ -357,9 +357,7 @@ def test_a_file_that_cannot_be_decoded_is_named(name: str, own_data: dict[str, P
 
 
 @pytest.mark.parametrize("size", [32, 16])
-def test_what_is_prepared_is_where_it_is_wished_and_fits_its_size(
-    size: int, own_data: dict[str, Path], tmp_path: Path
-) -> None:
+def test_what_is_prepared_is_where_it_is_wished_and_fits(size: int, own_data: dict[str, Path], tmp_path: Path) -> None:
     text = script(job("preprocessed", "photos")).replace("\nSIZE = 224", f"\nSIZE = {size}")
     module = loaded(text, tmp_path / "script.py")
     module.PREPARED = tmp_path / "fast"
@@ -380,8 +378,6 @@ def test_the_head_says_what_was_measured_and_on_what() -> None:
     def head(device: str, found: str) -> str:
         return " ".join(script(RunConfig(strategy="memory", device=device), found).split('"""')[1].split())
 
-    assert "measured on the data set digits: 9 samples/s in steady state. DATA" in head(
-        "cpu", "9 samples/s in steady state"
-    )
+    assert "measured on the data set digits: 9 samples/s, steady. DATA" in head("cpu", "9 samples/s, steady")
     assert "9 samples/s, on a simulated device" in head("simulated:66,70", "9 samples/s")
     assert "simulated" not in head("simulated:66,70", "")

@@ -125,9 +125,7 @@ def test_the_union_of_kernels() -> None:
 
 
 @pytest.mark.parametrize(("on_s", "status", "rounds"), [(1.001, "passed", 5), (1.05, "failed", 5)])
-def test_the_cost_of_recording(
-    on_s: float, status: str, rounds: int, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recording_cost(on_s: float, status: str, rounds: int, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "_recorded_s", lambda bench: on_s)
     monkeypatch.setattr(cost, "_plain_s", lambda bench: 1.0)
     outcome = run_case("own cost", bench)

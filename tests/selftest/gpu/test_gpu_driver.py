@@ -41,9 +41,7 @@ CHILD = textwrap.dedent(
 
 
 def run(*cases: GpuCase, **options: Any) -> SelftestReport[Outcome]:
-    return run_gpu_selftest(
-        cases, child=lambda name, directory: [sys.executable, "-c", CHILD, name, directory], **options
-    )
+    return run_gpu_selftest(cases, child=lambda name, folder: [sys.executable, "-c", CHILD, name, folder], **options)
 
 
 @pytest.mark.slow

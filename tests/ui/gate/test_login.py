@@ -71,7 +71,7 @@ def test_who_started_a_run_is_said(store: RunStore, user: User) -> None:
         ({}, "a user without a name"),
     ],
 )
-def test_two_users_never_have_the_same_name(
+def test_no_two_users_share_a_name(
     user: User, monkeypatch: pytest.MonkeyPatch, claims: dict[str, object], name: str
 ) -> None:
     user.update(is_logged_in=True, **claims)

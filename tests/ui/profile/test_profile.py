@@ -48,8 +48,7 @@ def verdict(at: AppTest) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wait_s", "kind"),
-    [(0.005, "Input-bound"), (0.0008, "Moderately input-bound"), (0.0001, "Not input-bound")],
+    ("wait_s", "kind"), [(0.005, "Input-bound"), (0.0008, "Moderately input-bound"), (0.0001, "Not input-bound")]
 )
 def test_the_verdict_is_one_sentence(store: RunStore, wait_s: float, kind: str) -> None:
     at = app(run=str(add_run(store, wait_s=wait_s)))
@@ -77,7 +76,7 @@ def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: Run
         ((math.nan, 23.0, 9.0), "SM activity 23%", "SM activity: 23%, occupancy 9.0%."),
     ],
 )
-def test_sm_activity_stands_beside_gpu_util(
+def test_sm_activity_beside_util(
     store: RunStore, figures: tuple[float, float, float], below: str, said_of_it: str
 ) -> None:
     run_id = add_run(store)
@@ -308,14 +307,7 @@ def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.
 
 def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
     run_id = add_run(store)
-    add_run(
-        store,
-        loader_only=True,
-        strategy="memory",
-        wait_s=0.001,
-        group_key=RunGroup("prediction", run_id).key,
-        role=MICRO,
-    )
+    add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=f"prediction:{run_id}", role=MICRO)
     at = app(run=str(run_id), show="What if")
     assert [p.config.strategy for p in list_predictions(store, run_id)] == ["memory"]
     frame = at.dataframe[0].value

@@ -43,7 +43,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
 
 
 @pytest.mark.slow
-def test_a_job_of_another_program_is_shown_with_its_owner_and_need_not_be_waited_for(
+def test_a_job_of_another_program_has_an_owner_and_may_be_passed(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[int] = []

@@ -68,7 +68,7 @@ def test_the_page_offers_run_with_the_settings_of_the_sidebar(submitted: list[Ru
     assert app(batch_size="70000").button(key="page-run-button").disabled
 
 
-def test_its_doors_have_lines_to_type_that_the_command_line_takes(
+def test_its_lines_are_those_the_command_line_takes(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(CALLED_AS, "uvx vitprof")
