@@ -13,25 +13,8 @@ from hypothesis import strategies as st
 
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.charts import live
+from vitprof.charts import live, style
 from vitprof.charts.live import LiveChart
-from vitprof.charts.style import (
-    COMPUTE,
-    DATA_WAIT,
-    DEVICE_TIME,
-    GPU_UTIL,
-    H2D,
-    IDLE,
-    LOADING_COLOURS,
-    LOSS,
-    MEMORY,
-    NEUTRAL,
-    REFERENCE,
-    RUN_COLOURS,
-    ink_on,
-    luminance,
-    plain,
-)
 
 LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
@@ -60,10 +43,10 @@ def lab(colour: str, vision: str) -> np.ndarray:
 @pytest.mark.parametrize(
     "together",
     [
-        [colour for _, colour in DEVICE_TIME.values()],
-        list(LOADING_COLOURS.values()),
-        [IDLE, GPU_UTIL],
-        [REFERENCE, GPU_UTIL],
+        [colour for _, colour in style.DEVICE_TIME.values()],
+        list(style.LOADING_COLOURS.values()),
+        [style.IDLE, style.GPU_UTIL],
+        [style.REFERENCE, style.GPU_UTIL],
     ],
     ids=["device", "loading", "idle", "true"],
 )
@@ -72,20 +55,25 @@ def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(together:
         assert np.linalg.norm(lab(a, vision) - lab(b, vision)) > LEAST_DISTANCE, (a, b)
 
 
-@pytest.mark.parametrize("colour", sorted({*(c for _, c in DEVICE_TIME.values()), *LOADING_COLOURS.values()}))
+@pytest.mark.parametrize(
+    "colour", sorted({*(c for _, c in style.DEVICE_TIME.values()), *style.LOADING_COLOURS.values()})
+)
 def test_words_on_a_bar_can_be_read(colour: str) -> None:
-    low, high = sorted((luminance(colour), luminance(ink_on(colour))))
+    low, high = sorted((style.luminance(colour), style.luminance(style.ink_on(colour))))
     assert (high + 0.05) / (low + 0.05) >= 4.5
-    assert luminance("#ffffff") == pytest.approx(1)
+    assert style.luminance("#ffffff") == pytest.approx(1)
 
 
 def test_everything_that_takes_time_has_a_colour() -> None:
-    assert (set(DEVICE_TIME), set(LOADING_COLOURS)) == ({"compute", "launch_idle", *CAUSES}, set(STAGE_WORDS))
-    assert len({words for words, _ in DEVICE_TIME.values()}) == len(DEVICE_TIME)
+    assert (set(style.DEVICE_TIME), set(style.LOADING_COLOURS)) == (
+        {"compute", "launch_idle", *CAUSES},
+        set(STAGE_WORDS),
+    )
+    assert len({words for words, _ in style.DEVICE_TIME.values()}) == len(style.DEVICE_TIME)
 
 
 def test_a_colour_means_the_same_in_every_chart() -> None:
-    parts = {"data wait": DATA_WAIT, "H2D": H2D, "compute": COMPUTE, "device busy": COMPUTE}
+    parts = {"data wait": style.DATA_WAIT, "H2D": style.H2D, "compute": style.COMPUTE, "device busy": style.COMPUTE}
     seen = set()
     for trace in itertools.chain.from_iterable(c.traces for c in LIVE):
         colours = {trace["line"]["color"], trace.get("fillcolor", trace["line"]["color"])}
@@ -95,12 +83,12 @@ def test_a_colour_means_the_same_in_every_chart() -> None:
         else:
             assert not colours & set(parts.values())
     assert seen == set(parts)
-    named = (DATA_WAIT, H2D, COMPUTE, NEUTRAL, GPU_UTIL, MEMORY, LOSS)
-    assert (len(set(named)), len(set(RUN_COLOURS))) == (len(named), len(RUN_COLOURS))
+    named = (style.DATA_WAIT, style.H2D, style.COMPUTE, style.NEUTRAL, style.GPU_UTIL, style.MEMORY, style.LOSS)
+    assert (len(set(named)), len(set(style.RUN_COLOURS))) == (len(named), len(style.RUN_COLOURS))
 
 
 @given(st.text())
 def test_text_is_shown_as_it_is_and_never_read_as_markup(text: str) -> None:
-    assert not set("<>") & set(plain(text))
-    assert html.unescape(plain(text)) == html.unescape(html.escape(text, quote=False)) == text
-    assert re.sub("&(amp|lt|gt);", "", plain(text)).count("&") == 0
+    assert not set("<>") & set(style.plain(text))
+    assert html.unescape(style.plain(text)) == html.unescape(html.escape(text, quote=False)) == text
+    assert re.sub("&(amp|lt|gt);", "", style.plain(text)).count("&") == 0

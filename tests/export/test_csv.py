@@ -16,16 +16,7 @@ from hypothesis import strategies as st
 from tests.csv_cells import read_csv_text
 from tests.export.written import written
 from vitprof.config import CONFIG_COLUMNS, RunConfig
-from vitprof.export.csv import (
-    FORMULA_STARTS,
-    INTEGERS,
-    STEPS_HEADER,
-    SUMMARY_HEADER,
-    _rows,
-    cell_text,
-    summary_csv,
-    write_steps_csv,
-)
+from vitprof.export import csv as csv_export
 from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, RunSummary
 from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
@@ -66,20 +57,20 @@ def parse(text: str) -> list[dict[str, str]]:
 
 def test_the_headers_are_the_tables_of_the_records() -> None:
     last = ("error", "schema_version", "simulated", "verdict")
-    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == SUMMARY_HEADER
-    assert ("run_id", "name", *STEP_COLUMNS, "simulated") == STEPS_HEADER
-    assert len(set(SUMMARY_HEADER)) == len(SUMMARY_HEADER)
-    assert summary_csv([]) == ",".join(SUMMARY_HEADER) + "\r\n"
+    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == csv_export.SUMMARY_HEADER
+    assert ("run_id", "name", *STEP_COLUMNS, "simulated") == csv_export.STEPS_HEADER
+    assert len(set(csv_export.SUMMARY_HEADER)) == len(csv_export.SUMMARY_HEADER)
+    assert csv_export.summary_csv([]) == ",".join(csv_export.SUMMARY_HEADER) + "\r\n"
 
 
 def test_the_verdict_is_the_last_column() -> None:
     verdict = Verdict(kind="input-bound", sentence="", simulated=False)
-    rows = parse(summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict=verdict)]))
+    rows = parse(csv_export.summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict=verdict)]))
     assert [row["verdict"] for row in rows] == ["", "input-bound"]
 
 
 def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> None:
-    (row,) = parse(summary_csv([EXAMPLE]))
+    (row,) = parse(csv_export.summary_csv([EXAMPLE]))
     known = {name: value for name, value in row.items() if value}
     assert known.pop("telemetry_hz") == "5.0"
     assert {name: known[name] for name in ("run_id", "name", "status", "created_utc")} == {
@@ -97,7 +88,9 @@ def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> Non
 
 
 def test_a_run_without_a_summary_has_a_row_without_figures() -> None:
-    (row,) = parse(summary_csv([dataclasses.replace(EXAMPLE, summary=None, environment={}, status="failed")]))
+    (row,) = parse(
+        csv_export.summary_csv([dataclasses.replace(EXAMPLE, summary=None, environment={}, status="failed")])
+    )
     assert {row[name] for name in SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
     assert (row["status"], row["device_name"]) == ("failed", "")
 
@@ -105,7 +98,7 @@ def test_a_run_without_a_summary_has_a_row_without_figures() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_can_be_read_back(name: str) -> None:
     runs = [dataclasses.replace(EXAMPLE, run_id=i, name=name, error=name) for i in (1, 2)]
-    text = summary_csv(runs)
+    text = csv_export.summary_csv(runs)
     for row in parse(text):
         assert None not in row
         assert (read_csv_text(row["name"]), read_csv_text(row["error"])) == (name, name)
@@ -116,17 +109,17 @@ def test_every_name_can_be_read_back(name: str) -> None:
 
 @given(texts)
 def test_any_text_is_harmless_in_a_cell_and_comes_back(text: str) -> None:
-    cell = cell_text(text)
-    assert not cell.startswith(FORMULA_STARTS)
+    cell = csv_export.cell_text(text)
+    assert not cell.startswith(csv_export.FORMULA_STARTS)
     assert read_csv_text(cell) == text
-    (row,) = parse(summary_csv([dataclasses.replace(EXAMPLE, name=text)]))
+    (row,) = parse(csv_export.summary_csv([dataclasses.replace(EXAMPLE, name=text)]))
     assert row["name"] == cell
 
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_formula_is_text_and_text_that_looks_so_already_stays_apart(name: str) -> None:
-    assert cell_text(name) == "'" + name
-    assert cell_text("x" + name) == "x" + name
+    assert csv_export.cell_text(name) == "'" + name
+    assert csv_export.cell_text("x" + name) == "x" + name
 
 
 @pytest.mark.parametrize(
@@ -147,7 +140,7 @@ def test_a_formula_is_text_and_text_that_looks_so_already_stays_apart(name: str)
     ],
 )
 def test_numbers_stay_numbers_in_full_precision_and_nothing_is_an_empty_cell(value: object, cell: str) -> None:
-    assert cell_text(value) == cell
+    assert csv_export.cell_text(value) == cell
 
 
 @pytest.fixture
@@ -163,7 +156,7 @@ def stored(store: RunStore) -> list[StoredRun]:
 
 
 def test_the_steps_of_runs_can_be_laid_over_each_other(store: RunStore, stored: list[StoredRun]) -> None:
-    text = written(write_steps_csv, store, stored).decode()
+    text = written(csv_export.write_steps_csv, store, stored).decode()
     rows = parse(text)
     assert [(r["run_id"], read_csv_text(r["name"])) for r in rows] == [("1", NAMED)] * 3 + [("2", "=2")] * 3
     assert [r["step"] for r in rows] == ["0", "1", "2"] * 2
@@ -172,23 +165,25 @@ def test_the_steps_of_runs_can_be_laid_over_each_other(store: RunStore, stored: 
     assert {(r["samples"], r["warmup"], r["rank"], r["read_s"]) for r in rows} == {("8", "1", "0", "")}
     assert {(r["t_start_s"], r["compute_start_s"]) for r in rows[:3]} == {("0.125", "0.5")}  # since the run began
     assert {r["t_start_s"] for r in rows[3:]} == {"50.125"}
-    assert written(write_steps_csv, store, []).decode() == ",".join(STEPS_HEADER) + "\r\n"
+    assert written(csv_export.write_steps_csv, store, []).decode() == ",".join(csv_export.STEPS_HEADER) + "\r\n"
 
 
 def test_pandas_reads_figures_as_figures(store: RunStore, stored: list[StoredRun]) -> None:
-    steps = pd.read_csv(io.StringIO(written(write_steps_csv, store, stored).decode()))
+    steps = pd.read_csv(io.StringIO(written(csv_export.write_steps_csv, store, stored).decode()))
     assert all(pd.api.types.is_numeric_dtype(steps[name]) for name in STEP_COLUMNS)
     assert steps["gap_s"].tolist() == [-1e-7] * 6
     assert steps["read_s"].isna().all()
-    frame = pd.read_csv(io.StringIO(summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, summary=None)])))
+    frame = pd.read_csv(io.StringIO(csv_export.summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, summary=None)])))
     assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in SUMMARY_COLUMNS)
     assert (frame["startup_s"][0], frame["pin_memory"].tolist()) == (-0.25, [False, False])
 
 
 def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -> None:
-    text = summary_csv([dataclasses.replace(EXAMPLE, name="plain")] * 2)
+    text = csv_export.summary_csv([dataclasses.replace(EXAMPLE, name="plain")] * 2)
     assert text.count("\r\n") == text.count("\n") == text.count("\r") == 3
-    assert '"a ""run"", with\nlines' in summary_csv([dataclasses.replace(EXAMPLE, name=SPECIAL)])  # RFC 4180, 2.6, 2.7
+    assert '"a ""run"", with\nlines' in csv_export.summary_csv(
+        [dataclasses.replace(EXAMPLE, name=SPECIAL)]
+    )  # RFC 4180, 2.6, 2.7
 
 
 @pytest.mark.slow
@@ -201,8 +196,10 @@ def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -
 )
 def test_rows_are_the_same_numbers(rows: list[list[float]]) -> None:
     part = {name: np.array(rows)[:, i] for i, name in enumerate(STEP_COLUMNS)}
-    part |= {name: np.arange(len(rows), dtype=float) for name in INTEGERS}
-    parsed = parse((",".join(STEPS_HEADER).encode() + b"\r\n" + bytes(_rows(EXAMPLE, part))).decode())
+    part |= {name: np.arange(len(rows), dtype=float) for name in csv_export.INTEGERS}
+    parsed = parse(
+        (",".join(csv_export.STEPS_HEADER).encode() + b"\r\n" + bytes(csv_export._rows(EXAMPLE, part))).decode()
+    )
     assert [(row["run_id"], row["name"], row["simulated"]) for row in parsed] == [("7", "example", "false")] * len(rows)
     for name in STEP_COLUMNS:
         found = [float(row[name]) if row[name] else math.nan for row in parsed]
@@ -212,4 +209,6 @@ def test_rows_are_the_same_numbers(rows: list[list[float]]) -> None:
 def test_a_run_without_steps_adds_nothing(store: RunStore, stored: list[StoredRun]) -> None:
     """Arrow's buffers are longer than what is in them."""
     empty = store.run(store.create_run(RunConfig(name="none")))
-    assert written(write_steps_csv, store, [empty, *stored, empty]) == written(write_steps_csv, store, stored)
+    assert written(csv_export.write_steps_csv, store, [empty, *stored, empty]) == written(
+        csv_export.write_steps_csv, store, stored
+    )

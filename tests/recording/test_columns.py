@@ -14,21 +14,7 @@ from vitprof.analysis.verdict.wording import cause_words
 from vitprof.charts.style import LOADING_COLOURS
 from vitprof.config import RunConfig
 from vitprof.measure.batch_times import BatchTimes
-from vitprof.recording.columns import (
-    DELAYED_STAGES,
-    STEP_COLUMNS,
-    SUMMARY_COLUMNS,
-    TELEMETRY_COLUMNS,
-    TIMED_STAGES,
-    RunSummary,
-    Stage,
-    StepRecord,
-    TelemetrySample,
-    columns,
-    json_number,
-    summary_from_dict,
-    summary_to_dict,
-)
+from vitprof.recording import columns
 
 NAN, INF = math.nan, math.inf
 UNITS = ("_s", "_ms", "_ms_median", "_ms_p95", "_pct", "_pct_mean", "_frac", "_bytes", "_bytes_per_s", "_w", "_mhz")
@@ -37,9 +23,9 @@ NO_UNIT = {"loss", "loss_first", "loss_last", "test_loss", "test_accuracy", "que
 NO_UNIT |= {"cpu_s_per_sample"}
 
 
-@pytest.mark.parametrize("record", [StepRecord, TelemetrySample, RunSummary])
+@pytest.mark.parametrize("record", [columns.StepRecord, columns.TelemetrySample, columns.RunSummary])
 def test_every_column_says_what_it_means_and_carries_its_unit(record: type) -> None:
-    table = columns(record)
+    table = columns.columns(record)
     assert len({c.name for c in table}) == len(table)
     for column in table:
         assert len(column.doc) > 10, column.name
@@ -51,30 +37,30 @@ def test_every_column_says_what_it_means_and_carries_its_unit(record: type) -> N
 def test_the_tables_hold_what_was_promised() -> None:
     steps = "rank step epoch t_start_s data_wait_s h2d_s compute_s gap_s exposed_wait_s step_s samples loss warmup "
     steps += "read_s decode_s transform_s collate_s queue_depth"
-    assert set(steps.split()) <= set(STEP_COLUMNS)
+    assert set(steps.split()) <= set(columns.STEP_COLUMNS)
     telemetry = "t_s gpu_util_pct gpu_mem_used_bytes gpu_mem_job_bytes gpu_power_w gpu_sm_clock_mhz gpu_temp_c "
     telemetry += "pcie_rx_bytes_per_s cpu_pct job_cpu_pct job_rss_bytes disk_read_bytes_per_s"
-    assert set(telemetry.split()) <= set(TELEMETRY_COLUMNS)
+    assert set(telemetry.split()) <= set(columns.TELEMETRY_COLUMNS)
     # issue 2, part 10
     summary = "n_steps samples_per_s epoch_s step_ms_median step_ms_p95 data_wait_frac device_idle_frac "
     summary += "gpu_util_pct_mean gpu_mem_peak_bytes rss_peak_bytes cpu_s_per_sample prepare_s loss_first loss_last "
     summary += "test_accuracy"
-    assert set(summary.split()) <= set(SUMMARY_COLUMNS)
+    assert set(summary.split()) <= set(columns.SUMMARY_COLUMNS)
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(NAN, None), (INF, None), (-INF, None), (None, None), (0, 0), (-0.5, -0.5)]
 )
 def test_json_carries_null_for_what_is_no_number(value: float | None, shown: float | None) -> None:
-    assert json_number(value) == shown
+    assert columns.json_number(value) == shown
 
 
 def test_a_summary_survives_json_and_tells_not_available_from_zero() -> None:
-    summary = RunSummary(n_steps=3, epoch_s=0.0, loss_last=INF, test_accuracy=0.5)
-    values = json.loads(json.dumps(summary_to_dict(summary), allow_nan=False))
-    assert list(values) == list(SUMMARY_COLUMNS)
+    summary = columns.RunSummary(n_steps=3, epoch_s=0.0, loss_last=INF, test_accuracy=0.5)
+    values = json.loads(json.dumps(columns.summary_to_dict(summary), allow_nan=False))
+    assert list(values) == list(columns.SUMMARY_COLUMNS)
     assert (values["n_steps"], values["epoch_s"], values["loss_last"], values["step_ms_p95"]) == (3, 0.0, None, None)
-    back = summary_from_dict(values | {"of_a_later_version": 1})
+    back = columns.summary_from_dict(values | {"of_a_later_version": 1})
     assert (back.n_steps, back.epoch_s, back.test_accuracy) == (3, 0.0, 0.5)
     assert math.isnan(back.loss_last)
     assert math.isnan(back.step_ms_p95)
@@ -82,13 +68,13 @@ def test_a_summary_survives_json_and_tells_not_available_from_zero() -> None:
 
 
 def test_wherever_stages_of_loading_are_spelled_they_are_those_of_the_records() -> None:
-    stages = get_args(Stage)
-    assert stages == (*TIMED_STAGES, "hand_over", "transfer")
-    assert set(DELAYED_STAGES) < set(stages)
-    for stage in (*TIMED_STAGES, "hand_over"):
-        assert f"{stage}_s" in STEP_COLUMNS
-        assert f"{stage}_ms" in SUMMARY_COLUMNS
-    assert BatchTimes._fields[: len(TIMED_STAGES)] == tuple(f"{stage}_s" for stage in TIMED_STAGES)
-    assert tuple(STAGE_WORDS) == tuple(LOADING_COLOURS) == (*TIMED_STAGES, "rest", "hand_over")
+    stages = get_args(columns.Stage)
+    assert stages == (*columns.TIMED_STAGES, "hand_over", "transfer")
+    assert set(columns.DELAYED_STAGES) < set(stages)
+    for stage in (*columns.TIMED_STAGES, "hand_over"):
+        assert f"{stage}_s" in columns.STEP_COLUMNS
+        assert f"{stage}_ms" in columns.SUMMARY_COLUMNS
+    assert BatchTimes._fields[: len(columns.TIMED_STAGES)] == tuple(f"{stage}_s" for stage in columns.TIMED_STAGES)
+    assert tuple(STAGE_WORDS) == tuple(LOADING_COLOURS) == (*columns.TIMED_STAGES, "rest", "hand_over")
     assert set(CPU_WORK) <= {*stages, "rest", "loading"}
     assert all(cause_words(RunConfig(), cause) for cause in (*stages, "rest", "loading"))

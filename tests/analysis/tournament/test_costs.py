@@ -9,23 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import (
-    BreakEven,
-    Leaderboard,
-    LeaderboardRow,
-    break_even,
-    cost,
-    leaderboard,
-    pareto,
-    setup_s,
-)
+from vitprof.analysis import tournament
 
 
 def of(
     per_s: float, *, base: float = 1000.0, n_train: int = 60_000, base_prepare: float = 0.0, **more: float
-) -> BreakEven:
+) -> tournament.BreakEven:
     made = [entry("base", base, prepare_s=base_prepare, noise=0.005), entry("a", per_s, noise=0.005, **more)]  # type: ignore[arg-type]
-    (found,) = break_even(leaderboard(made, baseline=made[0].key, n_train=n_train))
+    (found,) = tournament.break_even(tournament.leaderboard(made, baseline=made[0].key, n_train=n_train))
     return found
 
 
@@ -37,12 +28,12 @@ def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepa
         entry("base", 1000, prepare_s=base_prepare, noise=0, runs=2),
         entry("a", per_s, noise=0, prepare_s=extra, runs=2),
     ]
-    board = leaderboard(made, baseline=made[0].key, n_train=6000)
-    (found,) = break_even(board)
+    board = tournament.leaderboard(made, baseline=made[0].key, n_train=6000)
+    (found,) = tournament.break_even(board)
     rows = {row.entry.strategy: row for row in board.rows}
 
     def ahead(epochs: int) -> bool:
-        totals = {name: setup_s(row) + epochs * row.epoch_s for name, row in rows.items()}
+        totals = {name: tournament.setup_s(row) + epochs * row.epoch_s for name, row in rows.items()}
         return totals["a"] < totals["base"] - 1e-9
 
     assert found.low <= found.epochs <= found.high
@@ -92,27 +83,27 @@ def test_a_tie_pays_for_nothing() -> None:
 
 def test_of_one_run_it_is_not_known() -> None:
     made = [entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0)]
-    (found,) = break_even(leaderboard(made, baseline=made[0].key, n_train=6000))
+    (found,) = tournament.break_even(tournament.leaderboard(made, baseline=made[0].key, n_train=6000))
     assert found.sentence.startswith("not known: whether it is faster than the baseline is undecided")
 
 
 def test_without_a_baselines_epoch_there_is_none() -> None:
     made = [entry("base", 1000), entry("a", 2000)]
-    assert break_even(leaderboard(made, baseline=made[0].key, n_train=0)) == ()
+    assert tournament.break_even(tournament.leaderboard(made, baseline=made[0].key, n_train=0)) == ()
     made[0] = entry("base", 1000, runs=0)
-    assert break_even(leaderboard(made, baseline=made[0].key, n_train=9)) == ()
+    assert tournament.break_even(tournament.leaderboard(made, baseline=made[0].key, n_train=9)) == ()
 
 
 points = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6) | st.just(math.nan)), min_size=1, max_size=12)
 
 
-def board_of(made: list[tuple[float, float]]) -> Leaderboard:
+def board_of(made: list[tuple[float, float]]) -> tournament.Leaderboard:
     entries = [entry(f"s{i:02}", 100.0 * speed, noise=0, runs=1, disk=disk) for i, (speed, disk) in enumerate(made)]
-    return leaderboard(entries, baseline=entries[0].key, n_train=0)
+    return tournament.leaderboard(entries, baseline=entries[0].key, n_train=0)
 
 
-def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
-    costs = cost(a, "disk_bytes"), cost(b, "disk_bytes")
+def beats(a: tournament.LeaderboardRow, b: tournament.LeaderboardRow) -> bool:
+    costs = tournament.cost(a, "disk_bytes"), tournament.cost(b, "disk_bytes")
     no_worse = a.samples_per_s >= b.samples_per_s and costs[0] <= costs[1]
     return no_worse and (a.samples_per_s > b.samples_per_s or costs[0] < costs[1])
 
@@ -122,18 +113,20 @@ def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
 @given(points)
 def test_nothing_beats_the_front_and_something_beats_the_rest(made: list[tuple[float, float]]) -> None:
     board = board_of(made)
-    front = pareto(board, "disk_bytes")
+    front = tournament.pareto(board, "disk_bytes")
     assert len(set(front)) == len(front)
-    known = [row for row in board.rows if not math.isnan(cost(row, "disk_bytes"))]
+    known = [row for row in board.rows if not math.isnan(tournament.cost(row, "disk_bytes"))]
     for row in known:
         assert (row.key not in front) == any(beats(other, row) for other in known)
     assert set(front) <= {row.key for row in known}
     on = [row for key in front if (row := board.row(key)) is not None]
-    assert [cost(row, "disk_bytes") for row in on] == sorted(cost(row, "disk_bytes") for row in on)
+    assert [tournament.cost(row, "disk_bytes") for row in on] == sorted(
+        tournament.cost(row, "disk_bytes") for row in on
+    )
 
 
 def test_what_is_not_ranked_is_not_on_it() -> None:
     made = [entry("base", 100, rss_peak_bytes=2.0), entry("failed", 900, status="failed", rss_peak_bytes=1.0)]
-    board = leaderboard(made, baseline=made[0].key, n_train=0)
-    assert pareto(board, "rss_bytes") == (made[0].key,)
-    assert pareto(board, "prepare_s") == (made[0].key,)
+    board = tournament.leaderboard(made, baseline=made[0].key, n_train=0)
+    assert tournament.pareto(board, "rss_bytes") == (made[0].key,)
+    assert tournament.pareto(board, "prepare_s") == (made[0].key,)

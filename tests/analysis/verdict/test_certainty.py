@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
-from tests.analysis.verdict.test_verdict import GPU, run, verdict
+from tests.analysis.verdict.test_verdict import GPU, delayed, run, verdict
 from vitprof.recording.verdict import Verdict
-
-
-def with_wait(steps: dict[str, np.ndarray], at: int, seconds: float) -> dict[str, np.ndarray]:
-    """The same steps, of which one waits so much longer for its data while the device idles."""
-    later = np.arange(len(steps["step"])) >= at
-    waits = later & (steps["step"] == at)
-    moved = {"t_start_s": later & ~waits, "compute_start_s": later, "h2d_start_s": later, "made_end_s": later}
-    found = {name: values + seconds * moved[name] if name in moved else values for name, values in steps.items()}
-    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
-        found[name] = found[name] + seconds * waits
-    return found
 
 
 @pytest.mark.parametrize(("load_ms", "kind"), [(8.1, "inconclusive"), (9.0, "moderately input-bound")])
 def test_one_long_wait_is_named_with_the_share_without_it(load_ms: float, kind: str) -> None:
     quiet = run(703, parts={"read": load_ms}, compute=8.0, host=0.0)
     alone = verdict(quiet)
-    v = verdict(with_wait(quiet, 350, 20.0))
+    v = verdict(delayed(quiet, 20.0 * (quiet["step"] == 350)))
     assert v.idle_frac > 0.7
     assert v.kind == kind, "a loader that was stuck once stays starvation: nothing says that it was anything else"
     assert v.single_event is not None
@@ -39,9 +27,7 @@ def test_one_long_wait_is_named_with_the_share_without_it(load_ms: float, kind: 
 def test_many_waits_are_no_single_event() -> None:
     """Every 50th step waits for 0.5 s: without the longest the class is the same."""
     steps = run(703, parts={"read": 8.1}, compute=8.0, host=0.0)
-    for at in range(20, 700, 50):
-        steps = with_wait(steps, at, 0.5)
-    v = verdict(steps, GPU)
+    v = verdict(delayed(steps, 0.5 * (steps["step"] % 50 == 20)), GPU)
     assert (v.kind, v.single_event) == ("input-bound", None)
     assert "decides" not in v.sentence
 

@@ -11,23 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.verdict.headroom import (
-    ADDED_STAGE,
-    Anchor,
-    anchor,
-    headroom,
-    headroom_sentence,
-    own_headroom,
-    own_headroom_sentence,
-    to_dict,
-)
+from vitprof.analysis.verdict import headroom as module
 
 MakeSteps = Any
 
 
-def made(role: str, ms: float, spread: float = 0.01) -> Anchor:
+def made(role: str, ms: float, spread: float = 0.01) -> module.Anchor:
     s = ms / 1e3
-    return Anchor(role, s, s * (1 - spread), s * (1 + spread), 2, 120)
+    return module.Anchor(role, s, s * (1 - spread), s * (1 + spread), 2, 120)
 
 
 FOUR = [made("A", 4), made("B", 5), made("C", 10), made("D", 16)]
@@ -38,38 +29,38 @@ widths = st.floats(0.0, 0.5)
 class TestAnchor:
     def test_steady_steps_pooled(self, make_steps: MakeSteps) -> None:
         runs = [make_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)]  # 10 samples a step
-        found = anchor("C", runs)
+        found = module.anchor("C", runs)
         assert (found.n_runs, found.n_steps, found.s_per_sample) == (2, 50, pytest.approx(0.011))
         # each repeat is exact in itself: the spread is that between them
         assert (found.low, found.high) == (pytest.approx(0.010), pytest.approx(0.012))
 
     def test_no_run_and_no_steady_step(self, make_steps: MakeSteps) -> None:
         for runs in ([], [make_steps([], [])], [make_steps([0.1], [0.1], warmup=5)]):
-            found = anchor("A", runs)
+            found = module.anchor("A", runs)
             assert (found.n_runs, found.n_steps) == (0, 0)
             assert math.isnan(found.s_per_sample)
 
     def test_too_few_steps_for_an_interval(self, make_steps: MakeSteps) -> None:
-        found = anchor("A", [make_steps([0.1] * 4, [0.1] * 4, warmup=1)])
+        found = module.anchor("A", [make_steps([0.1] * 4, [0.1] * 4, warmup=1)])
         assert found.s_per_sample == pytest.approx(0.02)
         assert math.isnan(found.low)
-        assert not headroom([found, made("B", 30)]).stages[0].distinguishable
+        assert not module.headroom([found, made("B", 30)]).stages[0].distinguishable
 
     @pytest.mark.slow
     @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
     def test_the_interval_holds_every_repeat(self, make_steps: MakeSteps, seed: int, n_runs: int) -> None:
         noise = np.random.default_rng(seed)
         runs = [make_steps(noise.gamma(2, 0.01, 30), noise.gamma(4, 0.01, 30), warmup=2) for _ in range(n_runs)]
-        found = anchor("C", runs)
+        found = module.anchor("C", runs)
         assert found.low <= found.s_per_sample <= found.high
         for run in runs:
-            single = anchor("C", [run])
+            single = module.anchor("C", [run])
             assert found.low <= single.s_per_sample <= found.high
 
 
 class TestHeadroom:
     def test_by_hand(self) -> None:
-        found = headroom(FOUR)
+        found = module.headroom(FOUR)
         assert [(p.name, pytest.approx(p.s_per_sample)) for p in found.stages] == [
             ("transfer", 0.001),
             ("preparation", 0.005),
@@ -79,12 +70,14 @@ class TestHeadroom:
         assert all(p.distinguishable for p in found.stages)
         assert found.stages[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
         assert (found.speed_up, found.baseline_role) == (pytest.approx(2.5), "C")
-        assert headroom(FOUR, baseline="D").speed_up == pytest.approx(4)
+        assert module.headroom(FOUR, baseline="D").speed_up == pytest.approx(4)
 
     @given(st.lists(st.tuples(positive, widths), min_size=4, max_size=4))
     def test_parts_add_up_and_intervals_hold(self, values: list[tuple[float, float]]) -> None:
-        anchors = [Anchor(r, v, v * (1 - w), v * (1 + w), 1, 50) for r, (v, w) in zip("ABCD", values, strict=True)]
-        found = headroom(anchors)
+        anchors = [
+            module.Anchor(r, v, v * (1 - w), v * (1 + w), 1, 50) for r, (v, w) in zip("ABCD", values, strict=True)
+        ]
+        found = module.headroom(anchors)
         total = math.fsum(p.s_per_sample for p in found.stages)
         assert total == pytest.approx(anchors[3].s_per_sample - anchors[0].s_per_sample, abs=1e-9)
         for stage in found.stages:
@@ -95,11 +88,11 @@ class TestHeadroom:
         assert found.speed_up <= found.speed_up_high * (1 + 1e-12)
         for note, stage in zip(found.notes, [p for p in found.stages if p.high < 0], strict=True):
             assert note.startswith(stage.name)  # less than nothing is never shown without a word
-        json.dumps(to_dict(found), allow_nan=False)
-        assert "\n" not in headroom_sentence(found, 32)
+        json.dumps(module.to_dict(found), allow_nan=False)
+        assert "\n" not in module.headroom_sentence(found, 32)
 
     def test_the_keys_that_programs_read_are_those_of_the_first_version(self) -> None:
-        found = to_dict(headroom(FOUR))
+        found = module.to_dict(module.headroom(FOUR))
         assert list(found) == [
             "anchors",
             "parts",
@@ -114,45 +107,49 @@ class TestHeadroom:
         assert [stage["name"] for stage in found["parts"]] == ["transfer", "preparation", "storage"]
 
     def test_an_anchor_that_is_missing(self) -> None:
-        lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
-        found = headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
+        lost = module.Anchor("B", math.nan, math.nan, math.nan, 0, 0)
+        found = module.headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
         assert [p.name for p in found.stages] == ["transfer and preparation"]
         assert (found.stages[0].s_per_sample, found.speed_up) == (pytest.approx(0.006), pytest.approx(2.5))
         assert found.notes == ("anchor B: 2 of 2 runs failed",)
         assert [a.role for a in found.anchors] == ["A", "B", "C"]
-        assert to_dict(found)["anchors"][1]["s_per_sample"] is None
+        assert module.to_dict(found)["anchors"][1]["s_per_sample"] is None
 
     @pytest.mark.parametrize("missing", ["A", "CD"])
     def test_no_speed_up_without_both_ends(self, missing: str) -> None:
-        found = headroom([a for a in FOUR if a.role not in missing])
+        found = module.headroom([a for a in FOUR if a.role not in missing])
         assert math.isnan(found.speed_up)
-        assert "not known" in headroom_sentence(found, 32)
+        assert "not known" in module.headroom_sentence(found, 32)
 
     def test_the_cold_one_stands_in_for_the_warm_one(self) -> None:
-        found = headroom([FOUR[0], FOUR[3]])
+        found = module.headroom([FOUR[0], FOUR[3]])
         assert (found.baseline_role, found.speed_up) == ("D", pytest.approx(4))
-        assert [p.name for p in found.stages] == [" and ".join(ADDED_STAGE.values())]
+        assert [p.name for p in found.stages] == [" and ".join(module.ADDED_STAGE.values())]
 
     def test_nothing_measured(self) -> None:
-        found = headroom([])
+        found = module.headroom([])
         assert (found.stages, found.baseline_role) == ((), "")
 
 
 class TestInWords:
     def test_what_costs_most_comes_first(self) -> None:
-        said = headroom_sentence(headroom(FOUR), 10)
+        said = module.headroom_sentence(module.headroom(FOUR), 10)
         assert said.startswith(
             "With free data this job would run 2.50 times as fast (2.46 to 2.54): of each step's 100 ms, "
         )
         assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
-        assert "simulated" in headroom_sentence(headroom(FOUR, simulated=True), 10)
+        assert "simulated" in module.headroom_sentence(module.headroom(FOUR, simulated=True), 10)
 
     def test_what_is_still_to_come(self) -> None:
-        assert headroom_sentence(headroom(FOUR[:2], pending=["C"]), 10).endswith("anchor C is still to come.")
-        assert headroom_sentence(headroom(FOUR[1:], pending=["A"]), 10).endswith("anchor A is still to come.")
+        assert module.headroom_sentence(module.headroom(FOUR[:2], pending=["C"]), 10).endswith(
+            "anchor C is still to come."
+        )
+        assert module.headroom_sentence(module.headroom(FOUR[1:], pending=["A"]), 10).endswith(
+            "anchor A is still to come."
+        )
 
     def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
-        said = headroom_sentence(headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
+        said = module.headroom_sentence(module.headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
         assert "costs" not in said
         assert "transfer and preparation cannot be told apart from zero" in said
         assert "at most" in said
@@ -168,10 +165,10 @@ def blocks(pairs: list[tuple[float, float, float]]) -> dict[str, Any]:
 
 
 def test_gain_and_what_loading_slows_in_training() -> None:
-    found = own_headroom(blocks([(15, 3, 10)] * 6))
+    found = module.own_headroom(blocks([(15, 3, 10)] * 6))
     assert found is not None
     assert (found.speed_up, found.training) == (pytest.approx((1.5, 1.5, 1.5)), pytest.approx((1.2, 1.2, 1.2)))
-    assert own_headroom_sentence(found) == (
+    assert module.own_headroom_sentence(found) == (
         "Headroom: with free data this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of blocks). Of that, "
         "training itself takes 20% longer (20% to 20%) while batches are being made."
     )
@@ -184,21 +181,21 @@ def test_no_gain_is_not_made_up_from_noise() -> None:
     claims = 0
     for _ in range(200):
         noise = random.normal(1, 0.05, (12, 2))
-        found = own_headroom(blocks([(10 * a, 0, 10 * b) for a, b in noise]))
+        found = module.own_headroom(blocks([(10 * a, 0, 10 * b) for a, b in noise]))
         assert found is not None
-        claims += "as fast" in own_headroom_sentence(found)
+        claims += "as fast" in module.own_headroom_sentence(found)
     assert claims <= 16
 
 
 def test_few_blocks_are_undecided_and_the_reason_is_said() -> None:
-    found = own_headroom(blocks([(15, 3, 10)] * 3))
+    found = module.own_headroom(blocks([(15, 3, 10)] * 3))
     assert found is not None
     assert math.isnan(found.speed_up.value)
-    assert "3 pairs of blocks were measured, of which 4 are needed" in own_headroom_sentence(found)
-    refused = own_headroom(blocks([]) | {"replay_refused": "the script changes its batches"})
+    assert "3 pairs of blocks were measured, of which 4 are needed" in module.own_headroom_sentence(found)
+    refused = module.own_headroom(blocks([]) | {"replay_refused": "the script changes its batches"})
     assert refused is not None
-    assert "0 pairs of blocks were measured: the script changes its batches" in own_headroom_sentence(refused)
+    assert "0 pairs of blocks were measured: the script changes its batches" in module.own_headroom_sentence(refused)
 
 
 def test_a_run_without_it_has_none() -> None:
-    assert own_headroom({"n_train": 5}) is None
+    assert module.own_headroom({"n_train": 5}) is None

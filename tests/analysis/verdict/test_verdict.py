@@ -94,6 +94,14 @@ def run(
     return {name: np.array(values) for name, values in rows.items()}
 
 
+def delayed(steps: dict[str, np.ndarray], extra_s: np.ndarray) -> dict[str, np.ndarray]:
+    """Each step waits so much longer for its data while the device idles; all that follows moves."""
+    moved = np.cumsum(extra_s)
+    more = dict.fromkeys(("data_wait_s", "exposed_wait_s", "gap_s", "step_s"), extra_s)
+    more |= dict.fromkeys(("compute_start_s", "h2d_start_s", "made_end_s"), moved) | {"t_start_s": moved - extra_s}
+    return steps | {name: steps[name] + seconds for name, seconds in more.items()}
+
+
 def verdict(steps: Mapping[str, np.ndarray], facts: Mapping[str, Any] = GPU, **kwargs: Any) -> Verdict:
     extra = {k: kwargs.pop(k) for k in ("headroom", "alternatives", "possible", "cpu") if k in kwargs}
     seen = telemetry(steps, **extra.pop("cpu", {}))
@@ -120,14 +128,7 @@ def test_the_lower_end_of_the_interval_decides(low: float, kind: str) -> None:
     """Noisy waits: the mean lies in a class above that of the lower end."""
     rng = np.random.default_rng(1)
     steps = run(40, parts={"decode": 8.0}, compute=8.0, host=0.0)
-    extra = rng.exponential(low, 40) * MS * (rng.random(40) < 0.5) * 1.9
-    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
-        steps[name] = steps[name] + extra
-    moved = np.cumsum(extra)
-    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
-        steps[name] = steps[name] + moved
-    steps["t_start_s"] = steps["t_start_s"] + moved - extra
-    v = verdict(steps)
+    v = verdict(delayed(steps, rng.exponential(low, 40) * MS * (rng.random(40) < 0.5) * 1.9))
     assert v.idle_frac_low < (0.05 if kind == "not input-bound" else 0.2) < v.idle_frac_high
     assert v.kind == kind
 
@@ -157,14 +158,7 @@ def epochs(start_ms: float, n_steps: int, **more: float) -> dict[str, np.ndarray
     """Epochs of `n_steps` steps of 8 ms, each beginning with a wait of `start_ms`."""
     steps = run(120, compute=8.0, **({"host": 0.0} | more))
     steps["epoch"] = steps["step"] // n_steps
-    extra = np.where(steps["step"] % n_steps == 0, start_ms * MS, 0.0)
-    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
-        steps[name] = steps[name] + extra
-    moved = np.cumsum(extra)
-    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
-        steps[name] = steps[name] + moved
-    steps["t_start_s"] = steps["t_start_s"] + moved - extra
-    return steps
+    return delayed(steps, np.where(steps["step"] % n_steps == 0, start_ms * MS, 0.0))
 
 
 def test_waits_at_epoch_starts_that_change_the_class_leave_no_verdict() -> None:
@@ -200,13 +194,7 @@ def test_waits_that_are_not_those_of_the_training_leave_no_verdict(facts: Mappin
 def test_an_interval_over_all_classes_is_inconclusive() -> None:
     """One stall of 0.3 s among 40 steps: 3% to more than 20%, depending on whether such stalls come often."""
     steps = run(40, parts={"decode": 8.2}, compute=8.0, host=0.0)
-    late = np.arange(40) >= 30
-    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
-        steps[name][30] += 0.15
-    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
-        steps[name] = steps[name] + 0.15 * late
-    steps["t_start_s"] = steps["t_start_s"] + 0.15 * (np.arange(40) > 30)
-    v = verdict(steps)
+    v = verdict(delayed(steps, 0.15 * (np.arange(40) == 30)))
     assert v.idle_frac_low < 0.05
     assert v.idle_frac_high > 0.2
     assert v.kind == "inconclusive"
@@ -434,14 +422,7 @@ def test_the_sentence_as_a_whole() -> None:
 def test_a_border_case_says_what_is_not_known() -> None:
     rng = np.random.default_rng(1)
     steps = run(60, parts={"decode": 8.2}, compute=8.0, host=0.0)
-    extra = rng.exponential(0.2, 60) * MS
-    for name in ("data_wait_s", "exposed_wait_s", "gap_s", "step_s"):
-        steps[name] = steps[name] + extra
-    moved = np.cumsum(extra)
-    for name in ("compute_start_s", "h2d_start_s", "made_end_s"):
-        steps[name] = steps[name] + moved
-    steps["t_start_s"] = steps["t_start_s"] + moved - extra
-    v = verdict(steps)
+    v = verdict(delayed(steps, rng.exponential(0.2, 60) * MS))
     assert v.kind == "not input-bound"
     assert v.idle_frac_low < 0.05 < v.idle_frac_high
     assert "a faster loader may gain up to" in v.sentence
