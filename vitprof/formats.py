@@ -21,6 +21,11 @@ def number(value: float | int | None, unit: str = "") -> str:
     return f"{rounded:,.{min(decimals, 6)}f}{' ' + unit if unit else ''}"
 
 
+def count(n: int, noun: str) -> str:
+    """Returns a number of things: 1 run, 12,000 runs."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def percent(share: float | None) -> str:
     """Returns a share (0 to 1) in percent, with one decimal below 10%."""
     if share is None or _missing(share):

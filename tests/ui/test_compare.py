@@ -14,7 +14,7 @@ from tests.ui.dashboard import add_run, app, charts, kept_in_url, said
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
-from vitprof.ui.compare import figures as compare_figures
+from vitprof.ui import findings
 from vitprof.ui.compare import page as compare_page
 from vitprof.ui.compare.charts import METRICS
 from vitprof.ui.compare.page import SECTIONS
@@ -317,16 +317,16 @@ def test_settings_that_differ(store: RunStore) -> None:
 
 def test_a_long_run_is_a_short_line_that_loses_no_peak(store: RunStore) -> None:
     run_id = add_run(store, n=3000)
-    whole = compare_figures.line_of(run_id, "step_s", 5000, True)
-    line = compare_figures.line_of(run_id, "data_wait_s", 100, False)
+    whole = findings.line_of(run_id, "step_s", 5000, True)
+    line = findings.line_of(run_id, "data_wait_s", 100, False)
     assert (len(whole.step), whole.group, whole.warmup) == (3000, 1, 0)
     assert len(line.step) <= 200
     assert (line.group, line.warmup, line.value.dtype, line.step[0]) == (32, 5, np.float32, 5)
     assert line.t_s[0] == pytest.approx(0.05)
-    empty = compare_figures.line_of(add_run(store, n=0), "loss", 100, False)
+    empty = findings.line_of(add_run(store, n=0), "loss", 100, False)
     assert len(empty.step) == 0
 
 
 def test_the_bytes_of_an_overlay_do_not_grow_with_the_runs() -> None:
-    each = [compare_figures.groups_each(n) for n in (1, 2, 10, 50)]
+    each = [findings.groups_each(n) for n in (1, 2, 10, 50)]
     assert each == [900, 900, 400, 80]

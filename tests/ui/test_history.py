@@ -18,7 +18,6 @@ from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.schema import runs as runs_table
 from vitprof.ui import resources
 from vitprof.ui.history import page as history
-from vitprof.ui.history import table as history_table
 from vitprof.ui.profile.answer import LOOKS
 
 Tick = Callable[..., None]
@@ -28,9 +27,10 @@ Tick = Callable[..., None]
 def tick(monkeypatch: pytest.MonkeyPatch) -> Tick:
     """Tick these runs in the table, as far as it shows them; ticks themselves need a browser."""
     ticked: set[int] = set()
+    draw_table = history.draw_table
 
     def draw(rows: list[RunRow]) -> list[RunRow]:
-        history_table.draw_table(rows)
+        draw_table(rows)
         return [row for row in rows if row.id in ticked]
 
     monkeypatch.setattr(history, "draw_table", draw)
@@ -110,7 +110,7 @@ def test_a_row_says_what_a_run_was(store: RunStore) -> None:
 
 
 def test_every_verdict_has_a_chip() -> None:
-    assert set(LOOKS) < set(history_table.CHIPS)
+    assert set(LOOKS) < set(history.CHIPS)
 
 
 def test_every_widget_has_help(store: RunStore) -> None:
@@ -268,7 +268,7 @@ def test_open_compare_and_the_way_to_the_sidebar(store: RunStore, tick: Tick) ->
 def test_who_comes_back_finds_the_runs_ticked_still(store: RunStore) -> None:
     ids = [add_run(store) for _ in range(3)]
     at = app()
-    at.session_state[history_table.TICKED] = {ids[0], ids[2]}
+    at.session_state[history.TICKED] = {ids[0], ids[2]}
     at.session_state["query of pages/profile.py"] = {}  # as if History's own address had been opened
     at.switch_page("pages/history.py").run()
     assert f"2 runs ticked: {ids[2]}, {ids[0]}" in said(at)

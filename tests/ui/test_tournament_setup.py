@@ -15,7 +15,7 @@ from vitprof.experiments.tournament.planning import plan
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.store import RunStore
 from vitprof.store.tournaments import tournament
-from vitprof.ui.tournament.estimate import estimate, estimate_sentence
+from vitprof.ui.tournament.setup import estimate, estimate_sentence
 
 DEVICE = "simulated:10,0"
 

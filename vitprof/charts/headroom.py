@@ -68,7 +68,7 @@ def _of(anchor: Anchor, batch: int) -> tuple[str, str]:
     low, high = (formats.seconds(v * batch) for v in (anchor.low, anchor.high))
     step = formats.seconds(anchor.s_per_sample * batch)
     speed = formats.number(1 / anchor.s_per_sample, "samples/s")
-    runs = f"{anchor.n_steps} steps of {anchor.n_runs} {'run' if anchor.n_runs == 1 else 'runs'}"
+    runs = f"{anchor.n_steps} steps of {formats.count(anchor.n_runs, 'run')}"
     return step, f"anchor {anchor.role}: {step} a step ({low} to {high})<br>{speed}<br>{runs}"
 
 

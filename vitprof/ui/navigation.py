@@ -16,7 +16,7 @@ from streamlit.errors import StreamlitAPIException
 
 from vitprof import demo
 
-ENTERED, WANTED, SHOWN = "entered through app.py", "page wanted", "page shown"
+ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page shown", "page as it was left"
 
 
 @contextlib.contextmanager
@@ -36,11 +36,33 @@ def through_app(page: str) -> Iterator[None]:
     st.session_state[SHOWN] = page
     left = st.session_state.get(f"query of {before}", {})
     if before != page and _query() != kept and all(left.get(name) == value for name, value in _query().items()):
-        with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
-            st.query_params.from_dict(kept)
-            st.rerun()
+        _restore(kept)
     yield
     keep_query()
+
+
+def _restore(query: dict[str, list[str]]) -> None:
+    with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
+        st.query_params.from_dict(query)
+        st.rerun()
+
+
+def leave_for(page: str, query: dict[str, str]) -> None:
+    """Opens another page with this query, and lets the browser's Back find this one as it was.
+
+    `st.switch_page` puts an entry with the new query and the old page into the browser's history, on which Back lands.
+    """
+    st.session_state[LEFT] = _query()
+    st.switch_page(page, query_params=query)
+
+
+def come_back(name: str) -> None:
+    """Shows what this page showed when it was left by `leave_for`, after Back or a link leads here again without the
+    parameter `name`. It does so once: going further back shows what the URL says.
+    """
+    left = st.session_state.pop(LEFT, None)
+    if left is not None and name not in st.query_params and left != _query():
+        _restore(left)
 
 
 def keep_query() -> None:

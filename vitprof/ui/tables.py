@@ -11,6 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from vitprof.formats import NOT_AVAILABLE
+from vitprof.recording.columns import RunSummary
+from vitprof.recording.columns import columns as columns_of
+from vitprof.ui.texts import sentence
 
 DIGITS = 3
 """Significant digits, as everywhere (`vitprof.formats`)."""
@@ -34,6 +37,19 @@ class Column:
     """Pixels; None fits its content."""
     pinned: bool = False
     """Whether it stays in sight while the rest is scrolled."""
+
+
+DOCS = {column.name: column.doc for column in columns_of(RunSummary)}
+
+
+def help_of(field: str) -> str:
+    """Returns what a figure of the summary means, as its field says, in a sentence."""
+    return sentence(DOCS[field])
+
+
+def of_summary(name: str, field: str, scale: float = 1.0, form: str = "localized", *, exact: bool = False) -> Column:
+    """Returns a column for a figure of the summary, multiplied by `scale`; a row begins with what has the summary."""
+    return Column(name, help_of(field), lambda row: scale * getattr(row.summary, field), form, exact)
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:

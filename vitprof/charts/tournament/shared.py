@@ -66,14 +66,13 @@ def comparison_words(against: str) -> str:
 
 def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
     """Returns a row of the leaderboard as hover text."""
-    runs = f"{row.n_runs} {'run' if row.n_runs == 1 else 'runs'}"
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")
     lines = [
         f"{row.rank}. {plain(setting_in_words(row.entry))}"
         if row.rank is not None
         else plain(setting_in_words(row.entry)),
-        f"{speed}{spread_words(row.low, row.high, formats.number)}, {runs}{steps}",
+        f"{speed}{spread_words(row.low, row.high, formats.number)}, {formats.count(row.n_runs, 'run')}{steps}",
     ]
     if row.key == board.baseline:
         lines.append("the baseline")

@@ -20,8 +20,7 @@ from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
 from vitprof.ui import tables
-from vitprof.ui.compare.figures import DeviceTime, device_time_of, groups_each, line_of, waits_of
-from vitprof.ui.findings import headroom_of
+from vitprof.ui.findings import DeviceTime, device_time_of, groups_each, headroom_of, line_of, waits_of
 from vitprof.ui.live_chart import plot
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tables import Column

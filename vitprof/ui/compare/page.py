@@ -20,9 +20,9 @@ from vitprof.recording.columns import ENDED_STATUSES
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import resources
 from vitprof.ui.compare.charts import draw_device_time, draw_headroom, draw_settings, draw_steps, draw_waits
-from vitprof.ui.compare.figures import facts_of
 from vitprof.ui.compare.table import draw_table
 from vitprof.ui.downloads import draw_downloads_many
+from vitprof.ui.findings import facts_of
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.widgets import RUNS, choose
 
@@ -38,8 +38,10 @@ SECTIONS: dict[str, str] = {
 }
 
 
-def draw_comparison() -> None:
-    """Draws everything but the page's title."""
+@guarded
+def page() -> None:
+    """Draws the whole page."""
+    st.title("Compare runs", anchor=False)
     runs, baseline = pick_runs()
     if not runs:
         return

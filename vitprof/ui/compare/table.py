@@ -19,9 +19,10 @@ from vitprof.store import StoredRun
 from vitprof.ui import tables
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.tables import Column, rounded
+from vitprof.ui.tables import Column, help_of, of_summary, rounded
 from vitprof.ui.texts import escaped
 
+MIB = 2.0**-20
 CLOSE = 0.1
 """A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict itself."""
 UNTOLD = ("Copied", "GPU", "SM")
@@ -77,14 +78,7 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
         width=130,
     ),
     Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True, width=90),
-    Column(
-        "Speed-up (x)",
-        "Throughput over the baseline's.",
-        _speed_up,
-        exact=True,
-        always=True,
-        width=100,
-    ),
+    Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, always=True, width=100),
     Column(
         "vs baseline",
         "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
@@ -101,72 +95,22 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
     Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True, width=220),
     Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
-    Column("Epoch (s)", "Training time of an epoch.", lambda r: r.summary.epoch_s),
-    Column(
-        "Epoch is",
-        "Measured over n whole epochs, or extrapolated from the throughput.",
-        _epoch_from,
-    ),
-    Column(
-        "Data wait (%)",
-        "Share of the steady time that the training loop was blocked in next(loader).",
-        lambda r: 100 * r.summary.data_wait_frac,
-        "%.1f",
-    ),
-    Column(
-        "Device idle (%)",
-        "Share of the steady time between steps in which the device computed nothing.",
-        lambda r: 100 * r.summary.device_idle_frac,
-        "%.1f",
-    ),
-    Column("Step, median (ms)", "Half of the steps took at most this.", lambda r: r.summary.step_ms_median),
-    Column("Step, p95 (ms)", "95% of the steps took at most this.", lambda r: r.summary.step_ms_p95),
-    Column("Steps", "Steady steps behind the figures.", lambda r: float(r.summary.n_steady_steps), "%d", exact=True),
-    Column(
-        "Accuracy (%)",
-        "On the test set, at the last evaluation.",
-        lambda r: 100 * r.summary.test_accuracy,
-        "%.1f",
-    ),
-    Column(
-        "Copied first (s)",
-        "Time to copy the data to RAM disk or local disk before training; not part of the epoch.",
-        lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan,
-    ),
-    Column("GPU-util (%)", "Mean of NVML's utilisation while training.", lambda r: r.summary.gpu_util_pct_mean, "%.0f"),
-    Column(
-        "SM activity (%)",
-        "Mean share of the GPU's multiprocessors that were busy while training, by NVML's GPM counters.",
-        lambda r: r.summary.gpu_sm_active_pct_mean,
-        "%.0f",
-    ),
-    Column(
-        "SM occupancy (%)",
-        "Mean share of the warps that all multiprocessors can hold and that were in flight, by the same counters.",
-        lambda r: r.summary.gpu_sm_occupancy_pct_mean,
-        "%.0f",
-    ),
-    Column(
-        "GPU memory (MiB)",
-        "Highest device memory of the job's processes as NVML counts it, CUDA itself included; where NVML does not "
-        "tell, what PyTorch reserved.",
-        lambda r: r.summary.gpu_mem_peak_bytes / 2**20,
-    ),
-    Column(
-        "Reserved (MiB)",
-        "Highest device memory held by PyTorch's allocator, used or not.",
-        lambda r: r.summary.gpu_mem_reserved_peak_bytes / 2**20,
-    ),
-    Column(
-        "Allocated (MiB)",
-        "Highest device memory in PyTorch's tensors.",
-        lambda r: r.summary.gpu_mem_allocated_peak_bytes / 2**20,
-    ),
-    Column(
-        "Memory (MiB)",
-        "Highest resident memory of the job's processes.",
-        lambda r: r.summary.rss_peak_bytes / 2**20,
-    ),
+    of_summary("Epoch (s)", "epoch_s"),
+    Column("Epoch is", "Measured over n whole epochs, or extrapolated from the throughput.", _epoch_from),
+    of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
+    of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
+    of_summary("Step, median (ms)", "step_ms_median"),
+    of_summary("Step, p95 (ms)", "step_ms_p95"),
+    of_summary("Steps", "n_steady_steps", form="%d", exact=True),
+    of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
+    Column("Copied first (s)", help_of("stage_s"), lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan),
+    of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
+    of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
+    of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
+    of_summary("GPU memory (MiB)", "gpu_mem_peak_bytes", MIB),
+    of_summary("Reserved (MiB)", "gpu_mem_reserved_peak_bytes", MIB),
+    of_summary("Allocated (MiB)", "gpu_mem_allocated_peak_bytes", MIB),
+    of_summary("Memory (MiB)", "rss_peak_bytes", MIB),
 )
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
+from vitprof.formats import count
 from vitprof.names import MAX_NAME
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.owner import this_program
@@ -36,11 +37,6 @@ def done(words: str) -> None:
     """Redraws the page with a toast that says what was done."""
     st.session_state[DONE] = words
     st.rerun()
-
-
-def count(n: int) -> str:
-    """Returns a number of runs in words, such as "1 run"."""
-    return f"{n:,} {'run' if n == 1 else 'runs'}"
 
 
 @guarded
@@ -78,7 +74,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
     _draw_elsewhere(live)
     numbers = ", ".join([*(str(row.id) for row in ticked[:NUMBERS]), *(["..."] if len(ticked) > NUMBERS else [])])
     st.caption(
-        f"{count(len(ticked))} ticked: {numbers}"
+        f"{count(len(ticked), 'run')} ticked: {numbers}"
         if ticked
         else "Tick runs at the left of the table to open, compare, run again, edit, export or delete them; by keyboard "
         "with the arrow keys and Shift+Space."
@@ -139,7 +135,7 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
             help="Marks these runs as interrupted. What was measured is kept.",
         ):
             marked = store().mark_interrupted({run.id for run in runs})
-            done(f"{count(len(marked))} marked as interrupted")
+            done(f"{count(len(marked), 'run')} marked as interrupted")
 
 
 @st.dialog("Edit run", icon=":material/edit:")
@@ -172,7 +168,7 @@ def _save(row: RunRow, name: str, tags: Sequence[str], note: str) -> None:
 def edit_many(ticked: list[RunRow]) -> None:
     """Draws the dialog to edit the tags of several runs at once."""
     shared = sorted(set.intersection(*(set(row.tags) for row in ticked)))
-    st.caption(f"{count(len(ticked))}. Tags that only some of them have stay as they are.")
+    st.caption(f"{count(len(ticked), 'run')}. Tags that only some of them have stay as they are.")
     tags = _tags_field(shared, "history-tags-many")
     if st.button("Save", type="primary", key="history-save-many", help="Adds and removes tags of all these runs."):
         _save_tags(ticked, set(shared), set(tags))
@@ -184,7 +180,7 @@ def _save_tags(ticked: Sequence[RunRow], before: set[str], after: set[str]) -> N
         wanted = (set(row.tags) - (before - after)) | after
         if wanted != set(row.tags):
             store().tag(row.id, wanted)
-    done(f"{count(len(ticked))} tagged")
+    done(f"{count(len(ticked), 'run')} tagged")
 
 
 def _tags_field(tags: Sequence[str], key: str) -> list[str]:
@@ -208,7 +204,7 @@ def ask_to_delete(ticked: list[RunRow]) -> None:
     st.markdown("Their steps, telemetry, notes and headroom are deleted too. **This cannot be undone.**")
     with st.container(horizontal=True):
         yes = st.button(
-            f"Delete {count(len(ticked))}",
+            f"Delete {count(len(ticked), 'run')}",
             type="primary",
             key="history-delete-yes",
             icon=":material/delete:",
@@ -223,4 +219,4 @@ def ask_to_delete(ticked: list[RunRow]) -> None:
 @guarded
 def _delete(ticked: Sequence[RunRow]) -> None:
     store().delete_many(row.id for row in ticked)
-    done(f"{count(len(ticked))} deleted")
+    done(f"{count(len(ticked), 'run')} deleted")

@@ -8,25 +8,32 @@ where it keeps its value by itself. Some names are plural so that they differ fr
 from __future__ import annotations
 
 import math
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pandas as pd
 import streamlit as st
+from streamlit import column_config as column
 
 from vitprof import formats
+from vitprof.charts.style import GPU_UTIL, IDLE, NEUTRAL
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.errors import VitprofError, one_line
 from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
 from vitprof.program import program
-from vitprof.store import RunQuery
+from vitprof.store import RunQuery, RunRow
+from vitprof.ui import tables
 from vitprof.ui.history.actions import DONE, draw_actions, tell_what_was_done
-from vitprof.ui.history.table import draw_table
 from vitprof.ui.resources import store
 from vitprof.ui.texts import escaped, guarded, sentence
 from vitprof.ui.widgets import IN_URL, RUNS
 
 
-def draw_history() -> None:
-    """Draws everything but the page's title."""
+@guarded
+def page() -> None:
+    """Draws the whole page."""
+    st.title("History", anchor=False)
     tell_what_was_done()
     if not store().count_runs(RunQuery(helpers=True)):
         _draw_nothing_yet()
@@ -240,3 +247,121 @@ def clear() -> None:
     for name in FILTERS:
         st.session_state[name] = []
     show_first_page()
+
+
+CHIPS: dict[str, str] = {
+    "input-bound": IDLE,
+    "moderately input-bound": "#A06900",
+    "not input-bound": "#00815E",
+    "launch-bound": "#A06900",
+    "inconclusive": NEUTRAL,
+    "queued": GPU_UTIL,
+    "running": GPU_UTIL,
+    "stopped": NEUTRAL,
+    "failed": "#B3261E",
+    "interrupted": "#B3261E",
+    "simulated": "#785EF0",
+}
+"""Words of the verdict column -> colour: for verdicts those of the verdict card, two of them darker; the other words
+are states. The text is white, with a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
+TICKED = "runs ticked in History"
+"""Key of their ids in the session: after opening or comparing them, the user finds them still ticked."""
+
+
+def chips(row: RunRow) -> list[str]:
+    """Returns the words of the verdict column."""
+    words = [row.verdict_kind] if row.verdict_kind else []
+    if row.status != "done":
+        words.append(row.status)
+    return [*words, "simulated"] if row.simulated else words
+
+
+def sparkline(values: Sequence[float | None]) -> list[float]:
+    """Returns the values, each unknown one (an evaluation took all of the time) replaced by the one before it."""
+    line: list[float] = []
+    for value in values:
+        line.append(value if value is not None else line[-1] if line else 0.0)
+    return line
+
+
+COLUMNS: dict[str, tuple[Callable[[RunRow], Any], Any]] = {
+    "run": (lambda r: r.id, column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50)),
+    "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width="medium")),
+    "verdict": (
+        chips,
+        column.MultiselectColumn(
+            "Verdict",
+            help="Whether loading held the device up. A run that failed or was stopped says so; simulated: no real "
+            "device was used.",
+            options=list(CHIPS),
+            color=list(CHIPS.values()),
+            width=256,
+        ),
+    ),
+    "spark": (
+        # without a figure there was no device work, as in a loader-only run, and nothing that could idle
+        lambda r: [] if r.idle_frac is None else sparkline(r.spark),
+        column.AreaChartColumn(
+            "Device idle over the run",
+            help="Share of the time in which the device computed nothing, from the run's first step to its last. Full "
+            "height: idle all the time.",
+            y_min=0,
+            y_max=1,
+            color=IDLE,
+            width=150,
+        ),
+    ),
+    "idle": (
+        lambda r: None if r.idle_frac is None else 100 * r.idle_frac,
+        column.NumberColumn("Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70),
+    ),
+    "speed": (
+        lambda r: r.samples_per_s,
+        column.NumberColumn("Samples/s", help=tables.help_of("samples_per_s"), format="localized", step=1, width=90),
+    ),
+    "strategy": (lambda r: r.strategy, column.TextColumn("Strategy", help=FILTERS["strategies"][2])),
+    "dataset": (lambda r: r.dataset, column.TextColumn("Data", help=FILTERS["datasets"][2], width=80)),
+    "batch": (
+        lambda r: r.batch_size,
+        column.NumberColumn("Batch", help="Samples for each step.", format="%d", width=70),
+    ),
+    "device": (lambda r: r.device, column.TextColumn("Device", help="As requested.")),
+    "tags": (lambda r: list(r.tags), column.ListColumn("Tags", help="Words of your own; Edit changes them.")),
+    "note": (lambda r: r.note, column.TextColumn("Note", help="What you wrote about it; Edit changes it.")),
+}
+"""Name of a column -> its value for a run, and how it is shown."""
+
+
+def table(rows: Sequence[RunRow]) -> pd.DataFrame:
+    """Returns one row for each run; the columns of `COLUMNS` and the time when it was made."""
+    data = {name: [value(row) for row in rows] for name, (value, _) in COLUMNS.items()}
+    made = pd.to_datetime([row.created_utc for row in rows], utc=True, errors="coerce")
+    return pd.DataFrame(data | {"created": made})
+
+
+def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
+    """Draws the table; returns the rows that are ticked, in the order of the table."""
+    zone = st.context.timezone
+    # Ticks are positions, so a page with other runs needs another key.
+    key = f"history-table-{zlib.crc32(','.join(str(row.id) for row in rows).encode()):08x}"
+    if key not in st.session_state:  # another page was shown meanwhile, or other runs
+        before = st.session_state.get(TICKED, ())
+        at = [at for at, row in enumerate(rows) if row.id in before]
+        st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
+    made = column.DatetimeColumn(
+        "Made",
+        help=f"When it was queued, in your time zone ({zone})." if zone else "When it was queued, in UTC.",
+        format="YYYY-MM-DD HH:mm",
+        timezone=zone or "UTC",
+    )
+    shown = tables.show(
+        table(rows),
+        key=key,
+        on_select="rerun",
+        selection_mode="multi-row",
+        placeholder="",
+        column_config={**{name: config for name, (_, config) in COLUMNS.items()}, "created": made},
+    )
+    ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
+    st.session_state[TICKED] = {row.id for row in ticked}
+    return ticked

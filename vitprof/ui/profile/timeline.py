@@ -5,6 +5,7 @@ batch, and where the time of the whole run went.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -244,45 +245,54 @@ def draw_account(run: StoredRun) -> None:
     s = run.summary
     if s is None or not s.n_steps:
         return
-    rows = [row for row in [*_times(s), *_others(s)] if row[1] != formats.NOT_AVAILABLE]
+    rows = [(words, form(getattr(s, field)), meaning(s, field)) for words, field, form in WHOLE_RUN]
+    shown = [row for row in rows if row[1] != formats.NOT_AVAILABLE]
     with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
-        tables.show(pd.DataFrame(rows, columns=["what", "how much", "meaning"]), key="whole-run")
+        tables.show(pd.DataFrame(shown, columns=["what", "how much", "meaning"]), key="whole-run")
 
 
-def _times(s: RunSummary) -> list[tuple[str, str, str]]:
-    epoch_from = f"Median of {s.n_epochs_measured} measured." if s.n_epochs_measured else "Calculated from samples/s."
-    copied = f"To RAM disk or local disk: {formats.size(s.stage_bytes)}."
-    rows = (
-        ("Preparing the data", s.prepare_s, "Making or checking data set and storage, opening it, filling its cache."),
-        ("Copying the data", s.stage_s or math.nan, copied),
-        ("Start-up", s.startup_s, "Starting the process, importing PyTorch, building model and loader."),
-        ("First batch", s.first_batch_s, "Wait for the very first batch, worker start included."),
-        ("Epoch restart", s.epoch_restart_s, "Median wait for the first batch of each later epoch."),
-        ("A step, median", s.step_ms_median / 1e3, f"Steady state, n = {s.n_steady_steps:,} steps."),
-        ("A step, 95th percentile", s.step_ms_p95 / 1e3, "95% of the steady steps take less."),
-        ("An epoch", s.epoch_s, epoch_from),
-        ("Evaluation", s.evaluate_s, "All evaluations on the test set together."),
-        ("Shut-down", s.shutdown_s, "Ending loader and workers."),
-        ("From start to end", s.wall_s, "From leaving the queue."),
-    )
-    return [(what, formats.seconds(value), meaning) for what, value, meaning in rows]
+def _milliseconds(value: float) -> str:
+    return formats.seconds(value / 1e3)
 
 
-def _others(s: RunSummary) -> list[tuple[str, str, str]]:
-    whole = "Share of the samples in the partial cache: every epoch reads each sample once."
-    unreadable = f"{s.n_unreadable:,}" if s.n_unreadable else formats.NOT_AVAILABLE
-    return [
-        ("Test accuracy", formats.percent(s.test_accuracy), "On the test set, at the last evaluation."),
-        ("CPU for each sample", formats.seconds(s.cpu_s_per_sample), "Of the job's process and its workers."),
-        ("Storage on disk", formats.size(s.storage_bytes), _storage_help(s)),
-        ("Cache hit rate", formats.percent(s.cache_hit_frac), whole),
-        ("Unreadable", unreadable, "Samples left out because they could not be read, each time they came up."),
-    ]
+def _unless_0(form: Callable[[float], str]) -> Callable[[float], str]:
+    return lambda value: form(value) if value else formats.NOT_AVAILABLE
+
+
+WHOLE_RUN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("Preparing the data", "prepare_s", formats.seconds),
+    ("Copying the data", "stage_s", _unless_0(formats.seconds)),
+    ("Start-up", "startup_s", formats.seconds),
+    ("First batch", "first_batch_s", formats.seconds),
+    ("Epoch restart", "epoch_restart_s", formats.seconds),
+    ("A step, median", "step_ms_median", _milliseconds),
+    ("A step, 95th percentile", "step_ms_p95", _milliseconds),
+    ("An epoch", "epoch_s", formats.seconds),
+    ("Evaluation", "evaluate_s", formats.seconds),
+    ("Shut-down", "shutdown_s", formats.seconds),
+    ("From start to end", "wall_s", formats.seconds),
+    ("Test accuracy", "test_accuracy", formats.percent),
+    ("CPU for each sample", "cpu_s_per_sample", formats.seconds),
+    ("Storage on disk", "storage_bytes", formats.size),
+    ("Cache hit rate", "cache_hit_frac", formats.percent),
+    ("Unreadable", "n_unreadable", _unless_0("{:,}".format)),
+)
+"""Label of a figure of the whole run, its field of the summary, and its form."""
+
+
+def meaning(s: RunSummary, field: str) -> str:
+    """Returns what a figure means, with what it rests on."""
+    about = {
+        "stage_s": f" {formats.size(s.stage_bytes)}.",
+        "step_ms_median": f" n = {s.n_steady_steps:,} steps.",
+        "epoch_s": f" {s.n_epochs_measured} measured." if s.n_epochs_measured else " Calculated from samples/s.",
+        "storage_bytes": _storage_help(s),
+    }
+    return tables.help_of(field) + about.get(field, "")
 
 
 def _storage_help(s: RunSummary) -> str:
     """Returns how long the storage took to make, and how much of it was in the page cache, where known."""
-    preparing = f"Making it took {formats.seconds(s.storage_prepare_s)}. " if s.storage_prepare_s else ""
-    if not math.isfinite(s.page_cached_frac):
-        return preparing
-    return f"{preparing}{formats.percent(s.page_cached_frac)} of it was in the page cache when training began."
+    preparing = f" Making it took {formats.seconds(s.storage_prepare_s)}." if s.storage_prepare_s else ""
+    cached = f" {formats.percent(s.page_cached_frac)} of it was in the page cache when training began."
+    return preparing + (cached if math.isfinite(s.page_cached_frac) else "")

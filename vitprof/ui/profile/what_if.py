@@ -129,7 +129,7 @@ def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
                 "95% interval": f"{low} to {high}",
                 "samples/s": formats.number(1 / a.s_per_sample if a.n_runs else None),
                 "adds": adds,
-                "n": f"{a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}",
+                "n": f"{a.n_steps} steps of {formats.count(a.n_runs, 'run')}",
             }
         )
     return pd.DataFrame(rows)

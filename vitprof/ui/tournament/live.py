@@ -16,6 +16,7 @@ from vitprof.experiments.tournament.own_script import resume_command
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.trials import Progress
+from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store.tournaments import StoredTournament, add_rounds, release
 from vitprof.ui import resources
@@ -44,7 +45,7 @@ def draw_state(now: TournamentState) -> None:
         n_runs = sum(entry.n_made for entry in now.entries)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(
-                f":material/check: Done: {n_runs} {'run' if n_runs == 1 else 'runs'} in {rough_time(now.spent_s)}",
+                f":material/check: Done: {count(n_runs, 'run')} in {rough_time(now.spent_s)}",
                 width="content",
             )
             if t.spec.script is None:

@@ -14,11 +14,12 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
 from vitprof.ui import resources
+from vitprof.ui.navigation import come_back
 from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.results import draw_tournament
 from vitprof.ui.tournament.setup import draw_setup
-from vitprof.ui.tournament.state import chosen, come_back, draw_problem, leave, open_one, running_tournament, view
+from vitprof.ui.tournament.state import CHOSEN, chosen, draw_problem, leave, open_one, running_tournament, view
 from vitprof.ui.tournament.tuning import draw_tuning
 from vitprof.ui.widgets import choose
 
@@ -28,7 +29,7 @@ MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
 @guarded
 def page() -> None:
     """Draws what the URL names: a tournament, or else the form and the list."""
-    come_back()
+    come_back(CHOSEN)
     tournament_id, problem = chosen()
     if tournament_id is not None:
         draw_tournament(tournament_id)
@@ -147,8 +148,7 @@ def _draw_answer(t: StoredTournament) -> None:
 def ask_to_delete(tournament_id: int) -> None:
     """Draws the dialog that asks before a tournament is deleted."""
     t = tournament(resources.store(), tournament_id)
-    n = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
-    runs = f"{n:,} {'run' if n == 1 else 'runs'}"
+    runs = formats.count(resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True)), "run")
     st.markdown(f"**{t.id}: {escaped(t.name)}** and its {runs}. **This cannot be undone.**")
     if t.holder_host:
         st.markdown(f"It was started on another machine ({escaped(t.holder_host)}): make sure that it is gone.")

@@ -1,26 +1,34 @@
-"""The form that sets a tournament up: what it runs, what that takes, and Start."""
+"""The form that sets a tournament up: what it runs, an estimate of the time, disk and memory it takes, and Start."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
+from vitprof import home
 from vitprof.analysis.tournament import key_in_words
+from vitprof.config import RunConfig
+from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.availability import why_unavailable
-from vitprof.config.bounds import TOURNAMENT_BOUNDS, Bounds
+from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.estimates import footprint
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
-from vitprof.formats import size
+from vitprof.formats import count, size
 from vitprof.names import cut_name
+from vitprof.store import RunQuery, RunStore
+from vitprof.store.groups import RunGroup
 from vitprof.ui import resources
+from vitprof.ui.profile.what_if import STARTUP_S
 from vitprof.ui.resources import machine
-from vitprof.ui.texts import escaped
-from vitprof.ui.tournament.estimate import estimate, estimate_sentence
+from vitprof.ui.texts import escaped, rough_time
 from vitprof.ui.tournament.fields import (
     TRIAL,
     draw_job,
@@ -77,8 +85,9 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
     planned = plan(spec, lambda config: why_not_here(config, machine()))
     able = [trial for trial in planned if not trial.refused]
     spec = _draw_last(spec, able)
-    _say_what_it_takes(spec, planned, able)
-    if wrong := _why_not(spec, able):
+    needs = estimate(able, spec.repeats, resources.store())
+    _say_what_it_takes(spec, planned, able, needs)
+    if wrong := _why_not(able, needs):
         st.error(escaped(wrong))
         return None
     return spec
@@ -123,9 +132,11 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
-def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial]) -> None:
+def _say_what_it_takes(
+    spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial], needs: Estimate
+) -> None:
     """Says how many runs, how long, what is written; and what is left out, with the reasons."""
-    how_many, written = estimate_sentence(estimate(able, spec.repeats, resources.store()), len(able), spec)
+    how_many, written = estimate_sentence(needs, len(able), spec)
     if able:
         st.markdown(f":material/schedule: **{escaped(how_many)}**")
     if able and written:
@@ -138,11 +149,11 @@ def _say_what_it_takes(spec: TournamentSpec, planned: Sequence[PlannedTrial], ab
             )
 
 
-def _why_not(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> str:
+def _why_not(able: Sequence[PlannedTrial], needs: Estimate) -> str:
     """Returns why it cannot be started, in one line; "" if it can."""
     if not able:
         return "None of these settings can run here: choose other strategies."
-    needed, free = estimate(able, spec.repeats, resources.store()).needs_disk, machine().disk_bytes
+    needed, free = needs.needs_disk, machine().disk_bytes
     if needed > free:
         return (
             f"Together they write {size(needed)}, but only {size(free)} are free: choose fewer strategies, or set "
@@ -184,3 +195,110 @@ def _draw_when_free() -> None:
 def _start(spec: TournamentSpec | None) -> None:
     if spec is not None:
         open_one(start(spec, cut_name(st.session_state[NAME_KEY])))
+
+
+EARLIER = 20
+"""Earlier runs of a strategy that are looked through for one with a throughput."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the trials that can run here take together."""
+
+    seconds: float
+    """Of all runs together. Those of `unknown` trials count with what is known of them, at least their start."""
+    unknown: int
+    """Number of trials whose speed is not known yet: their runs may take longer."""
+    disk_bytes: int
+    """What is written and kept: storages, and the data set itself if it is not there yet."""
+    staged_bytes: int
+    """The largest copy that a run makes and removes again."""
+    ram_bytes: int
+    """The most that a trial keeps in memory."""
+    prepares: tuple[str, ...]
+    """Names of the storages that are made first."""
+    makes: str
+    """Name of the data set that is made first; "" if it is there."""
+
+    @property
+    def needs_disk(self) -> int:
+        """Bytes that must be free on disk."""
+        return self.disk_bytes + self.staged_bytes
+
+
+def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
+    """Returns the estimate for the trials that can run, each `repeats` times. Reads the store only where the budget is
+    not in seconds.
+    """
+    seconds, unknown, source, prepared, staged, ram, makes = 0.0, 0, 0, dict[str, int](), 0, 0, ""
+    speeds: dict[tuple[str, int], float] = {}
+    for config in (trial.config for trial in able):
+        info = dataset_info(config.dataset, config.n_images)
+        name = (config.strategy, config.batch_size)
+        if config.seconds is None and name not in speeds:
+            speeds[name] = _samples_per_s(config, store)
+        took = config.seconds if config.seconds is not None else _training_s(config, info, speeds[name])
+        unknown += config.seconds is None and math.isnan(speeds[name])
+        seconds += repeats * (STARTUP_S + took)
+        needs = footprint(STRATEGIES[config.strategy].combination(info, config.to_dict()), info, config.cache_mb)
+        if needs.prepared_as is not None and needs.made is None:
+            prepared[needs.prepared_as] = needs.prepared_bytes
+        staged, ram = max(staged, needs.staged_bytes), max(ram, needs.ram_bytes)
+        if not (home.data_dir() / info.directory).is_dir():
+            source, makes = needs.source_bytes, info.name
+    return Estimate(seconds, unknown, sum(prepared.values()) + source, staged, ram, tuple(prepared), makes)
+
+
+def estimate_sentence(needs: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
+    """Returns two texts: how many runs, how long they take and how many rounds there may be; and what they write and
+    keep, "" for nothing.
+    """
+    runs = trials * spec.repeats
+    time = f"about {rough_time(needs.seconds)}"
+    if needs.unknown:
+        time = f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
+    how_many = f"{count(trials, 'setting')} x {count(spec.repeats, 'round')} = {count(runs, 'run')}, {time}"
+    if spec.until_decided and trials > 1:
+        most = spec.repeats + MORE_ROUNDS
+        longest = rough_time(needs.seconds * most / spec.repeats)
+        how_many += f"; up to {most} rounds (about {longest}) until it is decided"
+    written = {
+        f"makes {needs.makes} first, which also takes time": needs.makes,
+        f"prepares {', '.join(needs.prepares)} once, which also takes time": needs.prepares,
+        f"keeps about {size(needs.disk_bytes)} on disk": needs.disk_bytes,
+        f"needs {size(needs.staged_bytes)} on disk for a copy during a run": needs.staged_bytes,
+        f"keeps up to {size(needs.ram_bytes)} of samples in RAM": needs.ram_bytes,
+    }
+    return how_many, "; ".join(words for words, holds in written.items() if holds)
+
+
+def _samples_per_s(config: RunConfig, store: RunStore) -> float:
+    """Returns the throughput of an earlier run of this strategy on this data set and device: of the newest, that with
+    the nearest batch size. NaN if there is none.
+    """
+    query = RunQuery(
+        strategies=(config.strategy,),
+        datasets=(config.dataset,),
+        devices=(config.device,),
+        statuses=("done",),
+        helpers=True,
+    )
+    earlier = store.list_runs(query, limit=EARLIER)
+    rows = [r for r in earlier if r.samples_per_s and (not r.group_key or _is_trial(r.group_key))]
+    nearest = min(rows, key=lambda r: abs(math.log(r.batch_size / config.batch_size)), default=None)
+    return float(nearest.samples_per_s or math.nan) if nearest is not None else math.nan
+
+
+def _is_trial(group_key: str) -> bool:
+    group = RunGroup.parse(group_key)
+    return group is not None and group.kind == "tournament"
+
+
+def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> float:
+    """Returns seconds of training for a budget in steps or epochs; with an unknown speed those of the device alone if
+    it is simulated, else 0.
+    """
+    steps = config.steps if config.steps is not None else (config.epochs or 1) * (info.n_train // config.batch_size)
+    if math.isfinite(samples_per_s):
+        return steps * config.batch_size / samples_per_s
+    return steps * accelerator(config.device).span_s(config.batch_size) if is_simulated(config.device) else 0.0

@@ -4,12 +4,10 @@ says.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 
 import streamlit as st
-from streamlit.errors import StreamlitAPIException
 
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -30,8 +28,6 @@ CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
 """Names in the URL: which tournament, the setting to compare with, what is shown below the table."""
 COLOUR, COST, SETTING = "colour", "cost", "setting"
 """Names in the URL: what a section shows."""
-LEFT = "tournament page as it was left"
-"""Key of the query that this page had when one of its buttons opened another page."""
 WATCH_S = 5.0
 """Seconds between an idle page's checks whether another tab or program has changed something."""
 UNDER_WAY = ("waiting", "running")
@@ -70,7 +66,7 @@ def start(spec: TournamentSpec, name: str) -> int:
         running = running_tournament()
         if running is not None:
             return running.id
-        _not_while_tuning()
+        _check_tuning()
         tournament_id = create_tournament(resources.store(), spec, name)
         runners().run(tournament_id)
         return tournament_id
@@ -81,41 +77,34 @@ def resume(tournament_id: int) -> None:
     another one is running or a strategy is being tuned.
     """
     with _starting():
-        running = running_tournament()
-        if running is not None and running.id != tournament_id:
-            raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
-        _not_while_tuning()
+        _check_tournament(tournament_id)
+        _check_tuning()
         runners().run(tournament_id)
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Starts tuning a strategy unless one is being tuned already. Raises `JobError` while a tournament is running."""
+    """Starts tuning a strategy unless one is being tuned already or the settings cannot work. Raises `JobError` while a
+    tournament is running.
+    """
     with _starting():
-        running = running_tournament()
-        if running is not None:
-            raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
-        start_work(base, seconds, same_batch)
+        _check_tournament()
+        if isinstance(base, ConfigError):
+            return
+        manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
+        work().start(
+            lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped)
+        )
 
 
-def _not_while_tuning() -> None:
+def _check_tournament(own: int | None = None) -> None:
+    running = running_tournament()
+    if running is not None and running.id != own:
+        raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
+
+
+def _check_tuning() -> None:
     if work().running:
         raise JobError("a strategy is being tuned; wait for its end or stop it: they would disturb each other")
-
-
-def come_back() -> None:
-    """Shows what this page showed when one of its buttons opened another page, after Back or a link leads here again.
-
-    It does so once: going further back shows what the URL says.
-    """
-    left = st.session_state.pop(LEFT, None)
-    if left is not None and CHOSEN not in st.query_params and left != _query():
-        with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
-            st.query_params.from_dict(left)
-            st.rerun()
-
-
-def _query() -> dict[str, list[str]]:
-    return {name: st.query_params.get_all(name) for name in st.query_params}
 
 
 def chosen() -> tuple[int | None, str]:
@@ -176,11 +165,3 @@ def work() -> BackgroundTask[Tuning]:
     """Returns the tuning of this server."""
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
     return BackgroundTask("vitprof-tuning")
-
-
-def start_work(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Starts a tuning unless one is running already or the settings cannot work."""
-    if isinstance(base, ConfigError):
-        return
-    manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
-    work().start(lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped))

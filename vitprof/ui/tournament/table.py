@@ -19,11 +19,12 @@ from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
 from vitprof.ui import tables
+from vitprof.ui.navigation import leave_for
 from vitprof.ui.notifications import DIALOG_OPEN, say_there
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.state import LEFT, SECTION, SETTING
+from vitprof.ui.tournament.state import SECTION, SETTING
 from vitprof.ui.widgets import RUNS as RUNS_IN_URL
 from vitprof.ui.widgets import changed_settings, settings
 
@@ -335,15 +336,6 @@ def use_setting(config: RunConfig, whose: str) -> None:
     say_there(f"The settings of {whose} are in the sidebar. Press Run to start.", ":material/tune:")
     # with the settings in the URL, which Profile would put there: so one press of Back leads here again
     leave_for("pages/profile.py", changed_settings(settings()))
-
-
-def leave_for(page: str, query: dict[str, str]) -> None:
-    """Opens another page with this query, and lets the browser's Back find this one as it was.
-
-    `st.switch_page` puts an entry with the new query and the old page into the browser's history, on which Back lands.
-    """
-    st.session_state[LEFT] = {name: st.query_params.get_all(name) for name in st.query_params}
-    st.switch_page(page, query_params=query)
 
 
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:

@@ -24,6 +24,7 @@ from vitprof.experiments.candidates import (
     seconds_for,
     settings_within,
 )
+from vitprof.formats import count
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import resources, tables
 from vitprof.ui.live_chart import plot
@@ -121,7 +122,7 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     n = len(candidates(base, (base.batch_size,) if same_batch else None))
     a_run_s, enough = OVERHEAD_S[base.isolation] + LEAST_S, enough_of(n)
     tried = settings_within(seconds, n, a_run_s)
-    text = f"Time for about {tried} of {n} {'setting' if n == 1 else 'settings'}"
+    text = f"Time for about {tried} of {count(n, 'setting')}"
     if tried >= enough:
         return f"{text}."
     return f"{text}: too few to say anything. Give it about {about(seconds_for(enough, n, a_run_s))}."
