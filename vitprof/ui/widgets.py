@@ -8,13 +8,14 @@ strategy brings its own default with it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
 from vitprof.config.bounds import RUN_BOUNDS, Bounds
+from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.ui.texts import sentence
 
@@ -88,6 +89,31 @@ def settings() -> dict[str, Any]:
         st.session_state[STATE] = values
     stored: dict[str, Any] = st.session_state[STATE]
     return stored
+
+
+def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[str]:
+    """Resets settings of this session that no widget can show; returns a message for each.
+
+    These are settings of `names` with a value that is not one of their names, and those of `checked` with a value that
+    no job takes.
+    """
+    values, messages = settings(), []
+    for field, allowed in names.items():
+        if values[field] not in (*allowed, DEFAULTS[field]):
+            messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(allowed)}")
+            values[field] = DEFAULTS[field]
+    for field in checked:
+        try:
+            RunConfig(**{field: values[field]})
+        except ConfigError as error:
+            messages.append(wrong(error))
+            values[field] = BUDGET_DEFAULTS.get(field, DEFAULTS[field])
+    return messages
+
+
+def wrong(error: ConfigError) -> str:
+    """Returns what is wrong with a setting, by its name on the page."""
+    return f"{label(error.field)} {error.value}".strip() + f": {error.allowed}"
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:

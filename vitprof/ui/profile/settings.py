@@ -40,11 +40,13 @@ from vitprof.ui.widgets import (
     name_field,
     number,
     read_first,
+    reject,
     say_settings,
     settings,
     state_key,
     toggle,
     within,
+    wrong,
 )
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
@@ -257,21 +259,10 @@ def _names() -> dict[str, list[str]]:
 
 def _reject_unusable(values: dict[str, Any]) -> str:
     """Resets the settings of the URL that no widget can show; returns the message that says so, "" for none."""
-    messages = []
-    for field, names in _names().items():
-        if values[field] not in (*names, DEFAULTS[field]):
-            messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(names)}")
-            values[field] = DEFAULTS[field]
-    if len(values["name"]) > MAX_NAME:
-        messages.append(f"{label('name')}: {NAME_CUT}")
-        values["name"] = cut_name(values["name"])
-    for name, default in DEFAULTS.items():
-        try:
-            RunConfig(**{name: values[name]})
-        except ConfigError as error:
-            messages.append(f"{label(name)} {error.value}: {error.allowed}")
-            values[name] = BUDGET_DEFAULTS.get(name, default)
-    return "; ".join(messages)
+    name = values["name"]
+    values["name"] = cut_name(name) if len(name) > MAX_NAME else name
+    cut = [f"{label('name')}: {NAME_CUT}"] if len(name) > MAX_NAME else []
+    return "; ".join([*cut, *reject(_names(), DEFAULTS)])
 
 
 def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
@@ -307,11 +298,11 @@ def run_button(
     given = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}
     seen = availability(plan, info, given, machine=machine())
     if isinstance(config, ConfigError) and config.field not in ("strategy", *PARTS):
-        message = f"{label(config.field)} {config.value}: {config.allowed}"
+        message = wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
     elif isinstance(config, ConfigError):
-        message = f"{label(config.field)} {config.value}: {config.allowed}"
+        message = wrong(config)
     else:
         usable, remark = config, seen.reason
     with button:

@@ -56,15 +56,23 @@ def draw_headroom(run: StoredRun) -> None:
         "are in memory (C) or not (D). What each takes longer than the one before is the cost of that stage of "
         "loading.",
     )
-    working = bool(live_runs(headroom.group_of(run)))
-    st.fragment(_draw_headroom, run_every=POLL_S if working else None)(run, working)
+    _draw_while_live(run, headroom.group_of(run), _draw_headroom)
 
 
-@guarded
-def _draw_headroom(run: StoredRun, working: bool) -> None:
-    left = live_runs(headroom.group_of(run))
-    if working != bool(left):  # begun or ended since the page was drawn: the verdict may say more now
-        st.rerun(scope="app")
+def _draw_while_live(run: StoredRun, group: str, draw: Callable[[StoredRun, list[StoredRun]], None]) -> None:
+    """Draws a section, given the group's runs that are left; it redraws itself while there are any."""
+    working = bool(live_runs(group))
+
+    def section() -> None:
+        left = live_runs(group)
+        if working != bool(left):  # begun or ended since the page was drawn: the verdict may say more now
+            st.rerun(scope="app")
+        draw(run, left)
+
+    st.fragment(guarded(section), run_every=POLL_S if working else None)()
+
+
+def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         total = len(headroom.anchor_configs(run.config)) * headroom.REPEATS
     except ConfigError as error:
@@ -79,9 +87,8 @@ def _draw_headroom(run: StoredRun, working: bool) -> None:
         again = "Measure headroom again" if measured is not None else "Measure headroom"
         with st.container(horizontal=True, vertical_alignment="center"):
             if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
-                watch_group(headroom.group_of(run), f"Headroom of run {run.id}")
-                start_once(headroom.group_of(run), lambda: headroom.submit_headroom(resources.manager(), run))
-                st.rerun(scope="app")
+                words = f"Headroom of run {run.id}"
+                start_once(headroom.group_of(run), words, lambda: headroom.submit_headroom(resources.manager(), run))
             st.caption(
                 f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {rough_time(_takes_s(run))}.",
                 width="stretch",
@@ -147,15 +154,10 @@ def draw_predictions(run: StoredRun) -> None:
         help="What a step would take with each of the other strategies, worked out from this run's compute time and "
         "two seconds of loading alone with that strategy. A prediction is only that until you run it.",
     )
-    working = bool(live_runs(prediction.group_of(run.id)))
-    st.fragment(_draw_predictions, run_every=POLL_S if working else None)(run, working)
+    _draw_while_live(run, prediction.group_of(run.id), _draw_predictions)
 
 
-@guarded
-def _draw_predictions(run: StoredRun, working: bool) -> None:
-    left = live_runs(prediction.group_of(run.id))
-    if working != bool(left):
-        st.rerun(scope="app")
+def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         prediction.profile_of(resources.store(), run.id)
     except JobError as error:
@@ -187,9 +189,11 @@ def _draw_predictions(run: StoredRun, working: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "Predict again" if predictions else "Predict other strategies"
         if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
-            watch_group(prediction.group_of(run.id), f"Predictions for run {run.id}")
-            start_once(prediction.group_of(run.id), lambda: prediction.submit_micro_runs(resources.manager(), run.id))
-            st.rerun(scope="app")
+            start_once(
+                prediction.group_of(run.id),
+                f"Predictions for run {run.id}",
+                lambda: prediction.submit_micro_runs(resources.manager(), run.id),
+            )
         takes = rough_time(len(others) * (MICRO_S + STARTUP_S))
         st.caption(
             f"Loads for {MICRO_S:g} s with each of {len(others)} strategies, without training; about {takes}."
@@ -204,9 +208,9 @@ def _say(run: StoredRun) -> str:
 
 
 def _verify(p: StoredPrediction) -> None:
-    watch_group(prediction.group_of(p.profile_run_id), f"Check of the prediction for {p.config.strategy}")
-    start_once(prediction.group_of(p.profile_run_id), lambda: prediction.submit_check(resources.manager(), p.id))
-    st.rerun(scope="app")
+    words = f"Check of the prediction for {p.config.strategy}"
+    group = prediction.group_of(p.profile_run_id)
+    start_once(group, words, lambda: prediction.submit_check(resources.manager(), p.id))
 
 
 def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
@@ -243,11 +247,15 @@ def live_runs(group: str) -> list[StoredRun]:
     return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
 
 
-def start_once(group: str, start: Callable[[], object]) -> None:
-    """Calls `start` unless the group is running already. Errors of `start` are passed on."""
+def start_once(group: str, words: str, start: Callable[[], object]) -> None:
+    """Calls `start` unless the group is running already, redraws the page, and shows a toast when the group, in
+    `words`, has ended. Errors of `start` are passed on.
+    """
+    watch_group(group, words)
     with _starting():
         if not live_runs(group):
             start()
+    st.rerun(scope="app")
 
 
 def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:

@@ -17,7 +17,7 @@ from vitprof.errors import ConfigError
 from vitprof.ui import resources
 from vitprof.ui.device_field import draw_device
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, IN_URL, help_of, label, settings, within
+from vitprof.ui.widgets import FIELDS, IN_URL, help_of, label, reject, settings, within
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -306,19 +306,9 @@ def reject_unusable() -> str:
         """Returns whether the form's own field, which says itself what is wrong, is not on the page yet."""
         return f"tournament-{name}" not in st.session_state
 
-    values, messages = settings(), []
-    allowed: dict[str, list[str]] = {"dataset": list(DATASETS), "model": list(MODELS)}
-    for name, names in allowed.items():
-        if values[name] not in names and new(name):
-            messages.append(f"{label(name)} {values[name]}: choose one of {', '.join(names)}")
-            values[name] = FIELDS[name].default
-    for name in filter(new, ("n_images", "device", "batch_size")):
-        try:
-            RunConfig(**{name: values[name]})
-        except ConfigError as error:
-            messages.append(f"{label(name)} {error.value}: {error.allowed}")
-            values[name] = FIELDS[name].default
-    return "; ".join(messages)
+    named = {"dataset": list(DATASETS), "model": list(MODELS)}
+    named = {name: names for name, names in named.items() if new(name)}
+    return "; ".join(reject(named, filter(new, ("n_images", "device", "batch_size"))))
 
 
 def in_url() -> dict[str, list[str]]:

@@ -41,7 +41,7 @@ from vitprof.ui.tournament.fields import (
     what_is_taken,
 )
 from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start, work
-from vitprof.ui.widgets import IN_URL, keep_to, label, name_field, say_settings, settings, within
+from vitprof.ui.widgets import IN_URL, keep_to, name_field, say_settings, settings, within, wrong
 
 NAME_KEY = f"{TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
@@ -65,7 +65,7 @@ def draw_setup() -> None:
             spec = error
         ready = None
         if isinstance(spec, ConfigError):
-            st.error(escaped(f"{label(spec.field)} {spec.value}".strip() + f": {spec.allowed}"))
+            st.error(escaped(wrong(spec)))
         else:
             ready = _ready(spec)
         if messages := list(filter(None, (rejected, not_taken_in(from_url)))):
@@ -87,8 +87,8 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
     spec = _draw_last(spec, able)
     needs = estimate(able, spec.repeats, resources.store())
     _say_what_it_takes(spec, planned, able, needs)
-    if wrong := _why_not(able, needs):
-        st.error(escaped(wrong))
+    if why_not := _why_not(able, needs):
+        st.error(escaped(why_not))
         return None
     return spec
 

@@ -34,7 +34,7 @@ from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.fields import draw_job, reject_unusable
 from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning, work
 from vitprof.ui.tournament.table import use_setting
-from vitprof.ui.widgets import FIELDS, IN_URL, label, say_settings, settings
+from vitprof.ui.widgets import FIELDS, IN_URL, say_settings, settings, wrong
 
 POLL_S = 1.0
 LEAST_TIME_S = 10.0
@@ -88,14 +88,14 @@ def _draw_form() -> None:
             "the model learns.",
         )
     base = _base(strategy or TUNED_AT_FIRST)
-    wrong = f"{label(base.field)} {base.value}: {base.allowed}" if isinstance(base, ConfigError) else ""
-    if not wrong and isinstance(base, RunConfig):
+    problem = wrong(base) if isinstance(base, ConfigError) else ""
+    if isinstance(base, RunConfig):
         info = dataset_info(base.dataset, base.n_images)
         if reason := why_unavailable(STRATEGIES[base.strategy], info, machine()):
-            wrong = f"Not possible here: {reason}"
-    for text in filter(None, (rejected, wrong)):
+            problem = f"Not possible here: {reason}"
+    for text in filter(None, (rejected, problem)):
         st.error(escaped(text))
-    if not wrong and isinstance(base, RunConfig):
+    if not problem and isinstance(base, RunConfig):
         st.markdown(f":material/schedule: **{_forecast(base, seconds, same_batch)}**")
     say_settings()
     other = running_tournament()
@@ -105,7 +105,7 @@ def _draw_form() -> None:
         type="primary",
         icon=":material/tune:",
         key="tune-start",
-        disabled=bool(wrong) or busy,
+        disabled=bool(problem) or busy,
         on_click=act,
         args=(lambda: start_tuning(base, seconds, same_batch),),
         help="Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
