@@ -55,8 +55,7 @@ def test_losses_are_the_same_and_each_step_has_its_own(
     host: Host, in_the_loop: Told, framework: str, workers: int
 ) -> None:
     plain = json.loads(host.run(framework, watched=False, workers=workers).returned)["losses"]
-    told = host.run(framework, workers=workers) if workers else in_the_loop
-    assert (told.status, told.complaint) == (0, "")
+    told = host.ok(framework, workers=workers) if workers else in_the_loop
     assert json.loads(told.returned)["losses"] == plain
     per_step = len(plain) // len(told.steps["loss"])
     last_of_step = [float.fromhex(loss) / per_step for loss in plain[per_step - 1 :: per_step]]
@@ -137,10 +136,9 @@ def test_a_script_that_watches_itself(
     host: Host, framework: str, options: dict[str, bool], batches: list[int], waits: list[int]
 ) -> None:
     """Without the command: its own hooks, in its own time."""
-    told = host.run(framework, watched=False, workers=0, name="mine", **options)
+    told = host.ok(framework, watched=False, workers=0, name="mine", **options)
     plain = host.run(framework, watched=False, workers=0, **options)
     steps, n = told.steps, np.array(batches)
-    assert told.complaint == ""
     assert json.loads(told.returned)["losses"] == json.loads(plain.returned)["losses"]
     assert told.note("environment")[0]["watched"]["name"] == "mine"
     assert steps["samples"].tolist() == (n * scripts.BATCH).tolist()

@@ -25,8 +25,7 @@ def facts(told: Told) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
-    told = host.run("by_own_clock", epochs=EPOCHS, env={"VITPROF_WATCH_HEADROOM": "1"})
-    assert (told.status, told.complaint) == (0, "")
+    told = host.ok("by_own_clock", epochs=EPOCHS, env={"VITPROF_WATCH_HEADROOM": "1"})
     own = json.loads(told.returned)
     n_new = EPOCHS * scripts.N_SAMPLES // scripts.BATCH
     assert sum(not again for again, _ in own) == n_new
@@ -45,8 +44,7 @@ def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
 
 @pytest.mark.slow
 def test_a_script_that_changes_its_batches_gets_no_kept_ones(host: Host) -> None:
-    told = host.run("by_own_clock", epochs=4, in_place=True, env={"VITPROF_WATCH_HEADROOM": "1"})
-    assert (told.status, told.complaint) == (0, "")
+    told = host.ok("by_own_clock", epochs=4, in_place=True, env={"VITPROF_WATCH_HEADROOM": "1"})
     assert "in place" in facts(told)["replay_refused"]
     assert told.steps["step"].tolist() == list(range(4 * scripts.N_SAMPLES // scripts.BATCH))
 

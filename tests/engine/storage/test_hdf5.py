@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,18 +18,14 @@ import torch
 
 from tests.engine.storage.writer_helpers import (
     COUNTS,
+    FORMATS,
     INFO,
-    Counting,
-    assert_safe_with_threads,
-    assert_safe_with_workers,
     assert_same,
-    assert_tells_of_a_full_disk,
     assert_tells_of_a_limit,
-    die,
+    assert_whole,
     encoded_of,
     expected,
     facts_of,
-    killed,
     one_line,
     open_both,
     open_files,
@@ -39,45 +34,11 @@ from tests.engine.storage.writer_helpers import (
     write_both,
 )
 from vitprof.engine.storage import hdf5
-from vitprof.engine.storage.contract import Format, Place
+from vitprof.engine.storage.contract import Place
 from vitprof.errors import DataError, SampleError
 
-FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {
-    "contiguous": (hdf5.CONTIGUOUS_FORMAT, hdf5.ContiguousStorage),
-    "chunked": (hdf5.CHUNKED_FORMAT, hdf5.ChunkedStorage),
-    "encoded": (hdf5.ENCODED_FORMAT, hdf5.EncodedStorage),
-}
 PIXELS = ["contiguous", "chunked"]
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Each format, written once; not to be changed."""
-    top = tmp_path_factory.mktemp("hdf5")
-    return {name: write_both(top / name, form) for name, (form, _) in FORMATS.items()}
-
-
-@pytest.fixture
-def own(written: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of one of them, to be damaged."""
-    return lambda name: Path(shutil.copytree(written[name], tmp_path / name))
-
-
-def assert_whole(name: str, directory: Path) -> None:
-    for storage, split in open_both(FORMATS[name][1], directory):
-        assert torch.equal(storage.labels, torch.from_numpy(facts_of(split).labels))
-        if name == "encoded":
-            assert [storage.read_encoded(i) for i in range(len(storage))] == encoded_of(split)
-        else:
-            images = storage.read(torch.arange(len(storage)))
-            assert np.array_equal(images.numpy(), pixels_of(split))
-        storage.close()
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
-    assert_whole(name, written[name])
-    assert sorted(path.name for path in written[name].iterdir()) == ["data.h5", "labels.npz"]
+HDF5 = [*PIXELS, "encoded"]
 
 
 @pytest.mark.parametrize("name", PIXELS)
@@ -116,30 +77,6 @@ def test_a_storage_knows_its_blocks(written: dict[str, Path]) -> None:
     assert [storage.block for storage, _ in open_both(hdf5.ChunkedStorage, written["chunked"])] == [256, 100]
 
 
-def test_what_is_read_is_told_to_the_drive(written: dict[str, Path]) -> None:
-    for name in PIXELS:
-        throttle = Counting()
-        storage = FORMATS[name][1](INFO, Place(written[name], throttle), True)
-        storage.read(torch.tensor([5, 3, 5]))
-        assert throttle.told == [(3 * 784, 0)]
-        storage.close()
-    throttle = Counting()
-    storage = hdf5.EncodedStorage(INFO, Place(written["encoded"], throttle), True)
-    storage.read_encoded(17)
-    assert throttle.told == [(len(encoded_of("train")[17]), 0)]
-    storage.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
-def test_forked_workers(name: str, written: dict[str, Path]) -> None:
-    assert_safe_with_workers(open_both(FORMATS[name][1], written[name]), "fork")
-
-
-def test_threads(written: dict[str, Path]) -> None:
-    assert_safe_with_threads(hdf5.EncodedStorage, written["encoded"])
-
-
 @pytest.mark.parametrize("name", ["chunked", "encoded"])
 def test_two_threads_that_open_the_file_at_the_same_moment(
     name: str, written: dict[str, Path], monkeypatch: pytest.MonkeyPatch
@@ -161,42 +98,14 @@ def test_two_threads_that_open_the_file_at_the_same_moment(
     assert open_files(written[name]) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path]) -> None:
-    opened = open_both(FORMATS[name][1], written[name])
-    for storage, _ in opened:
-        read_one(storage, 0)
-
-    def work() -> None:
-        for storage, _ in opened:
-            read_one(storage, 1)
-            if name == "chunked":
-                assert [*storage._handles] == [os.getpid()]
-            storage.close()
-        assert open_files(written[name]) == []
-        die()
-
-    killed(work)
-    for storage, split in opened:
-        assert_same([read_one(storage, 2)], expected(storage, split)[2:3])
-        storage.close()
-
-
 # Writing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", HDF5)
 def test_a_write_that_is_refused(name: str, written: dict[str, Path], tmp_path: Path) -> None:
     """Told of it, HDF5 could not close the file and would end the process (h5py issue 914)."""
     assert_tells_of_a_limit(FORMATS[name][0], tmp_path, written[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_full_disk(name: str, request: pytest.FixtureRequest) -> None:
-    assert_tells_of_a_full_disk(FORMATS[name][0], request.getfixturevalue("small_disk"))
 
 
 @pytest.mark.slow
@@ -208,7 +117,7 @@ def test_bytes_are_joined_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # Bad input
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", HDF5)
 def test_cut_in_half(name: str, own: Callable[[str], Path]) -> None:
     directory = own(name)
     path = directory / "data.h5"
@@ -218,19 +127,11 @@ def test_cut_in_half(name: str, own: Callable[[str], Path]) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not HDF5" * 1000, b"\x89HDF\r\n\x1a\n" + bytes(4000)])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", HDF5)
 def test_not_hdf5(name: str, content: bytes, own: Callable[[str], Path]) -> None:
     directory = own(name)
     (directory / "data.h5").write_bytes(content)
     one_line(FORMATS[name][1], directory, str(directory / "data.h5"), "cannot be read")
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_missing(name: str, own: Callable[[str], Path], tmp_path: Path) -> None:
-    directory = own(name)
-    (directory / "data.h5").unlink()
-    one_line(FORMATS[name][1], directory, str(directory / "data.h5"), "missing")
-    one_line(FORMATS[name][1], tmp_path / "nowhere", "nowhere/data.h5", "missing")
 
 
 X, Y = pixels_of("train"), facts_of("train").labels
@@ -310,7 +211,7 @@ def test_an_empty_sample_is_named(own: Callable[[str], Path]) -> None:
     storage.close()
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", HDF5)
 def test_a_file_that_vanishes_or_changes_between_opening_and_reading(name: str, own: Callable[[str], Path]) -> None:
     directory = own(name)
     storage = FORMATS[name][1](INFO, Place(directory), True)

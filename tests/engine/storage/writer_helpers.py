@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from vitprof.config.catalog import DATASETS
+from vitprof.engine.storage import hdf5, lmdb
 from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts
 from vitprof.engine.storage.labels import write_labels
 from vitprof.errors import DataError
@@ -32,6 +33,13 @@ from vitprof.errors import DataError
 INFO = dataclasses.replace(DATASETS["digits"], n_train=600, n_test=100)
 COUNTS = {"train": 600, "test": 100}
 SHAPE = (28, 28, 1)
+FORMATS: dict[str, tuple[Format, Callable[..., Any]]] = {
+    "contiguous": (hdf5.CONTIGUOUS_FORMAT, hdf5.ContiguousStorage),
+    "chunked": (hdf5.CHUNKED_FORMAT, hdf5.ChunkedStorage),
+    "encoded": (hdf5.ENCODED_FORMAT, hdf5.EncodedStorage),
+    "lmdb": (lmdb.PIXEL_FORMAT, lmdb.PixelStorage),
+    "lmdb-encoded": (lmdb.ENCODED_FORMAT, lmdb.EncodedStorage),
+}
 
 
 def pixels_of(split: str) -> np.ndarray:
@@ -86,6 +94,17 @@ class Counting:
 
 def open_both(cls: Callable[..., Any], directory: Path) -> list[tuple[Any, str]]:
     return [(cls(INFO, Place(directory), split == "train"), split) for split in COUNTS]
+
+
+def assert_whole(name: str, directory: Path) -> None:
+    """Both splits are as they were written, in the format of this name."""
+    for storage, split in open_both(FORMATS[name][1], directory):
+        assert torch.equal(storage.labels, torch.from_numpy(facts_of(split).labels))
+        if hasattr(storage, "read"):
+            assert np.array_equal(storage.read(torch.arange(len(storage))).numpy(), pixels_of(split))
+        else:
+            assert [storage.read_encoded(i) for i in range(len(storage))] == encoded_of(split)
+        storage.close()
 
 
 class Reads(Dataset[Tensor]):
