@@ -44,3 +44,14 @@ def highest(values: Floats) -> float:
     """Returns the largest finite value; NaN if there is none."""
     finite = known(values)
     return float(finite.max()) if len(finite) else math.nan
+
+
+STD_OF_MAD = 1.4826
+"""Standard deviation of a normal distribution / its median absolute deviation (Iglewicz and Hoaglin 1993)."""
+
+
+def spread(values: Floats) -> float:
+    """Returns a robust standard deviation: the median absolute deviation, scaled for normal noise. NaN if nothing is
+    known.
+    """
+    return STD_OF_MAD * median(np.abs(values - median(values)))

@@ -11,16 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from vitprof.analysis.check.bounds import Bound, Judged, Kind, judge_bound
-from vitprof.analysis.check.refusals import (
+from vitprof.analysis.compare.bounds import Bound, Judged, Kind, judge_bound
+from vitprof.analysis.compare.guard import (
     ALLOWED_TOPICS,
     CHECKED_STEPS,
+    GUARDED_TELEMETRY,
     CheckedRun,
     Comparability,
     comparable,
+    run_facts,
     why_not_judged,
 )
-from vitprof.analysis.compare.guard import GUARDED_TELEMETRY, run_facts
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, AsJson, check_output, complain, print_json, remark

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.signatures import RULES, find_signatures
-from vitprof.analysis.signatures.signature import Trace
+from vitprof.analysis.timing.steady import Trace
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Signature

@@ -1,20 +1,27 @@
-"""Whether finished runs can be compared: what differs between them other than the way they load their data."""
+"""Whether finished runs can be compared: what differs between them other than the way they load their data.
+
+Compare warns of it. Nobody watches a check that runs unattended, so there a difference that makes a comparison unfair
+ends it, unless the change under test may be just that (another PyTorch, other losses), or it was allowed by name.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, device_name, which
+from vitprof.analysis.compare.bounds import FIGURE_STEPS, n_steady
+from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, config_differences, device_name, which
 from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.steady import while_steady
-from vitprof.config import RunConfig
+from vitprof.analysis.verdict.wording import not_measurable
+from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
@@ -224,3 +231,107 @@ def _disagreement(a: RunFacts, b: RunFacts) -> tuple[float, float, int, float, f
     worst = int(np.argmax(np.round(relative, 6)))  # the first of those that are equal but for rounding
     first, usual = float(relative[0]), float(np.median(relative))
     return first, usual, int(steps[worst]), float(loss_a[worst]), float(loss_b[worst])
+
+
+CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))
+"""Step columns that a check reads."""
+UNDER_TEST = ("versions", "variables", "losses")
+"""Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
+ALLOWED_TOPICS: tuple[str, ...] = (
+    *("order", "data", "model", "batch", "device", "machine", "clocks", "page-cache", "gpu-processes"),
+    *("vitprof", "power", "cpu", "sharing", "settings"),
+)
+"""Topics that are refused unless allowed by name: those of `Caveat`, and settings that differ on one side."""
+MAY_DIFFER = frozenset({*BUDGETS, "seed", "name"})
+"""Settings in which runs of one side may differ: such runs are repeats."""
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run as a check looks at it."""
+
+    facts: RunFacts
+    status: str
+    """See `records.Status`."""
+    error: str
+    """Why it failed; else empty."""
+    steps: Series
+    """`CHECKED_STEPS`, (n,) each."""
+    identity: tuple[object, ...]
+    """Equal for two runs only if they are the same run."""
+
+    @property
+    def label(self) -> str:
+        """Returns "run 3"."""
+        return which([self.facts])
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """Whether two sides may be compared, and what a reader should know of them."""
+
+    refusals: tuple[str, ...]
+    """Sentences: why the runs cannot be compared."""
+    remarks: tuple[str, ...]
+    """Sentences: what differs and is allowed."""
+
+
+def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
+    """Returns why nothing can be said of a run; "" if something can."""
+    if run.status != "done":
+        why = f" ({run.error})" if run.error else ""
+        how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
+        return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
+    if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
+        return f"{run.label}: {reason}"
+    if not n_steady(run.steps):
+        return f"{run.label} has no steps in steady state; train for longer"
+    if run.facts.facts.get("n_beside") and "sharing" not in allowed:
+        return f"{run.label} shared the machine with another run, which took CPU and disk; run it again alone"
+    return ""
+
+
+def comparable(
+    runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str] = ()
+) -> Comparability:
+    """Returns whether the two sides may be compared, and the runs of each side put together.
+
+    `allowed` are the topics of `ALLOWED_TOPICS` that are let pass.
+    """
+    refused, remarks = [], []
+    if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
+        refused.append(f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself")
+    for side in (runs, baseline):
+        if (mixed := _mixed(side)) and "settings" not in allowed:
+            refused.append(mixed)
+    for caveat in comparability([run.facts for run in (*runs, *baseline)]):
+        if caveat.topic == "sharing":  # said of each run by `why_not_judged`
+            continue
+        if _refuses(caveat) and caveat.topic not in allowed:
+            refused.append(f"{caveat.sentence} To compare all the same: --allow {caveat.topic}")
+        elif caveat.level == "warning":
+            remarks.append(caveat.sentence)
+    return Comparability(tuple(refused), tuple(remarks))
+
+
+def _refuses(caveat: Caveat) -> bool:
+    """Returns whether a difference ends the comparison.
+
+    Compare only notes another batch size, since it shows samples/s of both; but neither is a regression of the other.
+    """
+    return caveat.topic == "batch" or (caveat.level == "warning" and caveat.topic not in UNDER_TEST)
+
+
+def _mixed(side: Sequence[CheckedRun]) -> str:
+    """Returns a sentence if the runs of one side are of several settings; "" if not."""
+    found = config_differences([run.facts.config for run in side])
+    names = [d.field for d in found if d.field not in MAY_DIFFER]
+    if not names:
+        return ""
+    values = "; ".join(
+        f"{name} {', '.join(dict.fromkeys(str(getattr(run.facts.config, name)) for run in side))}" for name in names
+    )
+    return (
+        f"{which([run.facts for run in side]).capitalize()} are not of one setting ({values}): the noise from run to "
+        "run cannot be told from their differences. To compare all the same: --allow settings"
+    )

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from vitprof.analysis.signatures.resources import cold_to_warm, memory_growth, other_programs
-from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.signatures.stalls import epoch_start, first_batch, garbage_collection, slow_worker, worker_period
+from vitprof.analysis.timing.steady import Trace
 from vitprof.recording.verdict import Signature
 
 __all__ = ["RULES", "find_signatures"]

@@ -11,9 +11,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
 from vitprof.analysis.bootstrap import block_sums
-from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC
-from vitprof.analysis.timing.steady import while_steady
+from vitprof.analysis.timing.steady import Trace, while_steady
 from vitprof.config.parts import STORAGES
 from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature

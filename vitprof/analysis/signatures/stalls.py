@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, mean, median
-from vitprof.analysis.signatures.signature import Trace, spread
+from vitprof.analysis.arrays import Floats, Mask, mean, median, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
+from vitprof.analysis.timing.steady import Trace
 from vitprof.formats import number, percent, seconds
 from vitprof.recording.verdict import Signature
 

@@ -1,4 +1,4 @@
-"""Which steps the figures of a run rest on, and when each of a step's events happened.
+"""Which steps the figures of a run rest on, when each of a step's events happened, and a run as rules see it.
 
 Moments are on the monotonic clock; all functions take columns and return (n,) arrays.
 """
@@ -6,10 +6,15 @@ Moments are on the monotonic clock; all functions take columns and return (n,) a
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series
+from vitprof.analysis.arrays import Floats, Mask, Series, mean
+from vitprof.config import RunConfig
 
 
 def decode_wait_s(steps: Series) -> Floats:
@@ -96,3 +101,50 @@ def while_steady(steps: Series, t_s: Floats) -> Mask:
     if not len(start):
         return np.zeros(len(t_s), dtype=bool)
     return np.asarray((t_s >= start[0]) & (t_s <= start[-1]))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run as the rules see it: its columns, and the masks and figures that several rules need."""
+
+    steps: Series
+    telemetry: Series
+    config: RunConfig
+    facts: Mapping[str, Any]
+    """The run's facts and its environment in one mapping."""
+    steady: Mask
+    """(n,) steady steps, as `analysis.timing.steady.steady_state` finds them."""
+    first: Mask
+    """(n,) the first step of each epoch, the very first included."""
+
+    @classmethod
+    def of(cls, steps: Series, telemetry: Series, config: RunConfig, facts: Mapping[str, Any]) -> Trace:
+        """Returns the trace of a run; `facts` holds its facts and its environment."""
+        return cls(steps, telemetry, config, facts, steady_state(steps), first_of_epoch(steps))
+
+    @cached_property
+    def n_steady(self) -> int:
+        """Returns the number of steady steps."""
+        return int(self.steady.sum())
+
+    @cached_property
+    def step_s(self) -> float:
+        """Returns the mean seconds of a steady step; NaN without one."""
+        return mean(self.steps["step_s"][self.steady])
+
+    @property
+    def wait_s(self) -> Floats:
+        """Returns (n,) the wait that counts in each step: the exposed wait, or the whole data wait of a loader-only
+        run.
+        """
+        return self.steps["data_wait_s"] if self.config.loader_only else self.steps["exposed_wait_s"]
+
+    def column(self, name: str) -> Floats:
+        """Returns (n,) a column of the steps; all NaN where an older run does not have it."""
+        return self.steps.get(name, np.full(len(self.steps["step"]), np.nan))
+
+    def while_training(self, name: str) -> tuple[Floats, Floats]:
+        """Returns (m,) times and finite values of a telemetry column between the first and the last steady step."""
+        t, values = self.telemetry["t_s"], self.telemetry[name]
+        inside = while_steady(self.steps, t) & np.isfinite(values)
+        return t[inside], values[inside]

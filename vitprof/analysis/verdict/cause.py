@@ -9,9 +9,9 @@ from typing import Any
 
 from vitprof.analysis.arrays import mean
 from vitprof.analysis.signatures.resources import saturated
-from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import MOSTLY_CACHED_FRAC, QUEUED_FRAC
 from vitprof.analysis.timing.exposure import Exposure, synchronous
+from vitprof.analysis.timing.steady import Trace
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES

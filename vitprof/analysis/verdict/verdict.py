@@ -13,7 +13,6 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import free_cores
-from vitprof.analysis.signatures.signature import Trace
 from vitprof.analysis.thresholds import (
     EPOCH_STARTS_FRAC,
     INPUT_BOUND_FRAC,
@@ -24,11 +23,21 @@ from vitprof.analysis.thresholds import (
 )
 from vitprof.analysis.timing.exposure import Exposure, find_exposure
 from vitprof.analysis.timing.gaps import RunGaps
+from vitprof.analysis.timing.steady import Trace
 from vitprof.analysis.verdict.advice import Alternative, advise
 from vitprof.analysis.verdict.cause import Situation, find_cause, find_contention
-from vitprof.analysis.verdict.certainty import epoch_starts_count, event_words, not_measurable
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
-from vitprof.analysis.verdict.wording import Device, SpeedUp, find_device, too_few, verdict_sentence, waiting
+from vitprof.analysis.verdict.wording import (
+    Device,
+    SpeedUp,
+    epoch_starts_count,
+    event_words,
+    find_device,
+    not_measurable,
+    too_few,
+    verdict_sentence,
+    waiting,
+)
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 from vitprof.recording.columns import Phase

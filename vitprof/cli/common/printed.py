@@ -10,8 +10,8 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from vitprof.analysis.check.bounds import Kind
-from vitprof.analysis.check.bounds import Outcome as BoundOutcome
+from vitprof.analysis.compare.bounds import Kind
+from vitprof.analysis.compare.bounds import Outcome as BoundOutcome
 from vitprof.analysis.tournament.entries import Status as TrialStatus
 from vitprof.analysis.tournament.scores import Comparison
 from vitprof.analysis.verdict.headroom import Anchor, StageCost

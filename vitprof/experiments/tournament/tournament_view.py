@@ -15,7 +15,7 @@ from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, leaderboard
 from vitprof.analysis.tournament.blocks import block_rates
-from vitprof.analysis.tournament.losses import Losses, loss_effect
+from vitprof.analysis.tournament.entries import Losses, loss_effect
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.estimates import footprint

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.analysis.check.simulated_runs import run
+from tests.analysis.compare.simulated_runs import run
 from tests.analysis.compare.test_guard import made
-from vitprof.analysis.check.refusals import ALLOWED_TOPICS, UNDER_TEST, CheckedRun, comparable, why_not_judged
 from vitprof.analysis.compare.differences import RunFacts
+from vitprof.analysis.compare.guard import ALLOWED_TOPICS, UNDER_TEST, CheckedRun, comparable, why_not_judged
 from vitprof.config.own_script import own_config, with_loader
 from vitprof.recording.columns import RunSummary
 

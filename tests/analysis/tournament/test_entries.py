@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament.losses import LossEffect, Losses, loss_effect
+from vitprof.analysis.tournament.entries import LossEffect, Losses, loss_effect
 
 UNKNOWN, SAME = LossEffect("unknown"), LossEffect("same")
 

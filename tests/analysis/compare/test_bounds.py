@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis.check.simulated_runs import IDLE, RATE, run
+from tests.analysis.compare.simulated_runs import IDLE, RATE, run
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.check import bounds
-from vitprof.analysis.check.bounds import Bound, Judged, judge_bound, one_sample_half, two_sample_half
+from vitprof.analysis.compare import bounds
+from vitprof.analysis.compare.bounds import Bound, Judged, judge_bound, one_sample_half, two_sample_half
 
 N = 200
 Rng = np.random.Generator

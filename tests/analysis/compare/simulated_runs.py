@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.check.refusals import CHECKED_STEPS
+from vitprof.analysis.compare.guard import CHECKED_STEPS
 
 BATCH = 32
 STEP_S = 0.01
