@@ -33,7 +33,6 @@ from vitprof.jobs.child import Sender, run_job
 from vitprof.measure.devices import open_device
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.wire import EventBuffer, Note, read_messages
-from vitprof.recording.columns import STEP_COLUMNS
 
 
 class OnDevice(nn.Module):
@@ -122,8 +121,8 @@ def vitprof_loop(config: RunConfig, folder: Path) -> tuple[list[list[float]], fl
     end = next(m.values for m in messages if isinstance(m, Note) and m.kind == "end")
     if end["status"] != "done":
         raise SystemExit(f"vitprof: {end['status']}: {end['error']}")
-    rows = [row for m in messages if not isinstance(m, Note) for row in m]
-    return by_epoch({name: [row[i] for row in rows] for i, name in enumerate(STEP_COLUMNS)})
+    steps = [m for m in messages if not isinstance(m, Note)]
+    return by_epoch({name: [value for m in steps for value in m[name]] for name in ("epoch", "t_start_s", "loss")})
 
 
 def vitprof_job(config: RunConfig, folder: Path) -> tuple[list[list[float]], float]:

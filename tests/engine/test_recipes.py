@@ -15,7 +15,7 @@ from tests import ROOT
 NEW_STORAGE = {
     "vitprof/config/parts.py": (
         '        StoragePart(\n            "memmap",',
-        """        StoragePart("toy", "Toy", "All pixels in one file, read with one call for each image."),
+        """        StoragePart("toy", "Toy file", "All pixels in one file, read with one call for each image."),
 """,
     ),
     "vitprof/engine/storage/__init__.py": (
@@ -27,11 +27,11 @@ NEW_STORAGE = {
         '        Strategy(\n            name="lmdb",',
         """        Strategy(
             name="toy",
-            title="Toy",
+            title="Toy file",
             what="What it does. In two sentences.",
-            when="Never.",
-            costs="Nothing.",
-            origin="A test",
+            when="Only in this test, never for real data.",
+            costs="One file of the size of all pixels.",
+            origin="The recipe of docs/layout.md",
             storage="toy",
             loader="ahead",
             transfer="pinned",
@@ -117,7 +117,7 @@ def test_a_storage_is_added_in_four_files(tree: Path) -> None:
     (tree / "vitprof/engine/storage/toy.py").write_text(TOY, encoding="utf-8")
     assert len(NEW_STORAGE) + 1 <= 5
     env = os.environ | {"PYTHONPATH": str(tree)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "toy or known or agree"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "toy"]
     tests = ["tests/engine/test_contract.py", "tests/config", "tests/engine/storage/test_prepare.py"]
     ended = subprocess.run([*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree)
     assert ended.returncode == 0, ended.stdout[-3000:]

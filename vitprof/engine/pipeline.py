@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,6 +69,8 @@ class Pipeline:
     test: Split | None
     facts: dict[str, Any]
     """Figures about storage, location and cache, for the run's record."""
+    root: Path
+    """Where the files of the storage are read."""
 
 
 @contextmanager
@@ -130,7 +133,7 @@ def open_pipeline(
             splits.append(split)
         events.phase("prepare", opening, clock())
         try:
-            yield Pipeline(splits[0], splits[1] if evaluate else None, facts)
+            yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.place.root)
         except SampleError as error:
             # A copy is gone by the time this is read: name the original file.
             raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
