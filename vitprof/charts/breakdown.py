@@ -138,14 +138,6 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
         showlegend=False,
         height=AROUND_PX + ROW_PX * len(names),
         xaxis=axis("mean time for each sample (ms)", range=[0, longest * 1.05 or 1], fixedrange=True),
-        yaxis=axis(
-            "transform",
-            type="category",
-            autorange="reversed",
-            tickvals=names,
-            ticktext=shown,
-            automargin=True,
-            fixedrange=True,
-            showgrid=False,
-        ),
+        yaxis=axis("transform", **categories(autorange="reversed", automargin=True, showgrid=False))
+        | {"tickvals": names, "ticktext": shown},
     )

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Anchor, Headroom, StageCost
-from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, NEUTRAL, RUN_COLOURS, axis, hover_texts
+from vitprof.charts.style import COMPUTE, DATA_WAIT, H2D, MARGIN, NEUTRAL, RUN_COLOURS, axis, hover_texts, whiskers
 
 STORAGE_COLOUR = RUN_COLOURS[1]
 STAGE_COLOURS = {"transfer": H2D, "preparation": DATA_WAIT, "storage": STORAGE_COLOUR}
@@ -37,20 +37,19 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
             bars.append((label, 0.0, slowest, RUN_COLOURS[0], *_of(slowest, batch_size)))
     labels, starts, costs, colours, texts, hovers = zip(*bars, strict=True) if bars else ((),) * 6
     scale = batch_size * 1e3
-    up = [(cost.high - cost.s_per_sample) * scale for cost in costs]
-    down = [(cost.s_per_sample - cost.low) * scale for cost in costs]
+    heights = [cost.s_per_sample * scale for cost in costs]
     bar = go.Bar(
         x=labels,
-        y=[cost.s_per_sample * scale for cost in costs],
+        y=heights,
         base=[start * scale for start in starts],
         marker_color=colours,
-        error_y={"type": "data", "symmetric": False, "array": up, "arrayminus": down, "color": NEUTRAL},
+        error_y=whiskers(heights, [c.low * scale for c in costs], [c.high * scale for c in costs], color=NEUTRAL),
         **hover_texts(hovers),
     )
     # Above the error bars, which would cross a bar's own text.
     tops = [
-        (start + cost.s_per_sample) * scale + (more if math.isfinite(more) else 0.0)
-        for start, cost, more in zip(starts, costs, up, strict=True)
+        (start + (cost.high if math.isfinite(cost.high) else cost.s_per_sample)) * scale
+        for start, cost in zip(starts, costs, strict=True)
     ]
     words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
     figure = go.Figure([bar, words] if known else [])

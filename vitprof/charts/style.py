@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,17 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, "zeroline": False, **more}
 
 
-def categories(**more: Any) -> dict[str, Any]:
-    """Returns an axis of names, which no zoom changes."""
-    return {"type": "category", "fixedrange": True, **more}
+def categories(order: Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
+    """Returns an axis of names, which no zoom changes, in this order."""
+    ordered = {} if order is None else {"categoryorder": "array", "categoryarray": list(order)}
+    return {"type": "category", "fixedrange": True, **ordered, **more}
+
+
+def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], **more: Any) -> dict[str, Any]:
+    """Returns the error bars from `lows` to `highs` of a trace with these values."""
+    up = [high - value for value, high in zip(values, highs, strict=True)]
+    down = [value - low for value, low in zip(values, lows, strict=True)]
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **more}
 
 
 def hover_texts(text: Any) -> dict[str, Any]:

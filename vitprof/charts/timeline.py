@@ -11,14 +11,7 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.timing.timeline import KINDS, LANES, OneStep, Timeline
-from vitprof.charts.style import (
-    DEVICE_TIME,
-    LOADING_COLOURS,
-    REFERENCE,
-    WITH_LEGEND,
-    axis,
-    hover_texts,
-)
+from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE, WITH_LEGEND, axis, categories, hover_texts
 
 MAX_SHAPES = 500
 """Spans in a time line at most: more are slow to draw, and too narrow to be seen."""
@@ -46,8 +39,7 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
             continue
         length = line.end_s[at] - line.start_s[at]
         texts = [
-            f"step {k:,}<br>{'device idle' if lane == device and name != 'compute' else words} {formats.seconds(s)}"
-            + (f", cause: {words}" if lane == device and name != "compute" else "")
+            f"step {k:,}<br>{_span_in_words(number, lane, s)}"
             for k, lane, s in zip(line.step[at].tolist(), line.lane[at].tolist(), length.tolist(), strict=True)
         ]
         figure.add_bar(
@@ -79,7 +71,7 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
         **WITH_LEGEND,
         hovermode="closest",
         xaxis=axis(f"time since the run began (s){span}"),
-        yaxis={"type": "category", "categoryorder": "array", "categoryarray": lanes[::-1], "fixedrange": True},
+        yaxis=categories(lanes[::-1]),
     )
 
 
@@ -126,12 +118,7 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
         **WITH_LEGEND,
         hovermode="closest",
         xaxis=axis("time since the loop asked for the batch (ms)"),
-        yaxis={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [lane for lane in lanes if lane in drawn][::-1],
-            "fixedrange": True,
-        },
+        yaxis=categories([lane for lane in lanes if lane in drawn][::-1]),
     )
 
 
@@ -159,13 +146,11 @@ def _spans(line: Timeline) -> Iterator[Piece]:
         line.lane.tolist(), line.kind.tolist(), line.start_s.tolist(), line.end_s.tolist(), strict=True
     ):
         words, colour = DEVICE_TIME[KINDS[kind]]
-        idle = LANES[lane] == "device" and KINDS[kind] != "compute"
-        length = formats.seconds(end - start)
-        yield (
-            LANE_NAMES[LANES[lane]],
-            words,
-            colour,
-            start,
-            end - start,
-            f"device idle {length}, cause: {words}" if idle else f"{words} {length}",
-        )
+        yield LANE_NAMES[LANES[lane]], words, colour, start, end - start, _span_in_words(kind, lane, end - start)
+
+
+def _span_in_words(kind: int, lane: int, seconds: float) -> str:
+    """Returns what was done in a span, and for how long; of an idle device, what it waited for."""
+    words, length = DEVICE_TIME[KINDS[kind]][0], formats.seconds(seconds)
+    idle = LANES[lane] == "device" and KINDS[kind] != "compute"
+    return f"device idle {length}, cause: {words}" if idle else f"{words} {length}"

@@ -31,6 +31,7 @@ from vitprof.charts.tournament.shared import (
     Unit,
     finish,
     row_words,
+    speed_whiskers,
     time_unit,
     unit_for,
 )
@@ -57,6 +58,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
         if not rows:
             continue
         labelled = name == "on the front"
+        colour = FRONT_COLOUR if labelled else REST_COLOUR
         costs = [cost(row, against) / unit.size for row in rows]
         figure.add_scatter(
             x=costs,
@@ -65,18 +67,11 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
             mode="lines+markers+text" if labelled else "markers",
             line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},
             marker={
-                "color": FRONT_COLOUR if labelled else REST_COLOUR,
+                "color": colour,
                 "size": 11,
                 "symbol": ["diamond" if row.key == board.baseline else "circle" for row in rows],
             },
-            error_y={
-                "type": "data",
-                "symmetric": False,
-                "array": [row.high - row.samples_per_s for row in rows],
-                "arrayminus": [row.samples_per_s - row.low for row in rows],
-                "color": FRONT_COLOUR if labelled else REST_COLOUR,
-                "thickness": 1,
-            },
+            error_y=speed_whiskers(rows, color=colour, thickness=1),
             text=[f"{plain(row.entry.strategy)}, batch {row.entry.batch_size:,}" for row in rows] if labelled else None,
             # Above and below in turn, because neighbours on the front are close together.
             textposition=[

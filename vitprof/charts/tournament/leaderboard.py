@@ -25,6 +25,7 @@ from vitprof.charts.tournament.shared import (
     comparison_words,
     finish,
     row_words,
+    speed_whiskers,
     spread_words,
 )
 
@@ -69,9 +70,8 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
         figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
     names = [plain(setting_in_words(row.entry)) for row in ranked]
     equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
-    names_axis: dict[str, Any] = {"type": "category", "automargin": True, "fixedrange": True}
-    names_axis |= {"range": [max(len(names), 1) - 0.5, -0.5]}  # the same on both sides: texts are beside their bars
-    names_axis |= {"categoryorder": "array", "categoryarray": names}
+    # the same range on both sides: texts are beside their bars
+    names_axis = categories(names, automargin=True, range=[max(len(names), 1) - 0.5, -0.5])
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
@@ -103,18 +103,9 @@ def _ends(rows: Sequence[LeaderboardRow]) -> list[float]:
 def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Scatter]:
     """Returns the intervals, dark with a light rim to show on any bar in either theme, and a trace for `yaxis2`."""
     names = [plain(setting_in_words(row.entry)) for row in rows]
-    traces = []
+    traces, speeds = [], [row.samples_per_s for row in rows]
     for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
-        whisker = {
-            "type": "data",
-            "symmetric": False,
-            "array": [row.high - row.samples_per_s for row in rows],
-            "arrayminus": [row.samples_per_s - row.low for row in rows],
-            "color": colour,
-            "thickness": thickness,
-            "width": 5,
-        }
-        speeds = [row.samples_per_s for row in rows]
+        whisker = speed_whiskers(rows, color=colour, thickness=thickness, width=5)
         traces.append(go.Scatter(x=speeds, y=names, mode="markers", marker_opacity=0, error_x=whisker))
     # Plotly draws the axis on the right only if a trace uses it
     traces.append(go.Scatter(x=speeds, y=names, yaxis="y2", mode="markers", marker_opacity=0))
@@ -198,10 +189,8 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
         f"{what} (bright: fast)",
         _heat_alt(table, what, seconds=seconds),
         margin=MARGIN | {"l": 16},
-        xaxis=axis("batch size (samples)", type="category", showgrid=False, fixedrange=True)
-        | {"categoryorder": "array", "categoryarray": x},
-        yaxis=categories(autorange="reversed", automargin=True, showgrid=False)
-        | {"categoryorder": "array", "categoryarray": y},
+        xaxis=axis("batch size (samples)", **categories(x, showgrid=False)),
+        yaxis=categories(y, autorange="reversed", automargin=True, showgrid=False),
     )
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, setting_in_words
-from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, plain
+from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, plain, whiskers
 
 FRONT_COLOUR, REST_COLOUR = GPU_UTIL, REFERENCE
 """Colours of the best and the Pareto front, and of all others."""
@@ -50,6 +50,11 @@ def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
     return figure.update_layout(title=heading, meta={"alt": alt}, **({"margin": MARGIN} | layout))
 
 
+def speed_whiskers(rows: Sequence[LeaderboardRow], **more: Any) -> dict[str, Any]:
+    """Returns the error bars of the rows' throughputs."""
+    return whiskers([r.samples_per_s for r in rows], [r.low for r in rows], [r.high for r in rows], **more)
+
+
 def spread_words(low: float, high: float, words: Any) -> str:
     """Returns an interval in parentheses, with both ends as `words` formats them; "" if it is not known."""
     return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
@@ -69,9 +74,7 @@ def row_words(row: LeaderboardRow, board: Leaderboard) -> str:
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")
     lines = [
-        f"{row.rank}. {plain(setting_in_words(row.entry))}"
-        if row.rank is not None
-        else plain(setting_in_words(row.entry)),
+        ("" if row.rank is None else f"{row.rank}. ") + plain(setting_in_words(row.entry)),
         f"{speed}{spread_words(row.low, row.high, formats.number)}, {formats.count(row.n_runs, 'run')}{steps}",
     ]
     if row.key == board.baseline:
