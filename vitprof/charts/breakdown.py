@@ -11,17 +11,7 @@ from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.timing.loading import Loading, TransformTime
-from vitprof.charts.style import (
-    DEVICE_TIME,
-    LEGEND,
-    LOADING_COLOURS,
-    MARGIN,
-    axis,
-    categories,
-    hover_texts,
-    ink_on,
-    plain,
-)
+from vitprof.charts import style
 
 NARROW_FRAC = 0.05
 """A piece of a bar below this share has no text in it; the legend shows its share."""
@@ -42,7 +32,7 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
         shares = {"compute": max(shares["compute"] - bubbles, 0.0), "launch_idle": bubbles} | rest
     pieces = []
     for name, share in shares.items():
-        words, colour = DEVICE_TIME[name]
+        words, colour = style.DEVICE_TIME[name]
         hover = f"idle, cause: {words}"
         if name == "compute":
             words = hover = KERNELS if bubbles > 0 else words
@@ -65,7 +55,9 @@ def loading_bar(loading: Loading) -> go.Figure:
         ms = formats.seconds(stage.ms.value / 1e3)
         spread = f" ({_range(stage.ms, 1, ' ms')})" if np.isfinite(stage.ms.low) else ""
         text = f"{stage.words}<br>{ms} a batch{spread}, {formats.percent(stage.frac)}"
-        pieces.append((stage.words, LOADING_COLOURS[stage.name], stage.ms.value, formats.percent(stage.frac), text))
+        pieces.append(
+            (stage.words, style.LOADING_COLOURS[stage.name], stage.ms.value, formats.percent(stage.frac), text)
+        )
     return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
 
 
@@ -83,10 +75,10 @@ def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_ti
                 text=[f"{words}<br>{share}" if length > NARROW_FRAC * whole else ""],
                 textposition="inside",
                 insidetextanchor="middle",
-                insidetextfont={"color": ink_on(colour)},
+                insidetextfont={"color": style.ink_on(colour)},
                 textangle=0,
                 constraintext="inside",
-                **hover_texts([text]),
+                **style.hover_texts([text]),
             )
             for words, colour, length, share, text in pieces
             if length > 0
@@ -94,12 +86,12 @@ def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_ti
     )
     return figure.update_layout(
         barmode="stack",
-        margin=MARGIN,
-        legend=LEGEND | {"traceorder": "normal"},
+        margin=style.MARGIN,
+        legend=style.LEGEND | {"traceorder": "normal"},
         uniformtext={"minsize": 11, "mode": "hide"},
         showlegend=True,
-        xaxis=axis(x_title, range=[0, whole] if whole > 0 else None),
-        yaxis=categories(),
+        xaxis=style.axis(x_title, range=[0, whole] if whole > 0 else None),
+        yaxis=style.categories(),
     )
 
 
@@ -116,7 +108,7 @@ ROW_PX, AROUND_PX = 28, 76
 
 def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
     """Returns one bar for each transform, in the order of the Compose, labelled with its share of their time."""
-    names = [plain(t.name) for t in transforms]
+    names = [style.plain(t.name) for t in transforms]
     hovers = [
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
         for name, t in zip(names, transforms, strict=True)
@@ -128,16 +120,16 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
         text=[formats.percent(t.frac) for t in transforms],
         textposition="outside",
         cliponaxis=False,
-        marker={"color": LOADING_COLOURS["transform"], "line": {"width": 0}},
-        **hover_texts(hovers),
+        marker={"color": style.LOADING_COLOURS["transform"], "line": {"width": 0}},
+        **style.hover_texts(hovers),
     )
     longest = max((t.s_per_sample * 1e3 for t in transforms), default=0.0)
-    shown = [plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in transforms]
+    shown = [style.plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in transforms]
     return go.Figure(bars).update_layout(
         margin={"l": 8, "r": 40, "t": 8, "b": 44},
         showlegend=False,
         height=AROUND_PX + ROW_PX * len(names),
-        xaxis=axis("mean time for each sample (ms)", range=[0, longest * 1.05 or 1], fixedrange=True),
-        yaxis=axis("transform", **categories(autorange="reversed", automargin=True, showgrid=False))
+        xaxis=style.axis("mean time for each sample (ms)", range=[0, longest * 1.05 or 1], fixedrange=True),
+        yaxis=style.axis("transform", **style.categories(autorange="reversed", automargin=True, showgrid=False))
         | {"tickvals": names, "ticktext": shown},
     )

@@ -16,19 +16,7 @@ from numpy.typing import NDArray
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.compare.comparison import Distribution
-from vitprof.charts.style import (
-    COMPUTE,
-    LEGEND,
-    MARGIN,
-    NEUTRAL,
-    PALE_IDLE,
-    RUN_COLOURS,
-    WITH_LEGEND,
-    axis,
-    categories,
-    hover_texts,
-    plain,
-)
+from vitprof.charts import style
 
 Numbers = Floats | NDArray[np.float32]
 
@@ -39,13 +27,13 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
     """Returns the line style of the run at this place: eight colours, then the same again with other dashes."""
-    turn, colour = divmod(place, len(RUN_COLOURS))
-    return {"color": RUN_COLOURS[colour], "dash": DASHES[turn % len(DASHES)], "width": 1.5, **more}
+    turn, colour = divmod(place, len(style.RUN_COLOURS))
+    return {"color": style.RUN_COLOURS[colour], "dash": DASHES[turn % len(DASHES)], "width": 1.5, **more}
 
 
 def on_axis(name: str) -> str:
     """Returns a run's name for an axis, in short lines: on a phone the bar needs the room."""
-    return "<br>".join(plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
+    return "<br>".join(style.plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
 
 
 def overlay(
@@ -57,12 +45,17 @@ def overlay(
     """
     figure = go.Figure(
         [
-            go.Scatter(x=x, y=y, name=plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
+            go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
             for place, (name, x, y) in enumerate(series)
         ]
     )
     return figure.update_layout(
-        margin=MARGIN, legend=LEGEND, hovermode="x unified", xaxis=axis(x_title), yaxis=axis(y_title), showlegend=True
+        margin=style.MARGIN,
+        legend=style.LEGEND,
+        hovermode="x unified",
+        xaxis=style.axis(x_title),
+        yaxis=style.axis(y_title),
+        showlegend=True,
     )
 
 
@@ -89,10 +82,10 @@ def shares(
     )
     return figure.update_layout(
         barmode="stack",
-        margin=MARGIN | {"l": 16},
-        legend=LEGEND | {"traceorder": "normal"},
-        xaxis=axis(x_title),
-        yaxis=categories(autorange="reversed", automargin=True),
+        margin=style.MARGIN | {"l": 16},
+        legend=style.LEGEND | {"traceorder": "normal"},
+        xaxis=style.axis(x_title),
+        yaxis=style.categories(autorange="reversed", automargin=True),
         showlegend=True,
     )
 
@@ -113,15 +106,15 @@ def idle_strips(
         zmin=0,
         zmax=100,
         ygap=3,
-        colorscale=[[0.0, COMPUTE], [1.0, PALE_IDLE]],
+        colorscale=[[0.0, style.COMPUTE], [1.0, style.PALE_IDLE]],
         showscale=False,
         hoverongaps=False,
         hovertemplate="%{y}<br>at %{x:.4~g} s: device idle %{z:.0f}%<extra></extra>",
     )
     return go.Figure(heat).update_layout(
-        margin=MARGIN | {"l": 16, "t": 10},
-        xaxis=axis(f"time since {since} (s)"),
-        yaxis=categories(autorange="reversed", automargin=True, showgrid=False),
+        margin=style.MARGIN | {"l": 16, "t": 10},
+        xaxis=style.axis(f"time since {since} (s)"),
+        yaxis=style.categories(autorange="reversed", automargin=True, showgrid=False),
     )
 
 
@@ -139,16 +132,17 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
     for place, (name, waits) in enumerate(runs):
         if not waits.n:
             continue
+        shown = style.plain(name)
         ms = np.maximum(waits.values * 1e3, FLOOR_MS)
         lowest, highest = min(lowest, float(ms[0])), max(highest, float(ms[-1]))
         figure.add_scatter(
             x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the curve begins at the bottom
             y=np.concatenate([[0.0], waits.share * 100]).astype(np.float32),
-            name=plain(name),
+            name=shown,
             legendgroup=str(place),
             mode="lines",
             line=run_line(place, shape="hv"),
-            hovertemplate=f"{plain(name)}<br>%{{y:.3~g}}% of its steps waited at most %{{x:.3~g}} ms<extra></extra>",
+            hovertemplate=f"{shown}<br>%{{y:.3~g}}% of its steps waited at most %{{x:.3~g}} ms<extra></extra>",
         )
         values = {0.5: waits.median, 0.95: waits.p95}
         figure.add_scatter(
@@ -163,9 +157,9 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
                 "symbol": [symbol for _, _, symbol in MARKS],
                 "line": {"color": "white", "width": 1},
             },
-            **hover_texts(
+            **style.hover_texts(
                 [
-                    f"{plain(name)}<br>{words} waited at most {formats.seconds(values[share])}"
+                    f"{style.plain(name)}<br>{words} waited at most {formats.seconds(values[share])}"
                     for words, share, _ in MARKS
                 ]
             ),
@@ -177,18 +171,18 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
                 y=[None],
                 name=words,
                 mode="markers",
-                marker={"color": NEUTRAL, "size": 10, "symbol": symbol},
+                marker={"color": style.NEUTRAL, "size": 10, "symbol": symbol},
                 hoverinfo="skip",
             )
     decades = _decades(lowest, highest)
     wide = decades is not None and decades[1] - decades[0] > 2  # else the numbers in between are needed
     return figure.update_layout(
-        **WITH_LEGEND,
+        **style.WITH_LEGEND,
         hovermode="closest",
-        xaxis=axis(
+        xaxis=style.axis(
             x_title, type="log", range=decades, dtick=1 if wide else None, minor={"ticks": "outside", "dtick": "D1"}
         ),
-        yaxis=axis("steps that waited at most this long (%)", range=[-2, 102]),
+        yaxis=style.axis("steps that waited at most this long (%)", range=[-2, 102]),
     )
 
 

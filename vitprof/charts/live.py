@@ -13,19 +13,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing.downsample import min_max, slices
-from vitprof.charts.style import (
-    COMPUTE,
-    DATA_WAIT,
-    EVALUATION,
-    GPU_UTIL,
-    H2D,
-    LAUNCH_IDLE,
-    LEGEND,
-    LOSS,
-    MARGIN,
-    MEMORY,
-    axis,
-)
+from vitprof.charts import style
 
 
 @dataclass(frozen=True)
@@ -144,11 +132,11 @@ class LiveChart:
 
 def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
     """Returns a layout over time with the axis `left` on the left and memory on the right."""
-    memory = axis(
+    memory = style.axis(
         "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
     )
-    margin = MARGIN | {"r": 64}
-    return {"xaxis": axis("time since the run began (s)"), "yaxis": left, "yaxis2": memory, "margin": margin}
+    margin = style.MARGIN | {"r": 64}
+    return {"xaxis": style.axis("time since the run began (s)"), "yaxis": left, "yaxis2": memory, "margin": margin}
 
 
 def _line(name: str, colour: str, unit: str, **more: Any) -> dict[str, Any]:
@@ -190,20 +178,20 @@ GAPS = LiveChart(
     source="steps",
     x="compute_start_s",
     traces=(
-        _filled("device busy", COMPUTE),
-        _filled("data wait", DATA_WAIT, yaxis="y2"),
-        _filled("other work", EVALUATION),
-        _filled("launch bubbles", LAUNCH_IDLE, yaxis="y3"),
+        _filled("device busy", style.COMPUTE),
+        _filled("data wait", style.DATA_WAIT, yaxis="y2"),
+        _filled("other work", style.EVALUATION),
+        _filled("launch bubbles", style.LAUNCH_IDLE, yaxis="y3"),
     ),
     layout={
-        "xaxis": axis("time since the run began (s)", anchor="y2"),
-        "yaxis": axis(
+        "xaxis": style.axis("time since the run began (s)", anchor="y2"),
+        "yaxis": style.axis(
             "device", domain=[0.53, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
         ),
-        "yaxis2": axis(
+        "yaxis2": style.axis(
             "loop", domain=[0, 0.32], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
         ),
-        "yaxis3": axis(
+        "yaxis3": style.axis(
             "bubbles", domain=[0.41, 0.5], range=[0, 1], showticklabels=False, showgrid=False, fixedrange=True
         ),
         "hovermode": "closest",
@@ -224,10 +212,10 @@ BATCHES = LiveChart(
     alt="Stacked time of each batch in milliseconds: data wait, copy to the device, compute",
     source="steps",
     x="index",
-    traces=(_stacked("data wait", DATA_WAIT), _stacked("H2D", H2D), _stacked("compute", COMPUTE)),
+    traces=(_stacked("data wait", style.DATA_WAIT), _stacked("H2D", style.H2D), _stacked("compute", style.COMPUTE)),
     layout={
-        "xaxis": axis("step"),
-        "yaxis": axis("time (ms)", rangemode="tozero"),
+        "xaxis": style.axis("step"),
+        "yaxis": style.axis("time (ms)", rangemode="tozero"),
         "hovermode": "x unified",
     },
     build=batch_points,
@@ -240,8 +228,8 @@ LOSSES = LiveChart(
     alt="Training loss over steps",
     source="steps",
     x="index",
-    traces=(_line("loss", LOSS, ""),),
-    layout={"xaxis": axis("step"), "yaxis": axis("loss"), "showlegend": False},
+    traces=(_line("loss", style.LOSS, ""),),
+    layout={"xaxis": style.axis("step"), "yaxis": style.axis("loss"), "showlegend": False},
     build=loss_points,
     overview_groups=LOSS_GROUPS,
 )
@@ -258,13 +246,13 @@ GPU = LiveChart(
     source="telemetry",
     x="t_s",
     traces=(
-        _line("GPU-util", GPU_UTIL, "%", line={"shape": "vh"}),
-        _line("SM activity", GPU_UTIL, "%", line={"shape": "vh", "dash": "dash"}),
-        _line("SM occupancy", GPU_UTIL, "%", line={"shape": "vh", "dash": "dot"}),
-        _line("job's memory", MEMORY, "GiB", yaxis="y2"),
-        _line("memory in use", LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
+        _line("GPU-util", style.GPU_UTIL, "%", line={"shape": "vh"}),
+        _line("SM activity", style.GPU_UTIL, "%", line={"shape": "vh", "dash": "dash"}),
+        _line("SM occupancy", style.GPU_UTIL, "%", line={"shape": "vh", "dash": "dot"}),
+        _line("job's memory", style.MEMORY, "GiB", yaxis="y2"),
+        _line("memory in use", style.LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
     ),
-    layout=_beside_memory(axis("GPU-util, SM (%)", range=[0, 105])),
+    layout=_beside_memory(style.axis("GPU-util, SM (%)", range=[0, 105])),
     build=telemetry_points(
         ("gpu_util_pct", 1.0),
         ("gpu_sm_active_pct", 1.0),
@@ -284,10 +272,10 @@ CPU = LiveChart(
     source="telemetry",
     x="t_s",
     traces=(
-        _line("CPU of the job", GPU_UTIL, "%", line={"shape": "vh"}),
-        _line("memory of the job", MEMORY, "GiB", yaxis="y2"),
+        _line("CPU of the job", style.GPU_UTIL, "%", line={"shape": "vh"}),
+        _line("memory of the job", style.MEMORY, "GiB", yaxis="y2"),
     ),
-    layout=_beside_memory(axis("CPU (% of one core)", rangemode="tozero")),
+    layout=_beside_memory(style.axis("CPU (% of one core)", rangemode="tozero")),
     build=telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
     overview_groups=CPU_GROUPS,
 )
@@ -301,7 +289,7 @@ def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
     """
     data, rare = [], chart.rare_axis.replace("axis", "")
     drawn = set[str]()
-    layout: dict[str, Any] = {"margin": MARGIN, "legend": LEGEND, "hovermode": "x"} | chart.layout
+    layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
         is_rare = trace.get("yaxis", "y") == rare
         shown = bool(np.isfinite(p.y).any()) if len(p.y) else not is_rare  # what is empty now may have points soon

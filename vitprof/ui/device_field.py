@@ -10,17 +10,7 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.config.accelerators import (
-    DERIVED,
-    MEASURED,
-    SIMULATED,
-    accelerator,
-    card_of,
-    device_for,
-    given,
-    is_given,
-    is_simulated,
-)
+from vitprof.config import accelerators
 from vitprof.config.bounds import DEVICE_BOUNDS
 from vitprof.config.catalog import MODELS
 from vitprof.errors import ConfigError
@@ -28,7 +18,7 @@ from vitprof.ui import resources
 from vitprof.ui.texts import escaped, sentence
 from vitprof.ui.widgets import DEFAULTS, help_of, label, settings, within
 
-OWN = f"{SIMULATED}own"
+OWN = f"{accelerators.SIMULATED}own"
 """The entry of the list for a device with the user's own times; never a device's name."""
 OWN_AT_FIRST = (50.0, 100.0, 0.0)
 """Milliseconds for each step, microseconds for each sample, and milliseconds to launch a step."""
@@ -56,11 +46,11 @@ def draw_device(key: str) -> None:
     )
     values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
-    if values["device"] != "cpu" and not is_simulated(values["device"]):
+    if values["device"] != "cpu" and not accelerators.is_simulated(values["device"]):
         findings = resources.gpu_findings(values["precision"], values["device"])
         for finding in [f for f in findings if f.verdict == "bad"] or findings:
             st.caption(f":material/warning: {escaped(sentence(finding.line))}")
-    if is_simulated(values["device"]):
+    if accelerators.is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
         st.caption(escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
 
@@ -85,16 +75,16 @@ def _show(key: str, device: str) -> None:
     """Sets the widgets to `device` where it was set elsewhere: by the URL, by a run's settings, on the other page."""
     numbers = [f"{key}-{name}" for name, *_ in TIMES]
     typed = st.session_state.get(key)
-    if typed and is_given(typed):
+    if typed and accelerators.is_given(typed):
         device = typed
     elif key in st.session_state and st.session_state.get(f"{key}-drawn") == device:
         return
-    own = is_given(device)
+    own = accelerators.is_given(device)
     st.session_state[key] = OWN if own else device
     times = OWN_AT_FIRST
     if own:
         try:
-            card = accelerator(device)
+            card = accelerators.accelerator(device)
         except ConfigError:  # the form says what is wrong
             st.session_state[key] = device
         else:
@@ -116,7 +106,7 @@ def _own(key: str) -> str:
                 **within(bounds, 10),
             )
         )
-    return given(*numbers)
+    return accelerators.given(*numbers)
 
 
 def _automatic() -> str:
@@ -131,15 +121,15 @@ def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
     """Returns how long the simulated GPU takes with the chosen model, and the source of those times; "" and "" for the
     user's own times.
     """
-    card, model = card_of(values["device"]), values["model"]
+    card, model = accelerators.card_of(values["device"]), values["model"]
     if card is None or model not in MODELS:
         return "", ""
     size = values["image_size"] or MODELS[model].image_size
-    simulated = accelerator(device_for(values["device"], model, size, values["precision"]))
+    simulated = accelerators.accelerator(accelerators.device_for(values["device"], model, size, values["precision"]))
     takes = f"{simulated.times} with ViT {model} in {values['precision']}"
-    if simulated.origin != DERIVED:
+    if simulated.origin != accelerators.DERIVED:
         return f"{takes}, as measured.", f"The figures are {simulated.origin}."
-    source = MEASURED[model].source
+    source = accelerators.MEASURED[model].source
     return (
         f"{takes}, derived from published figures.",
         f"From {source}, times the lower ratio of the cards' published TFLOP/s and memory bandwidth.",

@@ -9,25 +9,9 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import (
-    OUT_OF_THE_RACE,
-    ArticleTable,
-    Leaderboard,
-    LeaderboardRow,
-    setting_in_words,
-)
+from vitprof.analysis import tournament
 from vitprof.charts.style import MARGIN, axis, categories, hover_texts, plain
-from vitprof.charts.tournament.shared import (
-    BASELINE,
-    FRONT_COLOUR,
-    LEGEND_BELOW,
-    REST_COLOUR,
-    comparison_words,
-    finish,
-    row_words,
-    speed_whiskers,
-    spread_words,
-)
+from vitprof.charts.tournament import shared
 
 EQUAL, UNDECIDED, OTHER_CACHE = "as fast, within 5%", "undecided", "another page cache"
 """Names of bars, in the legend."""
@@ -35,7 +19,7 @@ GROUPS = {"equal": EQUAL}
 """`LeaderboardRow.standing` -> name of its bars, where they differ."""
 
 
-def throughput_bars(board: Leaderboard) -> go.Figure:
+def throughput_bars(board: tournament.Leaderboard) -> go.Figure:
     """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
 
     Settings as fast as the fastest are hatched, those that can be are dotted, those with another page cache are
@@ -44,11 +28,11 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     ranked = [row for row in board.rows if row.rank is not None]
     figure = go.Figure()
     groups = {
-        "fastest": ("", FRONT_COLOUR),
-        EQUAL: ("/", FRONT_COLOUR),
-        UNDECIDED: (".", REST_COLOUR),
-        "slower": ("", REST_COLOUR),
-        OTHER_CACHE: ("x", REST_COLOUR),
+        "fastest": ("", shared.FRONT_COLOUR),
+        EQUAL: ("/", shared.FRONT_COLOUR),
+        UNDECIDED: (".", shared.REST_COLOUR),
+        "slower": ("", shared.REST_COLOUR),
+        OTHER_CACHE: ("x", shared.REST_COLOUR),
     }
     best = board.row(board.best or "")
     for group, (hatched, colour) in groups.items():
@@ -57,33 +41,33 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
             continue
         figure.add_bar(
             x=[row.samples_per_s for row in rows],
-            y=[plain(setting_in_words(row.entry)) for row in rows],
+            y=[plain(tournament.setting_in_words(row.entry)) for row in rows],
             orientation="h",
             name=group,
             marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": hatched}},
-            **hover_texts([row_words(row, board) for row in rows]),
+            **hover_texts([shared.row_words(row, board) for row in rows]),
         )
     if ranked:
         figure.add_traces(_intervals(ranked, board))
     base = board.row(board.baseline)
     if base is not None and math.isfinite(base.samples_per_s):
-        figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
-    names = [plain(setting_in_words(row.entry)) for row in ranked]
+        figure.add_vline(x=base.samples_per_s, line={"color": shared.BASELINE, "dash": "dash", "width": 2})
+    names = [plain(tournament.setting_in_words(row.entry)) for row in ranked]
     equal = sum(r.standing == "equal" and r.entry.page_cache == best.entry.page_cache for r in ranked) if best else 0
     # the same range on both sides: texts are beside their bars
     names_axis = categories(names, automargin=True, range=[max(len(names), 1) - 0.5, -0.5])
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
-            f"Throughput of {len(ranked)} settings; the fastest is {setting_in_words(best.entry)} with "
+            f"Throughput of {len(ranked)} settings; the fastest is {tournament.setting_in_words(best.entry)} with "
             f"{formats.number(best.samples_per_s, 'samples/s')}; {equal} as fast within 5%."
         )
-    return finish(
+    return shared.finish(
         figure,
         "Throughput (dashed: the baseline)",
         alt,
         margin=MARGIN | {"l": 16},
-        legend=LEGEND_BELOW,
+        legend=shared.LEGEND_BELOW,
         showlegend=True,
         xaxis=axis("throughput (samples/s)", range=[0, 1.03 * max(_ends(ranked))] if ranked else None)
         | {"tickformat": "~s", "tickangle": 0, "nticks": 6},
@@ -95,24 +79,24 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     )
 
 
-def _ends(rows: Sequence[LeaderboardRow]) -> list[float]:
+def _ends(rows: Sequence[tournament.LeaderboardRow]) -> list[float]:
     """Returns how far each bar reaches, interval included."""
     return [row.high if math.isfinite(row.high) else row.samples_per_s for row in rows]
 
 
-def _intervals(rows: Sequence[LeaderboardRow], board: Leaderboard) -> list[go.Scatter]:
+def _intervals(rows: Sequence[tournament.LeaderboardRow], board: tournament.Leaderboard) -> list[go.Scatter]:
     """Returns the intervals, dark with a light rim to show on any bar in either theme, and a trace for `yaxis2`."""
-    names = [plain(setting_in_words(row.entry)) for row in rows]
+    names = [plain(tournament.setting_in_words(row.entry)) for row in rows]
     traces, speeds = [], [row.samples_per_s for row in rows]
     for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
-        whisker = speed_whiskers(rows, color=colour, thickness=thickness, width=5)
+        whisker = shared.speed_whiskers(rows, color=colour, thickness=thickness, width=5)
         traces.append(go.Scatter(x=speeds, y=names, mode="markers", marker_opacity=0, error_x=whisker))
     # Plotly draws the axis on the right only if a trace uses it
     traces.append(go.Scatter(x=speeds, y=names, yaxis="y2", mode="markers", marker_opacity=0))
     return [trace.update(showlegend=False, hoverinfo="skip", cliponaxis=False) for trace in traces]
 
 
-def _group(row: LeaderboardRow, best: LeaderboardRow | None) -> str:
+def _group(row: tournament.LeaderboardRow, best: tournament.LeaderboardRow | None) -> str:
     """Returns the name of a setting's bar.
 
     Cold and warm files are different experiments: neither is compared with the other's fastest.
@@ -122,15 +106,15 @@ def _group(row: LeaderboardRow, best: LeaderboardRow | None) -> str:
     return GROUPS.get(row.standing, row.standing)
 
 
-def _bar_text(row: LeaderboardRow, board: Leaderboard) -> str:
+def _bar_text(row: tournament.LeaderboardRow, board: tournament.Leaderboard) -> str:
     if row.key == board.baseline:
         return "baseline"
     if not math.isfinite(row.speed_up):
         return ""
-    return f"{formats.number(row.speed_up)}x{comparison_words(row.against_baseline)}"
+    return f"{formats.number(row.speed_up)}x{shared.comparison_words(row.against_baseline)}"
 
 
-def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "epoch_s") -> go.Figure:
+def article_heat(table: tournament.ArticleTable, value: Literal["epoch_s", "speed_up"] = "epoch_s") -> go.Figure:
     """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch size (columns).
 
     Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is Cividis, made
@@ -149,7 +133,10 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
         for cell, batch in zip(line.cells, x, strict=True):
             number = getattr(cell, value) if cell is not None else math.nan
             known = (
-                math.isfinite(number) and number > 0 and cell is not None and cell.entry.status not in OUT_OF_THE_RACE
+                math.isfinite(number)
+                and number > 0
+                and cell is not None
+                and cell.entry.status not in tournament.OUT_OF_THE_RACE
             )
             hover = _cell_in_words(cell, f"{name}, batch {batch}")
             z[-1].append(math.log10(number) if known else None)
@@ -184,7 +171,7 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
             showlegend=False,
         )
     what = "Seconds for an epoch" if seconds else "Speed-up over the baseline"
-    return finish(
+    return shared.finish(
         figure,
         f"{what} (bright: fast)",
         _heat_alt(table, what, seconds=seconds),
@@ -194,26 +181,27 @@ def article_heat(table: ArticleTable, value: Literal["epoch_s", "speed_up"] = "e
     )
 
 
-def _cell_text(cell: LeaderboardRow, value: str) -> str:
+def _cell_text(cell: tournament.LeaderboardRow, value: str) -> str:
     if value == "epoch_s":
         return formats.seconds(cell.epoch_s)
-    return f"{formats.number(cell.speed_up)}x{comparison_words(cell.against_baseline)}"
+    return f"{formats.number(cell.speed_up)}x{shared.comparison_words(cell.against_baseline)}"
 
 
-def _cell_in_words(cell: LeaderboardRow | None, where: str) -> str:
+def _cell_in_words(cell: tournament.LeaderboardRow | None, where: str) -> str:
     if cell is None:
         return f"{where}<br>not part of the tournament"
     lines = [where]
     if cell.entry.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
         lines.append(f"{cell.entry.status}{': ' + plain(cell.entry.reason) if cell.entry.reason else ''}")
     if math.isfinite(cell.epoch_s):
-        lines.append(
-            f"{formats.seconds(cell.epoch_s)}{spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)} an epoch"
-        )
+        spread = shared.spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)
+        lines.append(f"{formats.seconds(cell.epoch_s)}{spread} an epoch")
     if math.isfinite(cell.samples_per_s):
         lines.append(formats.number(cell.samples_per_s, "samples/s"))
     if math.isfinite(cell.speed_up):
-        lines.append(f"{formats.number(cell.speed_up)} times the baseline{comparison_words(cell.against_baseline)}")
+        lines.append(
+            f"{formats.number(cell.speed_up)} times the baseline{shared.comparison_words(cell.against_baseline)}"
+        )
     if math.isfinite(cell.gpu_mem_bytes):
         lines.append(f"GPU memory {formats.size(cell.gpu_mem_bytes)}")
     if math.isfinite(cell.gpu_util_pct):
@@ -221,7 +209,7 @@ def _cell_in_words(cell: LeaderboardRow | None, where: str) -> str:
     return "<br>".join(lines)
 
 
-def _heat_alt(table: ArticleTable, what: str, *, seconds: bool) -> str:
+def _heat_alt(table: tournament.ArticleTable, what: str, *, seconds: bool) -> str:
     cells = [
         (line.name, batch, cell)
         for line in table.lines

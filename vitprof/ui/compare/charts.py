@@ -23,7 +23,6 @@ from vitprof.ui import tables
 from vitprof.ui.findings import DeviceTime, device_time_of, groups_each, headroom_of, line_of, waits_of
 from vitprof.ui.live_chart import plot
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import FIELDS, IN_URL, choose, label
 
@@ -35,11 +34,11 @@ LONGEST_NAME = 48
 """Characters of a run's name in a chart: more leave no room for the chart on a phone."""
 LOSS = "loss"
 WAIT_COLUMNS = (
-    Column("Run", "Number and name.", lambda name, _: name),
-    Column("Median (ms)", "Half of the steps waited at most this long.", lambda _, waits: 1e3 * waits.median),
-    Column("p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95),
-    Column("Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest),
-    Column("Steps", "Steady steps.", lambda _, waits: waits.n, "%d", exact=True),
+    tables.Column("Run", "Number and name.", lambda name, _: name),
+    tables.Column("Median (ms)", "Half of the steps waited at most this long.", lambda _, waits: 1e3 * waits.median),
+    tables.Column("p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95),
+    tables.Column("Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest),
+    tables.Column("Steps", "Steady steps.", lambda _, waits: waits.n, "%d", exact=True),
 )
 
 

@@ -19,7 +19,6 @@ from vitprof.store import StoredRun
 from vitprof.ui import tables
 from vitprof.ui.findings import verdict_of
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.tables import Column, help_of, of_summary, rounded
 from vitprof.ui.texts import escaped
 
 MIB = 2.0**-20
@@ -58,7 +57,7 @@ def _digits(ratio: float) -> str:
 
 def _speed_up(row: ComparisonRow) -> float:
     ratio = row.gain.speed_up
-    return round(ratio, 3) if abs(ratio - 1) < CLOSE else rounded(ratio)
+    return round(ratio, 3) if abs(ratio - 1) < CLOSE else tables.rounded(ratio)
 
 
 def _epoch_from(row: ComparisonRow) -> str:
@@ -68,8 +67,8 @@ def _epoch_from(row: ComparisonRow) -> str:
     return f"measured, n = {s.n_epochs_measured}" if s.n_epochs_measured else "extrapolated"
 
 
-COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
-    Column(
+COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
+    tables.Column(
         "Run",
         "Number and strategy.",
         lambda r: f"{r.run.id}: {r.run.config.strategy}",
@@ -77,40 +76,44 @@ COLUMNS: tuple[Column, ...] = (  # the run stays in sight, and leaves room on a 
         pinned=True,
         width=130,
     ),
-    Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True, width=90),
-    Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, always=True, width=100),
-    Column(
+    tables.Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True, width=90),
+    tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, always=True, width=100),
+    tables.Column(
         "vs baseline",
         "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
         "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
         lambda r: r.gain.relation,
         always=True,
     ),
-    Column(
+    tables.Column(
         "Verdict",
         f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
         lambda r: verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
         always=True,
     ),
-    Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True, width=220),
-    Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
-    Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
-    of_summary("Epoch (s)", "epoch_s"),
-    Column("Epoch is", "Measured over n whole epochs, or extrapolated from the throughput.", _epoch_from),
-    of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
-    of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
-    of_summary("Step, median (ms)", "step_ms_median"),
-    of_summary("Step, p95 (ms)", "step_ms_p95"),
-    of_summary("Steps", "n_steady_steps", form="%d", exact=True),
-    of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
-    Column("Copied first (s)", help_of("stage_s"), lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan),
-    of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
-    of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
-    of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
-    of_summary("GPU memory (MiB)", "gpu_mem_peak_bytes", MIB),
-    of_summary("Reserved (MiB)", "gpu_mem_reserved_peak_bytes", MIB),
-    of_summary("Allocated (MiB)", "gpu_mem_allocated_peak_bytes", MIB),
-    of_summary("Memory (MiB)", "rss_peak_bytes", MIB),
+    tables.Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True, width=220),
+    tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
+    tables.Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
+    tables.of_summary("Epoch (s)", "epoch_s"),
+    tables.Column("Epoch is", "Measured over n whole epochs, or extrapolated from the throughput.", _epoch_from),
+    tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
+    tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
+    tables.of_summary("Step, median (ms)", "step_ms_median"),
+    tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
+    tables.of_summary("Steps", "n_steady_steps", form="%d", exact=True),
+    tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
+    tables.Column(
+        "Copied first (s)",
+        tables.help_of("stage_s"),
+        lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan,
+    ),
+    tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
+    tables.of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
+    tables.of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
+    tables.of_summary("GPU memory (MiB)", "gpu_mem_peak_bytes", MIB),
+    tables.of_summary("Reserved (MiB)", "gpu_mem_reserved_peak_bytes", MIB),
+    tables.of_summary("Allocated (MiB)", "gpu_mem_allocated_peak_bytes", MIB),
+    tables.of_summary("Memory (MiB)", "rss_peak_bytes", MIB),
 )
 
 

@@ -26,28 +26,10 @@ from vitprof.errors import ConfigError
 from vitprof.formats import seconds, size
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
+from vitprof.ui import widgets
 from vitprof.ui.device_field import draw_device
 from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped, sentence
-from vitprof.ui.widgets import (
-    BUDGET_DEFAULTS,
-    DEFAULTS,
-    FIELDS,
-    choice,
-    help_of,
-    knob,
-    label,
-    name_field,
-    number,
-    read_first,
-    reject,
-    say_settings,
-    settings,
-    state_key,
-    toggle,
-    within,
-    wrong,
-)
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 """The knobs that a strategy depends on most; the others are a click away."""
@@ -60,8 +42,8 @@ SHOWN_AS = "shown as"
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
     """Sets this session's settings to a strategy with its defaults, on a data set of `n_images` (None: its own)."""
-    settings().update(dict.fromkeys((*KNOBS, *PARTS)))
-    settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
+    widgets.settings().update(dict.fromkeys((*KNOBS, *PARTS)))
+    widgets.settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
 
 def use_config(config: RunConfig) -> None:
@@ -69,12 +51,12 @@ def use_config(config: RunConfig) -> None:
 
     Values that the job would get by default stay unset, so that they change along with strategy, data set and model.
     """
-    values = settings()
+    values = widgets.settings()
     given = _chosen(config).to_dict()
     budget = next(name for name in BUDGETS if given[name] is not None)
     values.update({name: value for name, value in given.items() if name not in BUDGETS})
     values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
-    for name in (*FIELDS, "budget"):  # widgets show what the settings say, not what they were set to before
+    for name in (*widgets.FIELDS, "budget"):  # widgets show what the settings say, not what they were set to before
         st.session_state.pop(f"set-{name}", None)
 
 
@@ -98,9 +80,9 @@ def settings_form() -> tuple[RunConfig | None, bool]:
 
     Knobs that the chosen strategy and its parts do not take are hidden.
     """
-    values = settings()
+    values = widgets.settings()
     rejected = _reject_unusable(values)
-    read_first(READ_FIRST, _names())
+    widgets.read_first(READ_FIRST, _names())
     button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
     info = _info(values)
     plan = _strategy(info)
@@ -125,7 +107,7 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     with st.expander("More"):
         _more()
     config = _config(values, plan, info)
-    say_settings()
+    widgets.say_settings()
     return run_button(config, plan, info, rejected, button, notes)
 
 
@@ -136,7 +118,7 @@ def _info(values: dict[str, Any]) -> DatasetInfo:
 
 def _strategy(info: DatasetInfo) -> Strategy:
     """Draws the choice of a strategy, and in two sentences what it does; returns the strategy."""
-    values = settings()
+    values = widgets.settings()
     before = values["strategy"]
 
     def show(name: str) -> str:
@@ -144,7 +126,7 @@ def _strategy(info: DatasetInfo) -> Strategy:
         seen = availability(plan, info, machine=machine())
         return f"{name} - {plan.title}" + (f" (not here: {seen.reason})" if seen.verdict == "bad" else "")
 
-    choice("strategy", list(STRATEGIES), show=show)
+    widgets.choice("strategy", list(STRATEGIES), show=show)
     plan = STRATEGIES[values["strategy"]]
     if plan.name != before:  # a strategy starts with its defaults
         use(plan.name, values["dataset"], values["n_images"])
@@ -153,8 +135,8 @@ def _strategy(info: DatasetInfo) -> Strategy:
 
 
 def _data() -> DatasetInfo:
-    values = settings()
-    choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
+    values = widgets.settings()
+    widgets.choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
     return _info(values)
 
 
@@ -166,48 +148,48 @@ def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
         for column, name in zip(st.columns(len(pair)), pair, strict=True):
             with column:
                 if name in knobs:
-                    knob(name, knobs[name], fresh=fresh)
+                    widgets.knob(name, knobs[name], fresh=fresh)
                 else:
-                    number(name, hint=f"{DATASETS[info.name].n_train:,}")
+                    widgets.number(name, hint=f"{DATASETS[info.name].n_train:,}")
     for name, default in knobs.items():
         if name in CHOICES:
-            knob(name, default, fresh=fresh)
+            widgets.knob(name, default, fresh=fresh)
 
 
 def _budget() -> None:
-    values = settings()
+    values = widgets.settings()
     left, right = st.columns(2)
     with left:
         options = ["seconds", "steps", "epochs"]
         shown = values["budget"]
         values["budget"] = st.selectbox(
-            "Budget", options, options.index(shown), help="What ends the run.", key=state_key("budget", shown)
+            "Budget", options, options.index(shown), help="What ends the run.", key=widgets.state_key("budget", shown)
         )
     with right:
         field = values["budget"]
-        bounds, length = RUN_BOUNDS[field], values[field] or BUDGET_DEFAULTS[field]
+        bounds, length = RUN_BOUNDS[field], values[field] or widgets.BUDGET_DEFAULTS[field]
         length = int(length) if bounds.whole else float(length)
-        key = state_key(field, length)
+        key = widgets.state_key(field, length)
         values[field] = st.number_input(
-            field.capitalize(), value=length, help=help_of(field), key=key, **within(bounds)
+            field.capitalize(), value=length, help=widgets.help_of(field), key=key, **widgets.within(bounds)
         )
 
 
 def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
     """Draws the knobs of loader, storage and location that most runs leave alone, and those that every run has."""
-    workers = settings()["workers"]
+    workers = widgets.settings()["workers"]
     for name, default in knobs.items():
         if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
             continue  # without workers there is nothing to prefetch, to keep, or to start
-        knob(name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh)
-    choice("augment", [None, *CHOICES["augment"]])
-    choice("page_cache", CHOICES["page_cache"])
-    toggle("skip_unreadable")
+        widgets.knob(name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh)
+    widgets.choice("augment", [None, *CHOICES["augment"]])
+    widgets.choice("page_cache", CHOICES["page_cache"])
+    widgets.toggle("skip_unreadable")
 
 
 def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
     """Draws the four parts; each list offers what fits the other three."""
-    values = settings()
+    values = widgets.settings()
     own = plan.combination(info)
     st.caption("Any part can be replaced. Each list offers what fits the other three.")
     for kind in PARTS:
@@ -215,40 +197,42 @@ def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
         fitting = [n for n in PARTS_BY_KIND[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]
         own_name = getattr(own, kind)
         offered = [None, *(name for name in fitting if name != own_name)]
-        choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
+        widgets.choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
 
 
 def _model(info: DatasetInfo) -> None:
-    choice("model", list(MODELS), show=lambda name: MODELS[name].title)
-    choice("precision", CHOICES["precision"])
-    number("image_size", hint=f"the model's, {MODELS[settings()['model']].image_size}")
-    toggle("compile")
-    if settings()["compile"]:
-        choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
+    widgets.choice("model", list(MODELS), show=lambda name: MODELS[name].title)
+    widgets.choice("precision", CHOICES["precision"])
+    widgets.number("image_size", hint=f"the model's, {MODELS[widgets.settings()['model']].image_size}")
+    widgets.toggle("compile")
+    if widgets.settings()["compile"]:
+        widgets.choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
     else:
-        settings()["compile_mode"] = None
-    toggle("fused_optimizer")
-    toggle("cudnn_benchmark")
+        widgets.settings()["compile_mode"] = None
+    widgets.toggle("fused_optimizer")
+    widgets.toggle("cudnn_benchmark")
     st.caption(info.note)
 
 
 def _measuring() -> None:
-    toggle("loader_times")
-    choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
-    choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
+    widgets.toggle("loader_times")
+    widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
+    widgets.choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
 
 
 def _more() -> None:
-    values = settings()
-    values["name"] = name_field(label("name"), state_key("name", values["name"]), help=help_of("name"))
-    toggle("loader_only")
-    toggle("evaluate")
-    toggle("share_machine")
-    number("warmup_steps")
-    number("least_steps")
-    number("threads")
-    number("seed")
-    choice("isolation", CHOICES["isolation"])
+    values = widgets.settings()
+    values["name"] = widgets.name_field(
+        widgets.label("name"), widgets.state_key("name", values["name"]), help=widgets.help_of("name")
+    )
+    widgets.toggle("loader_only")
+    widgets.toggle("evaluate")
+    widgets.toggle("share_machine")
+    widgets.number("warmup_steps")
+    widgets.number("least_steps")
+    widgets.number("threads")
+    widgets.number("seed")
+    widgets.choice("isolation", CHOICES["isolation"])
 
 
 def _names() -> dict[str, list[str]]:
@@ -261,13 +245,13 @@ def _reject_unusable(values: dict[str, Any]) -> str:
     """Resets the settings of the URL that no widget can show; returns the message that says so, "" for none."""
     name = values["name"]
     values["name"] = cut_name(name) if len(name) > MAX_NAME else name
-    cut = [f"{label('name')}: {NAME_CUT}"] if len(name) > MAX_NAME else []
-    return "; ".join([*cut, *reject(_names(), DEFAULTS)])
+    cut = [f"{widgets.label('name')}: {NAME_CUT}"] if len(name) > MAX_NAME else []
+    return "; ".join([*cut, *widgets.reject(_names(), widgets.DEFAULTS)])
 
 
 def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
     """Returns the config that the settings make, checked as a run would check it, or what is wrong with them."""
-    given = {name: values[name] for name in FIELDS if name not in BUDGETS}
+    given = {name: values[name] for name in widgets.FIELDS if name not in BUDGETS}
     if not info.any_size:
         given["n_images"] = None
     try:
@@ -295,14 +279,14 @@ def run_button(
     """
     usable: RunConfig | None = None
     message, remark = "", ""
-    given = config.to_dict() if isinstance(config, RunConfig) else {k: settings()[k] for k in PARTS}
+    given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
     seen = availability(plan, info, given, machine=machine())
     if isinstance(config, ConfigError) and config.field not in ("strategy", *PARTS):
-        message = wrong(config)
+        message = widgets.wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
     elif isinstance(config, ConfigError):
-        message = wrong(config)
+        message = widgets.wrong(config)
     else:
         usable, remark = config, seen.reason
     with button:
@@ -358,7 +342,7 @@ def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
 
 def resized(info: DatasetInfo) -> str:
     """Returns how images are resized for the model, in a sentence; "" where it takes them as they are."""
-    values = settings()
+    values = widgets.settings()
     model = MODELS.get(values["model"])
     wanted = values["image_size"] or (model.image_size if model else info.image_size)
     if wanted != info.image_size:

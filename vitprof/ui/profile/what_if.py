@@ -24,7 +24,6 @@ from vitprof.ui.findings import headroom_of
 from vitprof.ui.live_chart import plot
 from vitprof.ui.notifications import watch_group
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
-from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 from vitprof.ui.widgets import label
 
@@ -164,7 +163,7 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
-    others = usual_strategies(run, machine())
+    others = usual_strategies(run, resources.machine())
     if left:
         total = len(others) if left[0].role == prediction.MICRO else 1
         draw_progress(left, total, _say, key="predictions")

@@ -10,16 +10,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof.analysis.tournament import (
-    Leaderboard,
-    LeaderboardRow,
-    Recommendation,
-    break_even,
-    recommend,
-    setting_in_words,
-    spoiled_words,
-    uneven_words,
-)
+from vitprof.analysis import tournament
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import OwnScript
 from vitprof.experiments.tournament.planning import PlannedTrial, rounds_words
@@ -46,7 +37,7 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         base = _pick_baseline(follows.board(now), now.baseline)
     board = follows.board(dataclasses.replace(now, baseline=base))
-    recommendation = recommend(board, keep=now.baseline)
+    recommendation = tournament.recommend(board, keep=now.baseline)
     with answer:
         _draw_answer(now, board, recommendation)
     with row:
@@ -97,9 +88,9 @@ def _draw_title(now: TournamentState) -> None:
     )
 
 
-def _pick_baseline(board: Leaderboard, own: str) -> str:
+def _pick_baseline(board: tournament.Leaderboard, own: str) -> str:
     """Draws the choice of the setting to compare with, `own` unless another one is chosen; returns its key."""
-    names = {row.key: setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
+    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
     chosen: str | None = st.selectbox(
         "Baseline",
         list(names),
@@ -113,7 +104,9 @@ def _pick_baseline(board: Leaderboard, own: str) -> str:
     return chosen or own
 
 
-def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
+def _draw_answer(
+    now: TournamentState, board: tournament.Leaderboard, recommendation: tournament.Recommendation | None
+) -> None:
     """Draws the recommendation, or why there is none."""
     with st.container(border=True, key="tournament-answer"):
         if recommendation is None:
@@ -133,14 +126,14 @@ def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recom
             draw_ways_on(now, row, key="best", board=board)
 
 
-def _draw_reasons(board: Leaderboard) -> None:
+def _draw_reasons(board: tournament.Leaderboard) -> None:
     """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
     for row in board.rows:
         if row.spoiled:
-            st.caption(escaped(f"{setting_in_words(row.entry)}: {spoiled_words(row)}."))
+            st.caption(escaped(f"{tournament.setting_in_words(row.entry)}: {tournament.spoiled_words(row)}."))
     for row, text in losses_told(board):
-        st.caption(f":material/warning: {escaped(f'{setting_in_words(row.entry)}: {text}.')}")
-    if text := uneven_words(board):
+        st.caption(f":material/warning: {escaped(f'{tournament.setting_in_words(row.entry)}: {text}.')}")
+    if text := tournament.uneven_words(board):
         st.caption(escaped(text))
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
@@ -148,22 +141,22 @@ def _draw_reasons(board: Leaderboard) -> None:
     counts = {status: sum(row.entry.status == status for row in explained) for status in STATUSES}
     text = ", ".join(f"{n} {STATUSES[s]}" for s, n in counts.items() if n)
     with st.expander(f"Why: {text}"):
-        lines = (
-            f"- **{escaped(setting_in_words(row.entry))}**, {STATUSES[row.entry.status]}: {escaped(row.entry.reason)}"
-            for row in explained
-        )
+        words, entries = tournament.setting_in_words, [row.entry for row in explained]
+        lines = (f"- **{escaped(words(e))}**, {STATUSES[e.status]}: {escaped(e.reason)}" for e in entries)
         st.markdown("\n".join(lines))
 
 
-def _downloads(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
+def _downloads(
+    now: TournamentState, board: tournament.Leaderboard, recommendation: tournament.Recommendation | None
+) -> None:
     t = now.tournament
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
     def csv() -> bytes:
-        return tournament_csv(t, board, break_even(board), recommendation).encode()
+        return tournament_csv(t, board, tournament.break_even(board), recommendation).encode()
 
     def text() -> bytes:
-        return json.dumps(tournament_object(t, board, break_even(board), recommendation), indent=2).encode()
+        return json.dumps(tournament_object(t, board, tournament.break_even(board), recommendation), indent=2).encode()
 
     for words, mime, make, ending in (("CSV", "text/csv", csv, "csv"), ("JSON", "application/json", text, "json")):
         st.download_button(
@@ -189,7 +182,7 @@ def remarks_told(planned: Sequence[PlannedTrial]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(remark for t in planned if t.setting is not None for remark in t.setting.remarks))
 
 
-def losses_told(board: Leaderboard) -> list[tuple[LeaderboardRow, str]]:
+def losses_told(board: tournament.Leaderboard) -> list[tuple[tournament.LeaderboardRow, str]]:
     """Returns the settings that have a remark about their losses, with the remark."""
     return [(row, row.entry.losses) for row in board.rows if row.entry.losses]
 

@@ -11,23 +11,13 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import (
-    ArticleTable,
-    Cost,
-    Leaderboard,
-    LeaderboardRow,
-    article_table,
-    break_even,
-    cost,
-    setting_in_words,
-)
+from vitprof.analysis import tournament
 from vitprof.charts.tournament.costs import COSTS, break_even_chart, pareto_chart
 from vitprof.charts.tournament.leaderboard import article_heat, throughput_bars
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources, tables
 from vitprof.ui.live_chart import plot
-from vitprof.ui.tables import height_of, rounded
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import COLOUR, COST, SECTION, SETTING
 from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, draw_ways_on
@@ -46,14 +36,14 @@ OF_OWN_SCRIPTS = ("speed", "costs", "setting")
 CHART_PX = 400
 
 
-def draw_sections(now: TournamentState, board: Leaderboard) -> None:
+def draw_sections(now: TournamentState, board: tournament.Leaderboard) -> None:
     """Draws the choice of a section, and that section."""
     own = now.tournament.spec.script is not None
     names = {name: words for name, words in SECTIONS.items() if not own or name in OF_OWN_SCRIPTS}
     section = choose(
         SECTION, "Show", names, default="speed", help="Only the section shown is computed.", show_label=False
     )
-    drawn: dict[str, Callable[[TournamentState, Leaderboard], None]] = {
+    drawn: dict[str, Callable[[TournamentState, tournament.Leaderboard], None]] = {
         "speed": _speed,
         "table": _article,
         "heat": _heat,
@@ -64,16 +54,16 @@ def draw_sections(now: TournamentState, board: Leaderboard) -> None:
     guarded(drawn[section])(now, board)
 
 
-def _speed(now: TournamentState, board: Leaderboard) -> None:
+def _speed(now: TournamentState, board: tournament.Leaderboard) -> None:
     ranked = sum(row.rank is not None for row in board.rows)
     plot(throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
-def _article(now: TournamentState, board: Leaderboard) -> None:
-    frame = article_frame(article_table(board))
+def _article(now: TournamentState, board: tournament.Leaderboard) -> None:
+    frame = article_frame(tournament.article_table(board))
     tables.show(
         frame,
-        height=height_of(len(frame)),
+        height=tables.height_of(len(frame)),
         key="tournament-article",
         placeholder="–",
         column_config={
@@ -97,19 +87,19 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
     )
 
 
-def _heat(now: TournamentState, board: Leaderboard) -> None:
+def _heat(now: TournamentState, board: tournament.Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
     value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
-    table = article_table(board)
+    table = tournament.article_table(board)
     plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
 
 
-def _costs(now: TournamentState, board: Leaderboard) -> None:
-    known = [c for c in COSTS if any(r.rank is not None and math.isfinite(cost(r, c)) for r in board.rows)]
+def _costs(now: TournamentState, board: tournament.Leaderboard) -> None:
+    known = [c for c in COSTS if any(r.rank is not None and math.isfinite(tournament.cost(r, c)) for r in board.rows)]
     if not known:
         st.info("No cost is known yet: nothing has ended.")
         return
-    against: Cost | None = st.selectbox(
+    against: tournament.Cost | None = st.selectbox(
         "Against",
         known,
         format_func=lambda c: COSTS[c].capitalize(),
@@ -123,25 +113,25 @@ def _costs(now: TournamentState, board: Leaderboard) -> None:
     tables.draw(COST_COLUMNS, shown, key="tournament-costs", placeholder="–")
 
 
-def _break_even(now: TournamentState, board: Leaderboard) -> None:
-    crossings = break_even(board)
+def _break_even(now: TournamentState, board: tournament.Leaderboard) -> None:
+    crossings = tournament.break_even(board)
     base = board.row(board.baseline)
     if not crossings or base is None:
         st.info("Needs figures of the baseline and of one more setting.")
         return
     st.markdown(
-        f"Against **{escaped(setting_in_words(base.entry))}**, its preparation included:",
+        f"Against **{escaped(tournament.setting_in_words(base.entry))}**, its preparation included:",
         help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
         "95% interval of its speed-up allows.",
     )
-    names = {row.key: setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
     plot(break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
-def _setting(now: TournamentState, board: Leaderboard) -> None:
+def _setting(now: TournamentState, board: tournament.Leaderboard) -> None:
     """Draws one trial: its runs, and what to do with it."""
-    names = {row.key: setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
     key = st.selectbox(
         "Setting",
         list(names),
@@ -185,10 +175,10 @@ def _run_line(number: int, run: StoredRun) -> dict[str, str | float]:
         "Round": float(number),
         "Run": float(run.id),
         "Status": run.status,
-        "Samples/s": rounded(s.samples_per_s) if s else math.nan,
-        "Device idle (%)": rounded(100 * s.device_idle_frac) if s else math.nan,
+        "Samples/s": tables.rounded(s.samples_per_s) if s else math.nan,
+        "Device idle (%)": tables.rounded(100 * s.device_idle_frac) if s else math.nan,
         "Steps": float(s.n_steady_steps) if s else math.nan,
-        "Took (s)": rounded(s.wall_s) if s else math.nan,
+        "Took (s)": tables.rounded(s.wall_s) if s else math.nan,
         "Remark": run.error or (formats.seconds(s.stage_s) + " of copying first" if s and s.stage_s > 0 else ""),
     }
 
@@ -199,7 +189,7 @@ class Measure:
 
     name: str
     unit: str
-    value: Callable[[LeaderboardRow], float]
+    value: Callable[[tournament.LeaderboardRow], float]
 
 
 MEASURES = (
@@ -209,7 +199,7 @@ MEASURES = (
 )
 
 
-def article_frame(table: ArticleTable) -> pd.DataFrame:
+def article_frame(table: tournament.ArticleTable) -> pd.DataFrame:
     """Returns the article's table: a row for each setting and, for each figure, a column for each batch size. A figure
     that no cell has is left out.
     """
@@ -217,7 +207,8 @@ def article_frame(table: ArticleTable) -> pd.DataFrame:
     for measure in MEASURES:
         columns = {
             f"{measure.name} ({measure.unit}), batch {batch:,}": [
-                math.nan if (row := line.cells[i]) is None else rounded(measure.value(row)) for line in table.lines
+                math.nan if (row := line.cells[i]) is None else tables.rounded(measure.value(row))
+                for line in table.lines
             ]
             for i, batch in enumerate(table.batch_sizes)
         }

@@ -27,40 +27,29 @@ from vitprof.store import RunQuery, RunStore
 from vitprof.store.groups import RunGroup
 from vitprof.ui import resources
 from vitprof.ui.profile.what_if import STARTUP_S
-from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped, rough_time
-from vitprof.ui.tournament.fields import (
-    TRIAL,
-    draw_job,
-    draw_runs,
-    draw_trials,
-    in_url,
-    make_spec,
-    not_taken_in,
-    reject_unusable,
-    what_is_taken,
-)
+from vitprof.ui.tournament import fields
 from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start, work
 from vitprof.ui.widgets import IN_URL, keep_to, name_field, say_settings, settings, within, wrong
 
-NAME_KEY = f"{TRIAL}name"
+NAME_KEY = f"{fields.TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
 """Bounds of the time for the whole tournament, in minutes."""
 
 
 def draw_setup() -> None:
     """Draws the whole form."""
-    rejected, from_url = reject_unusable(), in_url()
+    rejected, from_url = fields.reject_unusable(), fields.in_url()
     with st.container(border=True, key="tournament-setup"):
         st.header("New tournament", anchor=False)
-        draw_job()
+        fields.draw_job()
         spec: TournamentSpec | ConfigError
         try:
             info = _info()
-            trials = draw_trials(
-                info, {name: why_unavailable(STRATEGIES[name], info, machine()) for name in STRATEGIES}
+            trials = fields.draw_trials(
+                info, {name: why_unavailable(STRATEGIES[name], info, resources.machine()) for name in STRATEGIES}
             )
-            spec = make_spec(info, trials, *draw_runs())
+            spec = fields.make_spec(info, trials, *fields.draw_runs())
         except ConfigError as error:  # a number of images that is not possible
             spec = error
         ready = None
@@ -68,11 +57,11 @@ def draw_setup() -> None:
             st.error(escaped(wrong(spec)))
         else:
             ready = _ready(spec)
-        if messages := list(filter(None, (rejected, not_taken_in(from_url)))):
+        if messages := list(filter(None, (rejected, fields.not_taken_in(from_url)))):
             st.warning(escaped("; ".join(messages)))
         _draw_start(ready)
         say_settings()
-        st.caption(escaped(what_is_taken()))
+        st.caption(escaped(fields.what_is_taken()))
 
 
 def _info() -> DatasetInfo:
@@ -82,7 +71,7 @@ def _info() -> DatasetInfo:
 
 def _ready(spec: TournamentSpec) -> TournamentSpec | None:
     """Draws the last choices and what all of it takes; returns the spec, None where it cannot be started."""
-    planned = plan(spec, lambda config: why_not_here(config, machine()))
+    planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
     spec = _draw_last(spec, able)
     needs = estimate(able, spec.repeats, resources.store())
@@ -101,7 +90,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     left, middle, right = st.columns(3)
     with left:
         first = f"the first: {next(iter(names.values()))}" if names else "the first"
-        options, key = ["", *names], f"{TRIAL}baseline"
+        options, key = ["", *names], f"{fields.TRIAL}baseline"
         keep_to(options, key, "")
         baseline = st.selectbox(
             "Compared with",
@@ -117,7 +106,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
             **within(LIMIT_MIN),
             placeholder="no limit",
             value=None,
-            key=f"{TRIAL}limit",
+            key=f"{fields.TRIAL}limit",
             bind=IN_URL,
             help="No run starts after this time. The result is what was measured until then.",
         )
@@ -153,7 +142,7 @@ def _why_not(able: Sequence[PlannedTrial], needs: Estimate) -> str:
     """Returns why it cannot be started, in one line; "" if it can."""
     if not able:
         return "None of these settings can run here: choose other strategies."
-    needed, free = needs.needs_disk, machine().disk_bytes
+    needed, free = needs.needs_disk, resources.machine().disk_bytes
     if needed > free:
         return (
             f"Together they write {size(needed)}, but only {size(free)} are free: choose fewer strategies, or set "

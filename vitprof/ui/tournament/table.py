@@ -22,7 +22,6 @@ from vitprof.ui import tables
 from vitprof.ui.navigation import leave_for
 from vitprof.ui.notifications import DIALOG_OPEN, say_there
 from vitprof.ui.profile.settings import use_config
-from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import SECTION, SETTING
 from vitprof.ui.widgets import RUNS as RUNS_IN_URL
@@ -95,16 +94,16 @@ def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
     return with_interval(row.speed_up, low, high, lambda v: f"{formats.number(v)}x")
 
 
-SETTING_COLUMN = Column(
+SETTING_COLUMN = tables.Column(
     "Setting",
     "Strategy, batch size, workers, page cache.",
     lambda r, b: setting_in_words(r.entry),
     always=True,
     pinned=True,
 )
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
-    Column(
+    tables.Column(
         "Rank",
         "By the speed that is compared. What is as fast as the fastest shares its rank.",
         lambda r, b: math.nan if r.rank is None else float(r.rank),
@@ -113,28 +112,28 @@ COLUMNS: tuple[Column, ...] = (
         always=True,
         width=50,
     ),
-    Column(
+    tables.Column(
         "Samples/s",
         "Steady-state throughput: all samples over all time of the runs that count. In brackets its 95% interval; the "
         "CSV has its ends as numbers.",
         lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
         always=True,
     ),
-    Column(
+    tables.Column(
         "Speed-up",
         "Over the baseline, with its 95% interval. It compares the fastest fifth of each setting's time, which other "
         "programs disturb least (docs/tournament.md), so it can differ from the ratio of the throughputs.",
         _speed_up,
         always=True,
     ),
-    Column(
+    tables.Column(
         "vs baseline",
         "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
         always=True,
     ),
-    Column(
+    tables.Column(
         "Runs",
         "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was disturbed by other programs "
         "or is running.",
@@ -143,34 +142,36 @@ COLUMNS: tuple[Column, ...] = (
         width=62,
     ),
 )
-COST_COLUMNS: tuple[Column, ...] = (
+COST_COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
-    Column("Samples/s", "Steady-state throughput.", lambda r, b: r.samples_per_s),
-    Column(
+    tables.Column("Samples/s", "Steady-state throughput.", lambda r, b: r.samples_per_s),
+    tables.Column(
         "Device idle (%)",
         "Share of the steady time in which the device computed nothing.",
         lambda r, b: 100 * r.device_idle_frac,
         "%.1f",
     ),
-    Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
-    Column(
+    tables.Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
+    tables.Column(
         "GPU memory (MiB)",
         "Highest device memory of any run: NVML's figure, or what PyTorch reserved.",
         lambda r, b: r.gpu_mem_bytes / MIB,
     ),
-    Column("Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / MIB),
-    Column(
+    tables.Column("Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / MIB),
+    tables.Column(
         "Kept in RAM (MiB)",
         "RAM disk, and samples kept in memory.",
         lambda r, b: r.entry.ram_bytes / MIB if r.entry.ram_bytes else math.nan,
     ),
-    Column(
+    tables.Column(
         "Disk (MiB)",
         "Space of its prepared storage and copy.",
         lambda r, b: r.entry.disk_bytes / MIB if r.entry.disk_bytes else math.nan,
     ),
-    Column("Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s),
-    Column(
+    tables.Column(
+        "Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s
+    ),
+    tables.Column(
         "Steps",
         "Steady steps behind the figures, of runs that have ended.",
         lambda r, b: float(r.n_steps),
@@ -187,7 +188,7 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     A setting of a user's own script cannot be used from here.
     """
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
-    result = Column(
+    result = tables.Column(
         "Result",
         "★ recommended: the setting to use. Else against the fastest: as fast (within 5%), slower, or undecided (we "
         "cannot tell them apart yet); or why it has no place. Reasons are below the table. "
@@ -203,7 +204,8 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     config = tables.column_config(columns, shown)
     if not live:  # a live table changes after each run: a click could meet another row
         keys = tuple(row.key for row in rows)
-        use, more = [_use(r) for r in rows], [_more(r, board, own_script) for r in rows]
+        use = [None if row.entry.status == "refused" else USE for row in rows]  # no button for what cannot run here
+        more = [_more(row, board, own_script) for row in rows]
         for name, labels, width in (
             *([] if own_script else [("Use", use, 56)]),
             ("More", more, 110 if own_script else 48),
@@ -231,11 +233,6 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
 
 def _tinted(line: pd.Series[str], recommended: bool) -> list[str]:
     return [TINT if recommended and line.name == 0 else ""] * len(line)
-
-
-def _use(row: LeaderboardRow) -> str | None:
-    """Returns the button's label; none for what cannot run here."""
-    return None if row.entry.status == "refused" else USE
 
 
 def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str]:

@@ -13,23 +13,11 @@ from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.estimates import about
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.experiments.candidates import (
-    DEFAULT_S,
-    LEAST_S,
-    OVERHEAD_S,
-    Tuning,
-    candidate_in_words,
-    candidates,
-    enough_of,
-    seconds_for,
-    settings_within,
-)
+from vitprof.experiments import candidates
 from vitprof.formats import count
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import resources, tables
 from vitprof.ui.live_chart import plot
-from vitprof.ui.resources import machine
-from vitprof.ui.tables import Column
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.fields import draw_job, reject_unusable
 from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning, work
@@ -72,7 +60,7 @@ def _draw_form() -> None:
             "Time (s)",
             min_value=LEAST_TIME_S,
             max_value=float(TUNING_S.most),
-            value=DEFAULT_S,
+            value=candidates.DEFAULT_S,
             step=10.0,
             format="%g",
             key="tune_seconds",
@@ -91,7 +79,7 @@ def _draw_form() -> None:
     problem = wrong(base) if isinstance(base, ConfigError) else ""
     if isinstance(base, RunConfig):
         info = dataset_info(base.dataset, base.n_images)
-        if reason := why_unavailable(STRATEGIES[base.strategy], info, machine()):
+        if reason := why_unavailable(STRATEGIES[base.strategy], info, resources.machine()):
             problem = f"Not possible here: {reason}"
     for text in filter(None, (rejected, problem)):
         st.error(escaped(text))
@@ -119,13 +107,13 @@ def _draw_form() -> None:
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     """Returns how many settings a search of `seconds` will try, and how long it should be if those are too few."""
-    n = len(candidates(base, (base.batch_size,) if same_batch else None))
-    a_run_s, enough = OVERHEAD_S[base.isolation] + LEAST_S, enough_of(n)
-    tried = settings_within(seconds, n, a_run_s)
+    n = len(candidates.candidates(base, (base.batch_size,) if same_batch else None))
+    a_run_s, enough = candidates.OVERHEAD_S[base.isolation] + candidates.LEAST_S, candidates.enough_of(n)
+    tried = candidates.settings_within(seconds, n, a_run_s)
     text = f"Time for about {tried} of {count(n, 'setting')}"
     if tried >= enough:
         return f"{text}."
-    return f"{text}: too few to say anything. Give it about {about(seconds_for(enough, n, a_run_s))}."
+    return f"{text}: too few to say anything. Give it about {about(candidates.seconds_for(enough, n, a_run_s))}."
 
 
 def _base(name: str) -> RunConfig | ConfigError:
@@ -160,13 +148,13 @@ def _draw_work(was_running: bool) -> None:
         _draw_found(tuning.result)
 
 
-def _draw_found(tuning: Tuning) -> None:
+def _draw_found(tuning: candidates.Tuning) -> None:
     with st.container(border=True):
         st.header("Found", anchor=False)
         st.markdown(f"{escaped(tuning.sentence)}.")
         if tuning.enough:
             _draw_way_on(tuning)
-    names = [candidate_in_words(t.candidate) for t in tuning.tried]
+    names = [candidates.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
         plot(optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
@@ -184,7 +172,7 @@ def _draw_found(tuning: Tuning) -> None:
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
 
 
-def _draw_way_on(tuning: Tuning) -> None:
+def _draw_way_on(tuning: candidates.Tuning) -> None:
     if st.button(
         "Use this setting",
         type="primary",
@@ -196,17 +184,17 @@ def _draw_way_on(tuning: Tuning) -> None:
     st.code(tuning.command, language="bash", wrap_lines=True)
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("Trial", "In the order in which they ran.", lambda n, t: float(n), "%d", exact=True, always=True),
-    Column("Setting", "What was tried.", lambda n, t: candidate_in_words(t.candidate), always=True),
-    Column(
+COLUMNS: tuple[tables.Column, ...] = (
+    tables.Column("Trial", "In the order in which they ran.", lambda n, t: float(n), "%d", exact=True, always=True),
+    tables.Column("Setting", "What was tried.", lambda n, t: candidates.candidate_in_words(t.candidate), always=True),
+    tables.Column(
         "Stage",
         "Each rung trains fewer settings for longer. check: the winner and the strategy's own setting, run again.",
         lambda n, t: f"rung {t.rung}" if t.rung else "check",
         always=True,
     ),
-    Column("Samples/s", "Steady-state throughput.", lambda n, t: t.samples_per_s, always=True),
-    Column("Run", "Its number in History.", lambda n, t: float(t.run_id), "%d", exact=True, always=True),
-    Column("Remark", "Why it has no figure.", lambda n, t: t.error),
+    tables.Column("Samples/s", "Steady-state throughput.", lambda n, t: t.samples_per_s, always=True),
+    tables.Column("Run", "Its number in History.", lambda n, t: float(t.run_id), "%d", exact=True, always=True),
+    tables.Column("Remark", "Why it has no figure.", lambda n, t: t.error),
 )
 """Columns of the table of trials."""
