@@ -27,7 +27,7 @@ from benchmarks.overhead_peers import Bare, tool_called
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.resolve import resolve
-from vitprof.engine.model import build_model
+from vitprof.engine.model import ViT
 from vitprof.engine.pipeline import open_pipeline
 from vitprof.jobs.child import Sender, run_job
 from vitprof.measure.devices import open_device
@@ -66,7 +66,7 @@ def plain_loop(config: RunConfig, tool: Bare) -> tuple[list[list[float]], float]
         else:
             info, preset = dataset_info(config.dataset), model_preset(config.model)
             size = config.image_size or preset.image_size
-            model = build_model(preset, image_size=size, channels=info.channels, classes=info.classes)
+            model = ViT(preset, image_size=size, channels=info.channels, classes=info.classes)
             optimizer = torch.optim.Adam(model.to(device.torch_device).parameters(), lr=config.lr or preset.lr)
         starts: list[list[float]] = []
         left, loss = config.steps or 0, torch.tensor(math.nan)

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from vitprof.config.catalog import MODELS, model_preset
-from vitprof.engine.model import Attention, ViT, build_model
+from vitprof.engine.model import Attention, ViT
 
 
 def tiny() -> ViT:
     torch.manual_seed(0)
-    return build_model(MODELS["tiny"], image_size=28, channels=1, classes=10)
+    return ViT(MODELS["tiny"], image_size=28, channels=1, classes=10)
 
 
 def parameters(model: ViT) -> int:
@@ -34,7 +34,7 @@ def test_tiny_has_the_parameters_of_the_article() -> None:
 def test_the_others_have_the_parameters_of_deit(name: str, deit: int) -> None:
     preset = model_preset(name)
     with torch.device("meta"):  # shapes only
-        model = build_model(preset, image_size=224, channels=3, classes=1000)
+        model = ViT(preset, image_size=224, channels=3, classes=1000)
         logits = model(torch.empty(2, 3, 224, 224))
     assert parameters(model) == deit - preset.depth * 3 * preset.dim  # q, k and v have no bias here
     assert logits.shape == (2, 1000)
@@ -100,4 +100,4 @@ def test_bf16_stays_near_fp32() -> None:
 
 def test_image_that_no_patch_grid_fits() -> None:
     with pytest.raises(ValueError, match="30 is not divisible by patch_size 7"):
-        build_model(MODELS["tiny"], image_size=30, channels=1, classes=10)
+        ViT(MODELS["tiny"], image_size=30, channels=1, classes=10)

@@ -25,7 +25,7 @@ from vitprof.engine.data import datasets
 from vitprof.engine.data.idx import read_split
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.contract import epoch_order
-from vitprof.engine.model import build_model
+from vitprof.engine.model import ViT
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
 from vitprof.measure.devices import cuda_checks
@@ -63,7 +63,7 @@ def plain_losses(steps: int) -> list[float]:
     root = datasets.prepare("digits")
     images, labels = (torch.from_numpy(a) for a in read_split(root, True))
     torch.manual_seed(42)
-    model = build_model(MODELS["tiny"], image_size=28, channels=1, classes=10)
+    model = ViT(MODELS["tiny"], image_size=28, channels=1, classes=10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     batches = [chosen for epoch in (0, 1) for chosen in epoch_order(600, 42, epoch).split(32)]
     losses = []
@@ -189,8 +189,8 @@ class TestEvaluation:
     @pytest.mark.slow
     def test_facts_are_those_of_the_test_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         models = []
-        build = trainer.build_model
-        monkeypatch.setattr(trainer, "build_model", lambda *a, **k: models.append(build(*a, **k)) or models[0])
+        build = trainer.ViT
+        monkeypatch.setattr(trainer, "ViT", lambda *a, **k: models.append(build(*a, **k)) or models[0])
         run = trained(strategy="memory", epochs=1)
         images, labels = (torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), False))
         with torch.no_grad():

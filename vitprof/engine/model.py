@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
@@ -53,22 +51,9 @@ class ViT(nn.Module):
     `ValueError` if `patch_size` does not divide `image_size`.
     """
 
-    def __init__(
-        self,
-        *,
-        image_size: int,
-        patch_size: int,
-        channels: int,
-        classes: int,
-        dim: int,
-        depth: int,
-        heads: int,
-        dim_head: int,
-        mlp_dim: int,
-        head: Literal["mlp", "linear"],
-        scale: float,
-    ) -> None:
+    def __init__(self, preset: ModelPreset, *, image_size: int, channels: int, classes: int) -> None:
         super().__init__()
+        patch_size, dim, mlp_dim = preset.patch_size, preset.dim, preset.mlp_dim
         if image_size % patch_size:
             raise ValueError(f"image_size {image_size} is not divisible by patch_size {patch_size}")
         self.to_patches = nn.Sequential(
@@ -78,11 +63,14 @@ class ViT(nn.Module):
         self.class_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
         self.positions = nn.Parameter(torch.randn(1, (image_size // patch_size) ** 2 + 1, dim) * 0.02)
         self.blocks = nn.Sequential(
-            *(Block(dim=dim, heads=heads, dim_head=dim_head, mlp_dim=mlp_dim, scale=scale) for _ in range(depth))
+            *(
+                Block(dim=dim, heads=preset.heads, dim_head=preset.dim_head, mlp_dim=mlp_dim, scale=preset.scale)
+                for _ in range(preset.depth)
+            )
         )
         self.head = (
             nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, classes))
-            if head == "mlp"
+            if preset.head == "mlp"
             else nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, classes))
         )
 
@@ -92,23 +80,6 @@ class ViT(nn.Module):
         x = self.blocks(torch.cat([token, x], dim=1) + self.positions)
         logits: Tensor = self.head(x[:, 0])
         return logits
-
-
-def build_model(preset: ModelPreset, *, image_size: int, channels: int, classes: int) -> ViT:
-    """Returns the ViT of `preset` for square images of `image_size` pixels."""
-    return ViT(
-        image_size=image_size,
-        patch_size=preset.patch_size,
-        channels=channels,
-        classes=classes,
-        dim=preset.dim,
-        depth=preset.depth,
-        heads=preset.heads,
-        dim_head=preset.dim_head,
-        mlp_dim=preset.mlp_dim,
-        head=preset.head,
-        scale=preset.scale,
-    )
 
 
 AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}

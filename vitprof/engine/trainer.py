@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
-from vitprof.engine.model import AUTOCAST, build_model
+from vitprof.engine.model import AUTOCAST, ViT
 from vitprof.engine.transfer.contract import Moved, ToInput
 from vitprof.measure.devices import Device, Mark
 from vitprof.measure.devices.simulated import SimulatedDevice
@@ -41,7 +41,7 @@ class TorchTrainer:
     def __init__(self, config: RunConfig, device: Device) -> None:
         info, preset = dataset_info(config.dataset), model_preset(config.model)
         image_size = config.image_size or preset.image_size
-        model: nn.Module = build_model(preset, image_size=image_size, channels=info.channels, classes=info.classes)
+        model: nn.Module = ViT(preset, image_size=image_size, channels=info.channels, classes=info.classes)
         model.to(device.torch_device)
         self._device = device
         # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)

@@ -15,6 +15,15 @@ Stop = Callable[[], bool]
 """Called now and then; returns True to stop. `JobStopped` is then raised, and nothing half-made is ever used."""
 
 
+def silent(fraction: float, message: str) -> None:
+    """Ignores progress."""
+
+
+def never() -> bool:
+    """Returns that nothing is to stop."""
+    return False
+
+
 class Maker(Protocol):
     """A module that makes a data set."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.engine.data import digits, idx, mnist, photos
-from vitprof.engine.data.contract import Maker, OnProgress, Source, Stop
+from vitprof.engine.data.contract import Maker, OnProgress, Source, Stop, never, silent
 from vitprof.engine.data.manifest import Kind, check, fsync, locked, read_manifest, seal
 from vitprof.errors import DataError
 
@@ -33,20 +33,12 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def _silent(fraction: float, message: str) -> None:
-    """Ignores progress."""
-
-
-def _never() -> bool:
-    return False
-
-
 def prepare(
     name: str,
     n_images: int | None = None,
     *,
-    progress: OnProgress = _silent,
-    stop: Stop = _never,
+    progress: OnProgress = silent,
+    stop: Stop = never,
     skip_unreadable: bool = False,
 ) -> Path:
     """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.

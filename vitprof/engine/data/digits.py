@@ -11,16 +11,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.engine.data import idx
+from vitprof.engine.data.contract import OnProgress, Stop, never, silent
 from vitprof.errors import JobStopped
-
-if TYPE_CHECKING:
-    from vitprof.engine.data.contract import OnProgress, Stop
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
@@ -55,8 +52,8 @@ def make(
     n_test: int = 10_000,
     seed: int = SEED,
     threads: int = 2,
-    progress: OnProgress | None = None,
-    stop: Stop | None = None,
+    progress: OnProgress = silent,
+    stop: Stop = never,
 ) -> None:
     """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
 
@@ -73,10 +70,9 @@ def make(
     def chunk_done(n: int) -> None:
         nonlocal done
         done += n
-        if stop is not None and stop():
+        if stop():
             raise JobStopped("stopped while the data set digits was being made")
-        if progress is not None:
-            progress(done / max(n_train + n_test, 1), f"drawing digits: {done:,} of {n_train + n_test:,}")
+        progress(done / max(n_train + n_test, 1), f"drawing digits: {done:,} of {n_train + n_test:,}")
 
     chunk_done(0)
     for train, n in ((True, n_train), (False, n_test)):
@@ -102,14 +98,10 @@ def draw(
         images[part] = distort(bank, labels[part], np.random.default_rng((seed, stream, 1 + start // IMAGES_A_CHUNK)))
         return len(labels[part])
 
-    # NumPy releases the GIL in the expensive parts, so threads do help.
+    # NumPy releases the GIL in the expensive parts, so threads do help. An error here ends `map`, which cancels the rest.
     with ThreadPoolExecutor(max(1, min(threads, os.cpu_count() or 1)), "vitprof-digits") as pool:
-        try:
-            for size in pool.map(fill, range(0, n, IMAGES_A_CHUNK)):
-                chunk_done(size)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # otherwise leaving the `with` would draw all the rest
-            raise
+        for size in pool.map(fill, range(0, n, IMAGES_A_CHUNK)):
+            chunk_done(size)
     return images, labels
 
 

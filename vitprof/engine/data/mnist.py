@@ -9,13 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vitprof.engine.data import idx
+from vitprof.engine.data.contract import OnProgress, Stop, never, silent
 from vitprof.errors import DataError, JobStopped
-
-if TYPE_CHECKING:
-    from vitprof.engine.data.contract import OnProgress, Stop
 
 IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 """Identity of what `make` downloads; it is downloaded again if this changes."""
@@ -27,7 +24,7 @@ NEEDED_BYTES = 70_000_000
 """Room for the archives (12 MB) and the unpacked files (55 MB), which exist together for a moment."""
 
 
-def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | None = None) -> None:
+def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) -> None:
     """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
 
     torchvision checks the archives' MD5. `stop()` is called before and after the download, not in between.
@@ -35,8 +32,7 @@ def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | No
     stay: `datasets.prepare` works in a directory that it removes.
     """
     idx.ensure_space(directory, NEEDED_BYTES)
-    if progress is not None:
-        progress(0.0, "downloading MNIST")
+    progress(0.0, "downloading MNIST")
     _stop_if_asked(stop)
     from torchvision.datasets import MNIST
 
@@ -54,12 +50,11 @@ def make(directory: Path, *, progress: OnProgress | None = None, stop: Stop | No
     with idx.writing(directory):
         for archive in idx.raw_dir(directory).glob("*.gz"):
             archive.unlink()
-    if progress is not None:
-        progress(1.0, "downloaded MNIST")
+    progress(1.0, "downloaded MNIST")
 
 
-def _stop_if_asked(stop: Stop | None) -> None:
-    if stop is not None and stop():
+def _stop_if_asked(stop: Stop) -> None:
+    if stop():
         raise JobStopped("stopped while MNIST was being downloaded")
 
 

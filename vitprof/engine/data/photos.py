@@ -11,17 +11,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import idx
+from vitprof.engine.data.contract import OnProgress, Stop, never, silent
 from vitprof.errors import DataError, JobStopped, SampleError
-
-if TYPE_CHECKING:
-    from vitprof.engine.data.contract import OnProgress, Stop
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
@@ -72,8 +69,8 @@ def make(
     n_test: int = 1_000,
     seed: int = SEED,
     threads: int | None = None,
-    progress: OnProgress | None = None,
-    stop: Stop | None = None,
+    progress: OnProgress = silent,
+    stop: Stop = never,
 ) -> None:
     """Makes both splits under `directory`, which must exist. Complete files that already exist are kept.
 
@@ -103,21 +100,16 @@ def make(
         return len(jobs)
 
     def tell() -> None:
-        if stop is not None and stop():
+        if stop():
             raise JobStopped("stopped while the data set photos was being made; the images made so far are kept")
-        if progress is not None:
-            progress(done / max(n, 1), f"making photos: {done:,} of {n:,}")
+        progress(done / max(n, 1), f"making photos: {done:,} of {n:,}")
 
     tell()
-    # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
+    # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts. `map` cancels the rest if one fails.
     with ThreadPoolExecutor(threads or cores(), "vitprof-photos") as pool:
-        try:
-            for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
-                done += size
-                tell()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # otherwise leaving the `with` would make all the rest
-            raise
+        for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
+            done += size
+            tell()
 
 
 def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
@@ -208,12 +200,7 @@ class PhotosSource:
                 raise unreadable(paths[i], error) from error
 
         with ThreadPoolExecutor(cores(), "vitprof-photos") as pool:
-            try:
-                for _ in pool.map(fill, range(len(paths))):
-                    pass
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            list(pool.map(fill, range(len(paths))))
         return out
 
     def _read(self, path: Path) -> bytes:

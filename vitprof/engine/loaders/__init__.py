@@ -39,15 +39,15 @@ def open_loader(
     if form == "samples":
         dataset, collate = samples.open_samples(storage, config, train=train)
         if config.loader == "generator":
-            return batches.SampleGenerator(schedule, dataset, collate)
+            return batches.BatchReader(schedule, batches.of_samples(dataset, collate))
         return dataloader.over_samples(schedule, dataset, collate, config)
     make = batch_assembly.open_maker(storage, info, config, train=train)
     if config.loader == "dataloader":
         return dataloader.over_batches(schedule, make, config)
     if config.loader == "generator":
-        return batches.TimedGenerator(schedule, make)
+        return batches.BatchReader(schedule, batches.one_by_one(make))
     if config.loader == "threads":
         assert isinstance(make, batch_assembly.EncodedMaker)
         return threads.ThreadsLoader(schedule, make, config, buffer)
-    reader = batches.BatchReader(schedule, make, buffer)
+    reader = batches.BatchReader(schedule, batches.in_buffers(make, buffer))
     return batches.AheadReader(reader, config) if config.loader == "ahead" else reader

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -54,20 +54,27 @@ def images_first(pixels: Tensor) -> Tensor:
     return pixels.permute(0, 3, 1, 2)
 
 
-class PixelMaker:
-    """The maker for a storage of form "pixels"."""
+class StorageMaker:
+    """The common part of makers: the storage, and what the config asks for."""
 
-    def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
-        self.shape = storage.shape
+    def __init__(self, storage: Any, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         self._storage, self._info, self._seed = storage, info, config.seed
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
         self._times, self._wait = config.loader_times, asked_wait(config, train=train)
 
-    def punctual(self) -> PixelMaker:
+    def punctual(self) -> Self:
         same = copy.copy(self)
         same._wait = None
         return same
+
+
+class PixelMaker(StorageMaker):
+    """The maker for a storage of form "pixels"."""
+
+    def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+        super().__init__(storage, info, config, train)
+        self.shape = storage.shape
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off must cost next to nothing
@@ -114,21 +121,13 @@ class PixelMaker:
         return torch.tensor(good, dtype=torch.int64), out[: len(good)], tuple(unreadable)
 
 
-class EncodedMaker:
+class EncodedMaker(StorageMaker):
     """The maker for a storage of form "encoded" (JPEG or PNG)."""
 
     def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+        super().__init__(storage, info, config, train)
         self.shape = (info.image_size, info.image_size, info.channels)
-        self._storage, self._info, self._seed = storage, info, config.seed
-        self._augment = train and config.augment == "cpu"
-        self._skip = config.skip_unreadable
         self._decode = decode.open_decoder(config.decoder or "simplejpeg")
-        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
-
-    def punctual(self) -> EncodedMaker:
-        same = copy.copy(self)
-        same._wait = None
-        return same
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         begun, stopwatch = perf_counter(), self.stopwatch(first=True)

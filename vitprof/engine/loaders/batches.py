@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import Maker
@@ -18,21 +19,45 @@ from vitprof.measure.batch_times import BatchTimes
 
 
 class BatchReader:
-    """A loader that makes each batch when the loop asks for it, in the loop's thread."""
+    """A loader that makes each batch when the loop asks for it, in the loop's thread: with `make(epoch, indices)`."""
 
-    def __init__(self, schedule: Schedule, make: Maker, buffer: Buffer | None) -> None:
-        self._schedule, self._make, self._buffer = schedule, make, buffer
+    def __init__(self, schedule: Schedule, make: Callable[[int, Tensor], Batch]) -> None:
+        self._schedule, self._make = schedule, make
 
     def __len__(self) -> int:
         return len(self._schedule)
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        make, buffer, shape = self._make, self._buffer, self._make.shape
+        make = self._make
         for indices in self._schedule.batches(epoch):
-            yield make(epoch, indices, buffer((len(indices), *shape)) if buffer else None)
+            yield make(epoch, indices)
 
     def close(self) -> None:
         return
+
+
+def in_buffers(make: Maker, buffer: Buffer | None) -> Callable[[int, Tensor], Batch]:
+    """Returns a function that makes a batch in one read, in memory of `buffer` if that is given."""
+    if buffer is None:
+        return make
+    shape = make.shape
+    return lambda epoch, indices: make(epoch, indices, buffer((len(indices), *shape)))
+
+
+def of_samples(samples: Any, collate: Callable[[Any], Any]) -> Callable[[int, Tensor], Batch]:
+    """Returns a function that makes a batch of a Dataset's samples: index, transform, stack."""
+    return lambda _, indices: Batch(*collate(fetch(samples, indices.tolist())))
+
+
+def one_by_one(make: Maker) -> Callable[[int, Tensor], Batch]:
+    """Returns a function that makes a batch of a storage's pixels or encoded images one by one: read, decode, stack."""
+    another = make.punctual()  # a deliberate wait is added once to the batch, not to each sample
+
+    def made(epoch: int, indices: Tensor) -> Batch:
+        first, *others = indices.split(1)  # type: ignore[no-untyped-call]
+        return _joined([make(epoch, first), *(another(epoch, index) for index in others)])
+
+    return made
 
 
 class AheadReader:
@@ -109,42 +134,6 @@ class Reading:
         self._stop.set()
         self._free.put(None)  # wakes the thread if it waits
         self._thread.join()
-
-
-class SampleGenerator:
-    """A loader over a Dataset: index, transform, stack."""
-
-    def __init__(self, schedule: Schedule, samples: Any, collate: Callable[[Any], Any]) -> None:
-        self._schedule, self._samples, self._collate = schedule, samples, collate
-
-    def __len__(self) -> int:
-        return len(self._schedule)
-
-    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        for indices in self._schedule.batches(epoch):
-            yield Batch(*self._collate(fetch(self._samples, indices.tolist())))
-
-    def close(self) -> None:
-        return
-
-
-class TimedGenerator:
-    """A loader over a storage of pixels or encoded images: read, decode, stack."""
-
-    def __init__(self, schedule: Schedule, make: Maker) -> None:
-        self._schedule, self._make = schedule, make
-        self._make_another = make.punctual()  # a deliberate wait is added once to the batch, not to each sample
-
-    def __len__(self) -> int:
-        return len(self._schedule)
-
-    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        for indices in self._schedule.batches(epoch):
-            first, *others = indices.split(1)  # type: ignore[no-untyped-call]
-            yield _joined([self._make(epoch, first), *(self._make_another(epoch, index) for index in others)])
-
-    def close(self) -> None:
-        return
 
 
 def _joined(samples: list[Batch]) -> Batch:

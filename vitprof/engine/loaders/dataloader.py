@@ -33,12 +33,16 @@ FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
 """The module that a fork server imports once, so that its workers need not import what it has."""
 
 
-class EpochOrder(Sampler[int]):
-    """Indices in the order of the current epoch. Made as in PyTorch's RandomSampler: one randperm, one list."""
+class Order(Sampler[Any]):
+    """The order of the current epoch."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self.epoch = 0
+
+
+class EpochOrder(Order):
+    """Indices in the order of the current epoch. Made as in PyTorch's RandomSampler: one randperm, one list."""
 
     def __len__(self) -> int:
         return self._schedule.n
@@ -51,12 +55,8 @@ Ticket = tuple[int, NDArray[np.int64]]
 """Epoch and indices (b,) of a batch. NumPy, because each tensor sent to a worker takes its own shared memory."""
 
 
-class BatchOrder(Sampler[Any]):
+class BatchOrder(Order):
     """Whole batches in the order of the current epoch: a `Ticket` each, where PyTorch's own samplers yield a list."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.epoch = 0
 
     def __len__(self) -> int:
         return len(self._schedule)
@@ -109,7 +109,7 @@ def start_method(config: RunConfig) -> str | None:
 class DataLoaderLoader:
     """A loader around a DataLoader, whose epochs follow the order that all strategies share."""
 
-    def __init__(self, loader: DataLoader[Any], order: EpochOrder | BatchOrder, config: RunConfig) -> None:
+    def __init__(self, loader: DataLoader[Any], order: Order, config: RunConfig) -> None:
         self._loader = loader
         self._times = config.loader_times and loader.num_workers > 0
         self._order = order

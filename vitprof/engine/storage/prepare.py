@@ -7,6 +7,7 @@ try starts over, except with many small files: then it continues from a journal 
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -328,14 +329,7 @@ class Journal:
 
     def write(self, directory: Path) -> None:
         """Replaces the journal on disk atomically. Raises `OSError`."""
-        entry = {
-            "made_of": self.made_of,
-            "boot": _boot(),
-            "split": self.split,
-            "done": self.done,
-            "spent_s": self.spent_s,
-            "unreadable": self.unreadable,
-        }
+        entry = dataclasses.asdict(self) | {"boot": _boot()}
         temporary = directory / f"{JOURNAL}.tmp"
         temporary.write_text(json.dumps(entry), encoding="utf-8")
         os.replace(temporary, directory / JOURNAL)
