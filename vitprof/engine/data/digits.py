@@ -98,7 +98,8 @@ def draw(
         images[part] = distort(bank, labels[part], np.random.default_rng((seed, stream, 1 + start // IMAGES_A_CHUNK)))
         return len(labels[part])
 
-    # NumPy releases the GIL in the expensive parts, so threads do help. An error here ends `map`, which cancels the rest.
+    # NumPy releases the GIL in the expensive parts, so threads do help.
+    # An error ends `map`, which cancels the rest.
     with ThreadPoolExecutor(max(1, min(threads, os.cpu_count() or 1)), "vitprof-digits") as pool:
         for size in pool.map(fill, range(0, n, IMAGES_A_CHUNK)):
             chunk_done(size)

@@ -105,7 +105,8 @@ def make(
         progress(done / max(n, 1), f"making photos: {done:,} of {n:,}")
 
     tell()
-    # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts. `map` cancels the rest if one fails.
+    # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
+    # An error ends `map`, which cancels the rest.
     with ThreadPoolExecutor(threads or cores(), "vitprof-photos") as pool:
         for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
             done += size
