@@ -86,8 +86,7 @@ DECODERS: dict[str, tuple[str, ...]] = {
     "jpeg": ("simplejpeg", "opencv", "pil", "torchvision"),
     "idx": ("opencv", "pil", "torchvision"),
 }
-"""Kind of data set -> decoders for its image files; the first is the default and the fastest. The image files of kind
-"idx" are PNG."""
+"""Kind of data set -> decoders for its image files (PNG for "idx"); the first is the default and the fastest."""
 DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
 """Decoders that are kept for existing runs -> what is wrong with them. None is the first in `DECODERS`."""
 
@@ -228,9 +227,7 @@ STORAGES = by_name(
 
 
 def prepared_as(storage: str, kind: str) -> str | None:
-    """Returns the storage on disk that `storage` is read from, for a data set of that kind; None if it reads the data
-    set's own files.
-    """
+    """Returns the storage on disk that `storage` is read from, for that kind of data set; None: the set's own files."""
     return STORAGES[storage].read_from.get(kind, storage)
 
 

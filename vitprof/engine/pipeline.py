@@ -111,8 +111,8 @@ def open_pipeline(
         facts: dict[str, Any] = {
             "storage_bytes": prepared.size_bytes,
             "storage_prepare_s": prepared.prepare_s,
-            "stage_s": located.stage_s,
-            "stage_bytes": located.stage_bytes,
+            "stage_s": located.copied.seconds,
+            "stage_bytes": located.copied.n_bytes,
             "page_cached_frac": set_page_cache(located.place.root, config.page_cache, progress=progress, stop=stop),
             "cache_hit_frac": math.nan,
             "n_unreadable": prepared.n_unreadable,

@@ -54,7 +54,7 @@ def as_it_is(place: Place) -> Place:
 def test_disk(directory: Path) -> None:
     with at(RunConfig(location="disk"), directory) as located:
         assert located == Located(Place(directory), "")
-        assert (located.stage_s, located.stage_bytes) == (0, 0)
+        assert (located.copied.seconds, located.copied.n_bytes) == (0, 0)
         assert located.open(read) == b"x" * 10_000
 
 
@@ -67,8 +67,8 @@ def test_ram_disk(directory: Path) -> None:
         assert located.place.throttle is None
         assert located.open(read) == b"x" * 10_000
         assert str(ram.path) in located.note
-        assert located.stage_bytes == 10_000
-        assert located.stage_s > 0
+        assert located.copied.n_bytes == 10_000
+        assert located.copied.seconds > 0
         assert os.stat(located.place.root.parent).st_mode & 0o077 == 0  # others are not to read it
     assert not located.place.root.exists()
 
@@ -89,7 +89,7 @@ def test_slow_drive(directory: Path) -> None:
         assert located.open(read) == b"x" * 10_000
         assert located.open(as_it_is, measured=False) == Place(directory)
         assert located.note.startswith("throttled to 1,000 MB/s")
-        assert located.stage_s == 0
+        assert located.copied.seconds == 0
     bucket.wait(10**15, 1)  # let go of with the location
 
 
@@ -107,8 +107,8 @@ def test_staged(directory: Path) -> None:
         assert located.place.root != directory
         assert located.open(as_it_is, measured=False) == Place(directory)
         assert located.open(read) == b"x" * 10_000
-        assert located.stage_bytes == 10_000
-        assert located.stage_s > 0
+        assert located.copied.n_bytes == 10_000
+        assert located.copied.seconds > 0
         assert "throttled" in located.note
     assert told
 
@@ -122,7 +122,7 @@ def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
     (directory / "train" / "testing").mkdir(parents=True)
     (directory / "train" / "testing" / "a.png").write_bytes(b"z")
     with at(RunConfig(location="staged", **FAST), directory) as located:
-        assert located.stage_bytes == 10_001
+        assert located.copied.n_bytes == 10_001
         assert (located.place.root / "train" / "testing" / "a.png").exists()
         for name in theirs:
             assert not (located.place.root / name).exists()

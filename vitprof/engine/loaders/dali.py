@@ -16,12 +16,11 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simplejpeg
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -29,10 +28,9 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.gpu_findings import dali_wheel
-from vitprof.engine.decode import Crop
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
 from vitprof.engine.loaders.contract import Batch, Schedule
-from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads
+from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, Sample
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.errors import ConfigError, DataError
 from vitprof.measure.batch_times import BatchTimes
@@ -45,24 +43,11 @@ INPUTS = ("encoded", "start", "shape", "flip")
 """Names of the pipeline's inputs, in the order of `Sample`."""
 
 
-class Sample(NamedTuple):
-    """The inputs of the pipeline for one sample."""
-
-    encoded: NDArray[np.uint8]
-    """The bytes of a JPEG file."""
-    start: NDArray[np.int32]
-    """(top, left) of the crop in pixels of the original."""
-    shape: NDArray[np.int32]
-    """(height, width) of the crop."""
-    flip: NDArray[np.int32]
-    """(), 1 to mirror it"""
-
-
 @dataclass
 class UnderWay:
     """A batch that is being read or decoded."""
 
-    reads: BatchReads[Sample]
+    reads: BatchReads
     in_pipeline: bool = False
     good: Tensor | None = None
     """Indices of the samples that could be read."""
@@ -94,7 +79,7 @@ class DaliLoader:
         self._mark = mark if self._device.type == "cuda" else None
         largest = min(self._schedule.batch_size, self._schedule.n)
         self._pipeline = open_pipeline(info.image_size, largest, config.workers or 1, self._depth, self._device)
-        self._reads = EncodedReads(storage, self._make, config, self._wait, _as_dali_takes_it)
+        self._reads = EncodedReads(storage, self._make, config, self._wait)
         self._reading: deque[UnderWay] = deque()
         self._decoding: deque[UnderWay] = deque()
 
@@ -130,13 +115,12 @@ class DaliLoader:
     def _feed(self, batch: UnderWay) -> UnderWay:
         """Waits until a batch is read and gives it to the pipeline."""
         try:
-            read = batch.reads.result()
+            samples, batch.good, batch.unreadable = batch.reads.result()
         except BaseException as error:
             batch.failure = error
             return batch
-        batch.good, batch.unreadable = read.indices, read.unreadable
-        if read.samples:
-            feed(self._pipeline, read.samples)
+        if samples:
+            feed(self._pipeline, samples)
             self._pipeline.schedule_run()
             batch.in_pipeline = True
         return batch
@@ -211,15 +195,6 @@ class DaliLoader:
         self._reads.close()
         end_pipeline(self._pipeline)
         self._pipeline = None
-
-
-def _as_dali_takes_it(encoded: bytes, crop: Crop) -> Sample:
-    return Sample(
-        np.frombuffer(encoded, np.uint8),
-        np.array((crop.top, crop.left), np.int32),
-        np.array((crop.height, crop.width), np.int32),
-        np.array(crop.flip, np.int32),
-    )
 
 
 def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:

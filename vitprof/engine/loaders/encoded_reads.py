@@ -6,18 +6,18 @@ file that is not a complete JPEG is found here, before a decoder gets it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
+import numpy as np
 import simplejpeg
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config import RunConfig
-from vitprof.engine.decode import Crop
 from vitprof.engine.loaders.batch_assembly import EncodedMaker
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.errors import SampleError
@@ -26,29 +26,27 @@ from vitprof.measure.stopwatch import Stopwatch, Wait
 TASKS_A_WORKER = 4
 """Pieces of a batch for each reading thread."""
 
-S = TypeVar("S")
-"""Type of a sample as the decoder takes it."""
 
+class Sample(NamedTuple):
+    """The inputs of the pipeline for one sample."""
 
-@dataclass(frozen=True)
-class ReadBatch(Generic[S]):
-    """The samples of a batch that could be read."""
-
-    samples: list[S]
-    """The samples, in the batch's order."""
-    indices: Tensor
-    """Their indices, (b,) int64."""
-    unreadable: tuple[str, ...]
-    """One line for each sample that was left out."""
+    encoded: NDArray[np.uint8]
+    """The bytes of a JPEG file."""
+    start: NDArray[np.int32]
+    """(top, left) of the crop in pixels of the original."""
+    shape: NDArray[np.int32]
+    """(height, width) of the crop."""
+    flip: NDArray[np.int32]
+    """(), 1 to mirror it"""
 
 
 @dataclass
-class BatchReads(Generic[S]):
+class BatchReads:
     """A batch that is being read."""
 
     indices: Tensor
     """(b,) int64"""
-    pieces: list[Future[list[S | str]]]
+    pieces: list[Future[list[Sample | str]]]
     stopwatches: list[Stopwatch]
     """One for each piece."""
     begun_s: float = field(default_factory=perf_counter)
@@ -63,17 +61,17 @@ class BatchReads(Generic[S]):
         """Returns whether `result` would not wait."""
         return all(piece.done() for piece in self.pieces)
 
-    def result(self) -> ReadBatch[S]:
-        """Waits until the batch is read and returns it. Raises what reading raised, once all its threads are done."""
+    def result(self) -> tuple[list[Sample], Tensor, tuple[str, ...]]:
+        """Waits until the batch is read. Returns the samples that could be read in their order, their indices (b,)
+        int64, and one line for each of the others. Raises what reading raised, once all its threads are done.
+        """
         for piece in self.pieces:
             piece.exception()
         found = [sample for piece in self.pieces for sample in piece.result()]
         unreadable = tuple(sample for sample in found if isinstance(sample, str))
-        if not unreadable:
-            return ReadBatch([sample for sample in found if not isinstance(sample, str)], self.indices, ())
-        kept = [(i, sample) for i, sample in enumerate(found) if not isinstance(sample, str)]
-        good = self.indices[torch.tensor([i for i, _ in kept], dtype=torch.int64)]
-        return ReadBatch([sample for _, sample in kept], good, unreadable)
+        kept = {i: sample for i, sample in enumerate(found) if not isinstance(sample, str)}
+        indices = self.indices[torch.tensor([*kept], dtype=torch.int64)] if unreadable else self.indices
+        return [*kept.values()], indices, unreadable
 
     def cancel(self) -> None:
         """Cancels the pieces that have not begun and waits for the others."""
@@ -84,40 +82,29 @@ class BatchReads(Generic[S]):
                 piece.exception()
 
 
-class EncodedReads(Generic[S]):
-    """A reader of batches with `workers` threads. Each thread calls `prepare` on the samples that it has read.
+class EncodedReads:
+    """A reader of batches with `workers` threads."""
 
-    `prepare` returns the sample as the decoder takes it, and raises `ValueError` with a short reason for unusable
-    bytes.
-    """
-
-    def __init__(
-        self,
-        storage: EncodedStorage,
-        make: EncodedMaker,
-        config: RunConfig,
-        wait: Wait | None,
-        prepare: Callable[[bytes, Crop], S],
-    ) -> None:
-        self._storage, self._make, self._prepare = storage, make, prepare
+    def __init__(self, storage: EncodedStorage, make: EncodedMaker, config: RunConfig, wait: Wait | None) -> None:
+        self._storage, self._make = storage, make
         self._skip, self._wait = config.skip_unreadable, wait
         self._workers = config.workers or 1
         self._pool = ThreadPoolExecutor(self._workers, f"vitprof-{config.loader}-read")
 
-    def begin(self, epoch: int, indices: Tensor) -> BatchReads[S]:
+    def begin(self, epoch: int, indices: Tensor) -> BatchReads:
         """Starts to read the samples at `indices` (b,) int64, with their crops for `epoch`."""
         chosen = indices.tolist()
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
         starts = range(0, len(chosen), piece)
         stopwatches = [Stopwatch(self._wait if start == 0 else None) for start in starts]
 
-        def read(start: int, stopwatch: Stopwatch) -> list[S | str]:
+        def read(start: int, stopwatch: Stopwatch) -> list[Sample | str]:
             return [self._sample(epoch, index, stopwatch) for index in chosen[start : start + piece]]
 
         pieces = [self._pool.submit(read, *args) for args in zip(starts, stopwatches, strict=True)]
         return BatchReads(indices, pieces, stopwatches)
 
-    def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> S | str:
+    def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
         """Returns the sample. Returns the error message of an unreadable one where such samples are skipped."""
         try:
             begun = perf_counter()
@@ -125,9 +112,11 @@ class EncodedReads(Generic[S]):
             encoded = self._storage.read_encoded(index)
             stopwatch.read_s += perf_counter() - begun
             try:
-                return self._prepare(encoded, self._make.crop(epoch, index)(*_size(encoded)))
+                crop = self._make.crop(epoch, index)(*_size(encoded))
             except ValueError as error:
                 raise self._make.undecodable(index, error) from error
+            start, shape = np.array((crop.top, crop.left), np.int32), np.array((crop.height, crop.width), np.int32)
+            return Sample(np.frombuffer(encoded, np.uint8), start, shape, np.array(crop.flip, np.int32))
         except SampleError as error:
             if not self._skip:
                 raise

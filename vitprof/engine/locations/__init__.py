@@ -48,16 +48,6 @@ class Located:
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
-    @property
-    def stage_s(self) -> float:
-        """Returns the seconds that the copy took; 0 if nothing was copied."""
-        return self.copied.seconds
-
-    @property
-    def stage_bytes(self) -> int:
-        """Returns the bytes copied."""
-        return self.copied.n_bytes
-
     def open(self, opener: Callable[[Place], Any], *, measured: bool = True) -> Any:
         """Returns `opener(place)`. Raises what it raises.
 
