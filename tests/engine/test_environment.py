@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -37,24 +38,15 @@ def test_facts_are_plain_values() -> None:
 
 
 @pytest.mark.slow
-def test_a_living_worker_counts() -> None:
-    before = process_tree_cpu_s()
-    with subprocess.Popen([sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1) as worker:
-        assert worker.stdout is not None
-        worker.stdout.readline()
-        assert process_tree_cpu_s() - before >= BURNED_S * 0.9  # the kernel counts in hundredths of a second
-
-
-@pytest.mark.slow
 def test_a_worker_that_has_ended_keeps_counting() -> None:
     """Workers end with their epoch unless they persist; their CPU time must not vanish from the run's."""
     before = process_tree_cpu_s()
+    worker: Any
     with subprocess.Popen([sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1) as worker:
-        assert worker.stdout is not None
         worker.stdout.readline()
         alive = process_tree_cpu_s()
         worker.communicate(b"\n")
-    assert alive - before >= BURNED_S * 0.8
+    assert alive - before >= BURNED_S * 0.9  # the kernel counts in hundredths of a second
     assert process_tree_cpu_s() >= alive - 0.05  # hundredths of a second, rounded once for each process
 
 

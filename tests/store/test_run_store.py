@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,11 +227,11 @@ def test_a_store_may_be_used_from_many_threads(store: RunStore) -> None:
 
 
 @contextmanager
-def writer(path: Path, batches: int) -> Iterator[subprocess.Popen[str]]:
+def writer(path: Path, batches: int) -> Iterator[Any]:
     """Another program that waits to be told to open the store at `path`."""
     command = [sys.executable, "-c", WRITER, f"sqlite:///{path}", str(batches)]
+    process: Any
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         try:
             yield process
@@ -238,14 +239,12 @@ def writer(path: Path, batches: int) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def order(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
+def order(process: Any) -> None:
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def answer(process: subprocess.Popen[str]) -> int:
-    assert process.stdout is not None
+def answer(process: Any) -> int:
     return int(process.stdout.readline())
 
 
@@ -279,7 +278,6 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(tmp_path: Path) -> N
             pass
         program.send_signal(signal.SIGKILL)
         program.wait()
-        assert program.stdout is not None
         said = max([said, *(int(line) for line in program.stdout.read().splitlines(keepends=True) if line[-1] == "\n")])
     with closing(RunStore(f"sqlite:///{path}")) as store:
         found = store.steps(run_id)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -57,20 +58,17 @@ class Child:
     """A child process that does one thing at a time, when told to."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
+        self.process: Any = subprocess.Popen(
             [sys.executable, "-c", CHILD, CHILD], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
         self.pid = self.process.pid
 
     def tell(self, order: str) -> str:
         """Returns when it is done."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        return str(self.process.stdout.readline().strip())
 
     def end(self) -> None:
         self.process.communicate()

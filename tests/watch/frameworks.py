@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import vitprof
-from tests.watch.scripts import BATCH, BODY_S, Samples, collate
+from tests.watch.scripts import BATCH, BODY_S, Samples, collate, linear
 
 ACCUMULATE = 2
 warnings.simplefilter("ignore")
@@ -153,10 +153,8 @@ def by_transformers(*, workers: int, name: str = "") -> str:
 
 def by_accelerate(*, workers: int, name: str = "", first: bool = False) -> str:
     """Its loader takes the next batch before it gives the one before. Watched when prepared, or before (`first`)."""
-    torch.manual_seed(0)
     accelerator = accelerate.Accelerator(cpu=True)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear()
     batches: Any = _loader(workers=workers)
     if name and first:
         batches = vitprof.watch(batches, name=name)
@@ -168,9 +166,7 @@ def by_accelerate(*, workers: int, name: str = "", first: bool = False) -> str:
 
 def by_timm(*, workers: int) -> str:
     """Its loader takes the next batch, and copies it, before it gives the one before."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear()
 
     def pair(samples: Any) -> tuple[Tensor, Tensor]:
         batch = collate(samples)
@@ -189,9 +185,7 @@ def by_timm(*, workers: int) -> str:
 
 def by_torchdata(*, workers: int) -> str:
     """Its DataLoader begins an iteration in its own way."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear()
     batches = StatefulDataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate)
     return _train_by_hand(model, optimizer, batches, Tensor.backward)
 

@@ -57,12 +57,17 @@ def collate(samples: Sequence[tuple[Tensor, int]]) -> dict[str, Any]:
     return {"names": ["x"] * len(samples), "x": torch.stack(images), "y": torch.tensor(labels)}
 
 
-def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2, accumulate: int = 1) -> list[str]:
-    """Trains, and checks once an epoch; the losses, exact to the bit."""
+def linear(inputs: int = 4, outputs: int = 3, lr: float = 0.001) -> tuple[Any, torch.optim.Optimizer]:
+    """A model with the same weights each time, and what trains it."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model = torch.nn.Linear(inputs, outputs)
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2, accumulate: int = 1) -> list[str]:
+    """Trains, and checks once an epoch; the losses, exact to the bit."""
+    model, optimizer = linear()
     options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": start_method} if workers else {}
     batches = DataLoader(Samples(), batch_size=BATCH, shuffle=True, collate_fn=collate, **options)
     checks = DataLoader(Samples(), batch_size=BATCH, collate_fn=collate)
@@ -86,9 +91,7 @@ def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2,
 
 def by_own_clock(*, epochs: int, in_place: bool = False) -> str:
     """Trains, and times its own steps: whether it has had the batch before, and seconds."""
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear()
     number = itertools.count()
     told, had = [], set()
 
@@ -112,9 +115,7 @@ def by_own_clock(*, epochs: int, in_place: bool = False) -> str:
 
 def fetch_in_a_thread() -> int:
     """Trains on batches that a thread of its own has fetched ahead; the number of batches."""
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear()
     fetched: queue.Queue[Any] = queue.Queue(1)
 
     def fetch() -> None:
@@ -136,9 +137,7 @@ def fetch_in_a_thread() -> int:
 
 def several_loaders(*, n: int, check: bool = False) -> None:
     """Trains on batches of `n` loaders in each step; with `check`, validates after each epoch with gradients on."""
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear()
     loaders = [DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=BATCH) for _ in range(n)]
     for _ in range(2):
         for batches in zip(*loaders, strict=True):
@@ -156,8 +155,7 @@ def evaluate() -> int:
 
 def check_first() -> None:
     """Looks through another loader before it trains, with gradients on."""
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = linear(1, 1, lr=0.1)
     for (x,) in DataLoader(TensorDataset(torch.zeros(6, 1)), batch_size=3):
         model(x)
     for _ in range(2):
@@ -208,8 +206,7 @@ class NestedInSamples(Dataset[Any]):
 
 def nested_in_samples() -> int:
     """Trains on samples that another loader gives; the number of batches."""
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    model, optimizer = linear(1, 1, lr=0.001)
     n = 0
     for x in DataLoader(NestedInSamples(), batch_size=2):
         model(x).mean().backward()
@@ -220,9 +217,7 @@ def nested_in_samples() -> int:
 
 def nested(*, workers: int) -> list[str]:
     """Trains on what another loader gives."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = linear(1, 1, lr=0.1)
     losses = []
     for ((x,),) in DataLoader(Nested(), batch_size=1, num_workers=workers, collate_fn=lambda samples: samples):
         loss = model(x).sum()
@@ -234,9 +229,7 @@ def nested(*, workers: int) -> list[str]:
 
 def scaled() -> list[str]:
     """Trains in mixed precision: its losses are scaled before they are differentiated."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = linear(1, 1, lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)  # type: ignore[no-untyped-call]
     losses = []
     for (x,) in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
@@ -256,8 +249,7 @@ def compiled() -> str:
     def forward(x: Tensor) -> Tensor:
         return model(x.to(torch.float32)).sum()
 
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = linear(1, 1, lr=0.1)
     for (x,) in DataLoader(TensorDataset(torch.arange(8.0).view(8, 1)), batch_size=2):
         forward(x).backward()
         optimizer.step()
@@ -283,8 +275,7 @@ def count_work(*, batch: int) -> list[float]:
         if event in counts and f"{os.sep}vitprof{os.sep}" in frame.f_code.co_filename:
             counts[event] += event == "call" or called is time.perf_counter
 
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = linear(1, 1, lr=0.1)
     for i, x in enumerate(DataLoader(Plain(), batch_size=batch)):
         if i == 10:
             sys.setprofile(note)

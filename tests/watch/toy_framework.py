@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from tests.watch.scripts import BATCH, BODY_S, Samples, collate
+from tests.watch.scripts import BATCH, BODY_S, Samples, collate, linear
 from vitprof.watch.callbacks import FrameworkRun
 
 BETWEEN_S = 0.003
@@ -44,9 +44,7 @@ class ToyCallback:
 
 def train(*, workers: int) -> str:
     """Trains with the framework, two epochs; returns the losses to the bit."""
-    torch.manual_seed(0)
-    model, losses = torch.nn.Linear(4, 3), []
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    (model, optimizer), losses = linear(), []
 
     def step(batch: Any) -> None:
         time.sleep(BODY_S)

@@ -72,6 +72,18 @@ def copy_of(name: str, target: Path) -> Path:
     return Path(shutil.copytree(place(name).root, target / name, copy_function=link))
 
 
+def damage_file(path: Path, how: str) -> None:
+    """Replaces a file by nothing, by a directory, or by one of other content."""
+    whole = path.read_bytes()
+    path.unlink()
+    contents = {"empty": b"", "cut": whole[:-1], "half": whole[: len(whole) // 2], "longer": whole + b"x"}
+    contents["garbage"] = b"x" * len(whole)
+    if how == "directory":
+        path.mkdir()
+    elif how in contents:
+        path.write_bytes(contents[how])
+
+
 def few_photos_made_once(factory: pytest.TempPathFactory) -> Path:
     """A home with 20 photos for training and 2 for testing."""
     home = factory.getbasetemp() / "few-photos"

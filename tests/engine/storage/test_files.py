@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, images_of, place, read_all
+from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, place
 from tests.engine.storage.test_storages import Meter
 from tests.engine_fixtures import SMALL
 from vitprof.engine.data.datasets import open_source
@@ -55,11 +55,7 @@ def test_a_slow_drive_is_told_what_is_read(few_photos: Path) -> None:
 def test_a_damaged_file_is_named(few_photos: Path, damage: str, named: str) -> None:
     storage = FilesStorage(PHOTOS, Place(few_photos), True)
     path = Path(storage.name_of(3))
-    path.unlink()
-    if damage == "empty":
-        path.touch()
-    elif damage == "directory":
-        path.mkdir()
+    damage_file(path, damage)
     with pytest.raises(SampleError, match=rf"{re.escape(str(path))}.*({named})") as caught:
         storage.read_encoded(3)
     assert "\n" not in str(caught.value)
@@ -90,11 +86,6 @@ def test_files_are_the_bare_pixels(root: Path) -> None:
     assert len(os.listdir(root / "images/test-000")) == 100
 
 
-def test_photos(few_photos: Path) -> None:
-    storage = RawFilesStorage(PHOTOS, place("raw-files", PHOTOS), True)
-    assert (read_all(storage) == images_of(PHOTOS)).all()
-
-
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -107,12 +98,7 @@ def test_photos(few_photos: Path) -> None:
 )
 def test_a_damaged_file_of_pixels_is_named(root: Path, damage: str, named: str) -> None:
     path = root / sample_path(5, "train-000005", train=True)
-    whole = path.read_bytes()
-    path.unlink()
-    if damage == "directory":
-        path.mkdir()
-    elif damage != "missing":
-        path.write_bytes({"empty": b"", "cut": whole[:-1], "longer": whole + b"x"}[damage])
+    damage_file(path, damage)
     storage = RawFilesStorage(SMALL, Place(root), True)
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(SampleError, match=rf"{re.escape(str(path))}.*{named}") as caught:

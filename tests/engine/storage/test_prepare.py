@@ -251,10 +251,11 @@ def test_an_unusable_journal_means_starting_over(what: str, small_chunks: None) 
 @usual
 def test_waits_while_another_process_prepares() -> None:
     log = Log()
-    prepared = Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits"
-    prepared.mkdir(parents=True)
-    with (prepared / "memmap.lock").open("w") as lock:
+    partial_of("memmap").parent.mkdir(parents=True)
+    with partial_of("memmap").with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JobStopped, match="waiting for another process"):
+            prepare("memmap", stop=lambda: True)
 
         def until_noticed(fraction: float, message: str) -> None:
             log(fraction, message)
@@ -263,16 +264,6 @@ def test_waits_while_another_process_prepares() -> None:
 
         assert prepare("memmap", progress=until_noticed).directory.exists()
         assert log.messages[0] == "another process is preparing memmap"
-
-
-@usual
-def test_stopped_while_waiting() -> None:
-    prepared = Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits"
-    prepared.mkdir(parents=True)
-    with (prepared / "memmap.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(JobStopped, match="waiting for another process"):
-            prepare("memmap", stop=lambda: True)
 
 
 @usual

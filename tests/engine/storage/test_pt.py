@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, images_of, place, read_all
+from tests.engine.storage.preparing import copy_of, damage_file, images_of
 from tests.engine_fixtures import SMALL
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.pt import PtStorage, open_mapped, open_whole
@@ -46,36 +46,12 @@ def test_files_as_in_the_tutorial(root: Path) -> None:
     assert (root / "data" / f"{name}.pt").stat().st_size < 4096
 
 
-@pytest.mark.slow
-def test_photos(few_photos: Path) -> None:
-    assert np.array_equal(read_all(PtStorage(PHOTOS, place("pt", PHOTOS), True)), images_of(PHOTOS))
-    for opened in (open_mapped, open_whole):
-        storage = opened(PHOTOS, place("pt-single", PHOTOS), True)
-        assert np.array_equal(read_all(storage), images_of(PHOTOS))
-        storage.close()
-
-
-def write_damage(path: Path, damage: str, values: dict[str, object]) -> None:
-    whole = path.read_bytes()
-    path.unlink()
-    if damage == "empty":
-        path.touch()
-    elif damage == "cut":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif damage == "garbage":
-        path.write_bytes(b"x" * len(whole))
-    elif damage == "directory":
-        path.mkdir()
-    elif damage != "missing":
-        torch.save(values[damage], path)
-
-
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
         ("missing", "No such file"),
         ("empty", "damaged"),
-        ("cut", "damaged"),
+        ("half", "damaged"),
         ("garbage", "is refused|damaged"),
         ("directory", "Is a directory|damaged"),
         ("object", "is refused"),
@@ -92,7 +68,9 @@ def test_a_damaged_sample_is_named(root: Path, damage: str, named: str, capsys: 
         "dtype": torch.zeros(28, 28, 1),
         "list": [1, 2],
     }
-    write_damage(path, damage, values)
+    damage_file(path, damage)
+    if damage in values:
+        torch.save(values[damage], path)
     storage = PtStorage(SMALL, Place(root), True)
     with pytest.raises(SampleError, match=rf"{re.escape(str(path))}.*({named})") as caught:
         storage.read(torch.tensor([4, 5]))
@@ -172,7 +150,7 @@ def test_neighbours_in_order_are_sliced(single: Path) -> None:
     [
         ("missing", "No such file"),
         ("empty", "damaged"),
-        ("cut", "damaged"),
+        ("half", "damaged"),
         ("garbage", "is refused|damaged"),
         ("directory", "Is a directory|damaged"),
         ("object", "is refused"),
@@ -196,7 +174,9 @@ def test_a_damaged_file_is_named(single: Path, opened: Any, damage: str, named: 
         "length": {"images": images[:2].clone(), "labels": labels},
         "labels": {"images": images, "labels": labels.float()},
     }
-    write_damage(path, damage, values)
+    damage_file(path, damage)
+    if damage in values:
+        torch.save(values[damage], path)
     with pytest.raises(DataError, match=rf"{re.escape(str(path))}.*({named})") as caught:
         opened(SMALL, Place(single), True)
     assert not isinstance(caught.value, SampleError)

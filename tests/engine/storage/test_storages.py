@@ -17,10 +17,9 @@ import pytest
 import torch
 
 from tests import ROOT
-from tests.engine.storage.preparing import PHOTOS, images_of, open_files, place, read_all
+from tests.engine.storage.preparing import images_of, open_files, place, read_all
 from tests.engine_fixtures import SMALL
 from vitprof.engine.data import datasets, idx
-from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.idx import read_split
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
@@ -251,19 +250,3 @@ def test_idx_augmented() -> None:
     assert not torch.equal(first, plain[5][0])
     torch.manual_seed(0)
     assert torch.equal(augmented[5][0], first)
-
-
-def test_sources_and_storages_agree_on_the_order() -> None:
-    source = open_source(SMALL, datasets.prepare("digits"), train=True)
-    assert np.array_equal(opened("memmap").labels.numpy(), source.labels)
-
-
-@pytest.mark.parametrize("name", ["hdf5-encoded", "lmdb-encoded"])
-def test_encoded_photos_are_the_data_sets_own(name: str, few_photos: Path) -> None:
-    for train in (True, False):
-        storage = open_storage(name, PHOTOS, place(name, PHOTOS), train=train)
-        source = open_source(PHOTOS, few_photos, train=train)
-        assert [storage.read_encoded(i) for i in range(len(storage))] == source.encoded(0, len(source.ids))
-        assert storage.labels.tolist() == source.labels.tolist()
-        storage.close()
-        assert not [path for path in open_files() if path.startswith(str(few_photos.parents[1]))]

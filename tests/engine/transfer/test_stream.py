@@ -11,17 +11,12 @@ from vitprof.engine.transfer.copy import PrefetchStream
 from vitprof.engine.transfer.normalise import ToInput
 
 
-def test_on_the_cpu_it_normalises() -> None:
+def test_on_the_cpu_it_normalises_which_counts_as_compute() -> None:
     device = cpu()
     moved = PrefetchStream(device, to_input(device))(batch())
     assert torch.equal(moved.images, normalised())
     assert moved.labels.tolist() == list(range(20))
-
-
-def test_on_the_cpu_normalising_counts_as_compute() -> None:
-    """As with every other transfer: there is no copy, and the batch is ready before it is normalised."""
-    device = cpu()
-    moved = PrefetchStream(device, to_input(device))(batch())
+    # as with every other transfer: there is no copy, and the batch is ready before it is normalised
     assert moved.copy_start == moved.copy_end == moved.ready
 
 
