@@ -67,7 +67,7 @@ RUN_HERE: dict[str, list[str]] = {
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
 RUN_ELSEWHERE = {
     "code": "tests/export/code",
-    "demo": "tests/cli/test_demo.py",
+    "demo": "tests/cli/test_dashboard.py",
     "doctor": "tests/cli/test_doctor.py",
     "headroom": "tests/cli/test_headroom.py",
     "open": "tests/cli/test_open_dashboard.py",

@@ -1,4 +1,4 @@
-"""`bundle`: runs as one file, or one line that says why not."""
+"""`bundle` and `import`: runs as one file, to another home, or one line that says why not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stored_runs import add
-from tests.command_line import Call, one_line
+from tests.cli.json_objects import told as read_json
+from tests.cli.stored_runs import add, ids
+from tests.command_line import Call, one_line, succeeds
 from vitprof.home import home
 from vitprof.store import RunStore
 
@@ -35,3 +36,17 @@ def test_what_cannot_be_bundled_or_imported_is_one_line(call: Call, mine: RunSto
     for path, why in ((file, "not a file of runs"), (tmp_path / "none", "No such file"), (home(), "cannot be read")):
         assert why in one_line(call, "import", str(path), status=1)
     assert len(mine.runs()) == 1
+
+
+def test_a_bundle_goes_elsewhere(call: Call, mine: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        add(mine)
+    file = tmp_path / "two.vitprof"
+    out = succeeds(call, "bundle", "1", "2", "--output", str(file))
+    assert f"import it with python -m vitprof import {file}" in " ".join(out.split())
+    assert call("import", str(file))[1] == "2 runs were here already: runs 1, 2\n"
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "elsewhere"))
+    assert call("import", str(file)) == (0, "2 runs imported as runs 1, 2\n", "")
+    out = call("import", str(file), "--json")[1]
+    assert [(r["run_id"], r["already_here"]) for r in read_json("import", out)["runs"]] == [(1, True), (2, True)]
+    assert ids(call) == [2, 1]

@@ -1,4 +1,4 @@
-"""`vitprof` without a command: what is started, where, and what is said before and after."""
+"""`vitprof` without a command: what is started, where, and what is said before and after; and `demo`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests import ROOT
 from tests.cli.stored_runs import add
 from tests.command_line import Call, one_line
-from vitprof import __version__, program
+from vitprof import __version__, demo, program
 from vitprof.cli import dashboard
 from vitprof.cli.common import ports
 from vitprof.store import RunStore
@@ -100,11 +100,16 @@ def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pyt
         (["--port", "TAKEN"], "--port TAKEN: it is in use; give another, or none for the first that is free"),
         (["--port", "8600", "runs"], "--port 8600: it is no option of runs; leave it out"),
         (["--no-browser", "runs"], "--no-browser: it is no option of runs; leave it out"),
-        (["--address", "::"], "No such option: --address"),
+        (["--address", "::"], "No such option: --address. See 'python -m vitprof --help'"),
+        (["demo", "--port", "0"], "--port 0: give a whole number from 1 to 65535"),
+        (["--port", "8600", "demo"], "--port 8600: give it after demo"),
+        (["--no-browser", "demo"], "--no-browser: give it after demo"),
+        (["--version", "demo"], "--version: it is no option of demo; leave it out"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(call: Call, taken: int, args: list[str], said: str) -> None:
-    assert said.replace("TAKEN", str(taken)) in one_line(call, *(arg.replace("TAKEN", str(taken)) for arg in args))
+    args, said = ([arg.replace("TAKEN", str(taken)) for arg in args], said.replace("TAKEN", str(taken)))
+    assert call(*args) == (2, "", f"vitprof: {said}\n")
 
 
 def test_an_address_of_another_machine(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,11 +118,30 @@ def test_an_address_of_another_machine(call: Call, monkeypatch: pytest.MonkeyPat
     assert call() == (1, "", f"vitprof: {said}\n")
 
 
-def test_with_the_core_alone_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demonstration_opens_its_own_store(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROWSER", "true")
+    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{vitprof_home / 'mine.sqlite'}")
+    found = asked(call, "demo")
+    place = vitprof_home / "demo"
+    assert (os.environ["VITPROF_HOME"], "VITPROF_DB" in os.environ) == (str(place), False)
+    assert demo.is_demonstration()
+    assert list(vitprof_home.iterdir()) == [place], "no store of the user's was opened"
+    assert (found["script"], found["open"]) == (str(ROOT / "app.py"), f"http://localhost:{found['port']}")
+    running, said = found["lines"]
+    assert f"running at {found['open']} " in running
+    assert str(place) in said
+
+    monkeypatch.setenv("VITPROF_HOME", str(vitprof_home))
+    (place / demo.MARK).write_text("of another version")
+    assert "was replaced" in asked(call, "demo", "--no-browser")["lines"][-1]
+
+
+def test_with_the_core_alone_nothing_is_made(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "find_spec", lambda _: None)
     monkeypatch.setattr(program, "__file__", "/site-packages/vitprof/program.py")
     said = "the dashboard needs Streamlit, which is not installed: python -m pip install 'vitprof[dashboard]'"
-    assert call() == (1, "", f"vitprof: {said}\n")
+    assert call() == call("demo") == (1, "", f"vitprof: {said}\n")
+    assert not vitprof_home.exists()
 
 
 def test_without_pyarrow_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore) -> None:

@@ -1,4 +1,4 @@
-"""JSON of runs is JSON: every reader takes it, and nothing in it is NaN."""
+"""JSON of runs is JSON: every reader takes it, nothing in it is NaN; docs/formats.md has every column of every file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import math
 
 import pytest
 
+from docs.hooks import columns
+from tests import ROOT
 from tests.export.test_csv import EXAMPLE
 from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.export import run_object, runs_json, write_runs_json
+from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
+from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
+from vitprof.export.tournament import TOURNAMENT_HEADER
+from vitprof.export.trace import COUNTERS
 from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS, TELEMETRY_COLUMNS, Phase
 from vitprof.store import RunStore
 
@@ -56,3 +62,32 @@ def test_without_steps_there_are_only_figures(store: RunStore) -> None:
     assert found["schema_version"] == SCHEMA_VERSION
     assert [run["run_id"] for run in found["runs"]] == [1, 2]
     assert (found["runs"][0]["steps"], found["runs"][0]["telemetry"]) == (None, None)
+
+
+TEXT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8") + columns()
+
+
+def section(title: str) -> list[str]:
+    """Rows of the tables under this heading."""
+    body = TEXT.partition(f"# {title}\n")[2]
+    assert body, title
+    return [line for line in body.partition("\n#")[0].splitlines() if line.startswith("| `")]
+
+
+def first(row: str) -> str:
+    return row.split("`")[1]
+
+
+def test_every_column_is_there_in_its_order() -> None:
+    assert [first(row) for row in section("Columns of a run")] == list(SUMMARY_HEADER)
+    assert [first(row) for row in section("Columns of a step")] == list(STEPS_HEADER)
+    assert [first(row) for row in section("Columns of telemetry")] == list(TELEMETRY_COLUMNS)
+    trials = section("One row for each setting of a tournament: `tournament --csv`")
+    assert [first(row) for row in trials] == list(TOURNAMENT_HEADER)
+
+
+def test_counters_tags_and_the_version_are_there() -> None:
+    tags = [tag for tag, _ in STEP_TAGS.values()] + list(TELEMETRY_TAGS.values())
+    assert [tag for tag in tags if f"| `{tag}` |" not in TEXT] == []
+    assert [name for name in COUNTERS.values() if f"| {name} |" not in TEXT] == []
+    assert f"**Schema version {SCHEMA_VERSION}**" in TEXT

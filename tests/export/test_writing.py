@@ -1,17 +1,29 @@
-"""A file is written whole or not at all."""
+"""A file is written whole or not at all; on a full disk every exporter ends with one line and no file."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import resource
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests import ROOT
+from tests.command_line import Call
+from tests.ui.dashboard import add_run
+from vitprof.cli.export import FORMATS
 from vitprof.errors import VitprofError
 from vitprof.export import write_text
+from vitprof.export.tensorboard import tensorboard_zip
+from vitprof.store import RunStore
 
 
 @contextmanager
@@ -75,3 +87,112 @@ def test_a_pipe_is_written_to_and_a_link_followed_instead_of_being_replaced(tmp_
     write_text(link, "new")
     assert link.is_symlink()
     assert target.read_text() == "new"
+
+
+ROOM = "24k"
+STEPS = 600
+"""Enough for every format to be larger than that."""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 24 KiB."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "none", str(where)]
+    mounted = subprocess.run(command, check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", where], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leaves no room at all, for files that would fit."""
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "full").write_bytes(bytes(1 << 16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_ends_with_one_line_and_no_file(call: Call, disk: Path, kind: str) -> None:
+    store = RunStore()
+    add_run(store, n=STEPS)
+    store.close()
+    if kind in ("csv", "parquet", "json"):
+        fill(disk)
+    before = os.listdir(disk)
+    status, out, err = call("export", "1", "--format", kind, "--output", str(disk / "out"))
+    assert (status, out) == (1, "")
+    assert err.startswith(f"vitprof: {disk / 'out'} cannot be written: ")
+    assert (err.count("\n"), os.listdir(disk)) == (1, before)
+
+
+@pytest.mark.parametrize("command", [("bundle", "1", "--output"), ("code", "1", "--output"), ("export", "1", "--csv")])
+def test_the_other_commands_do_too(call: Call, disk: Path, command: tuple[str, ...]) -> None:
+    store = RunStore()
+    add_run(store, n=3)
+    store.close()
+    fill(disk)
+    status, _, err = call(*command, str(disk / "out"))
+    assert (status, err) == (1, f"vitprof: {disk / 'out'} cannot be written: No space left on device\n")
+    assert os.listdir(disk) == ["full"]
+
+
+def test_what_tournaments_and_checks_write_their_files_with(disk: Path) -> None:
+    with pytest.raises(VitprofError, match="No space left on device"):
+        write_text(disk / "out.xml", "x" * (1 << 16))
+    assert os.listdir(disk) == []
+
+
+def test_a_download_that_is_packed_on_the_disk(store: RunStore, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    run = store.run(add_run(store, n=STEPS))
+    with pytest.raises(VitprofError, match=r"it takes about .*, and 24\.0 KiB are free there$"):
+        tensorboard_zip(store, [run])
+    assert os.listdir(disk) == []
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """Starts the process that writes TensorBoard's files, with more to write than it can in a moment."""
+    points = np.tile(np.arange(20_000.0), (3, 1))
+    data = io.BytesIO()
+    data.write(json.dumps({"run-1": {"train/loss": points.shape[1]}}).encode() + b"\n" + points.tobytes())
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(directory: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "vitprof.export.tensorboard_child", str(directory)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+        started.append(process)
+        assert process.stdin is not None
+        process.stdin.write(data.getbuffer())
+        process.stdin.flush()
+        return process
+
+    yield start
+    for process in started:
+        with process:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_meanwhile_ends_it(disk: Path, child: Callable[[Path], subprocess.Popen[bytes]]) -> None:
+    process = child(disk)
+    assert process.wait(60) == 1
+    assert process.stderr is not None
+    assert process.stderr.read() == b"No space left on device\n"
+
+
+@pytest.mark.slow
+def test_it_ends_with_who_started_it(tmp_path: Path, child: Callable[[Path], subprocess.Popen[bytes]]) -> None:
+    """As a kill does, the end of its input: nobody else would remove what it has written."""
+    directory = tmp_path / "half"
+    directory.mkdir()
+    process = child(directory)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(60) == 1
+    assert not directory.exists()

@@ -1,23 +1,29 @@
-"""A run as an object: what it tells, its frames, its charts."""
+"""A run as an object: what it tells, its frames, its charts; and the examples of docs/python.md."""
 
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 import vitprof
+from tests import ROOT
 from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
 from vitprof.export import run_object, write_steps_csv
 from vitprof.export.csv import STEPS_HEADER
+from vitprof.notebook import listing
 from vitprof.notebook.figures import FIGURES
+from vitprof.notebook.one_run import Run
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
@@ -130,3 +136,30 @@ def test_what_a_run_lacks_is_said(stored: RunStore) -> None:
         with pytest.raises(VitprofError, match=why):
             run.figure(name)
     assert run.figure("batches").data
+
+
+TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_examples(
+    stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    examples = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    assert len(examples) > 5
+    for example in examples:
+        exec(compile(example, "docs/python.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert "2 memory, batch 128, on simulated:5,0 done Not input-bound" in said
+    assert re.search(r"^data_wait_s +5\.0", said, re.MULTILINE), "ms of run 1"
+    assert re.search(r"^1 +0\.005$", said, re.MULTILINE), "each run's median"
+    assert "plotly" in (tmp_path / "gaps.html").read_text()
+
+
+def test_all_is_named() -> None:
+    shown = {name for name in vars(Run) if not name.startswith("_")} | {"tags"}
+    assert [name for name in shown if f"`{name}" not in TEXT] == []
+    assert re.findall(r"^\| `([\w-]+)` \| ", TEXT.partition("## Charts")[2], re.MULTILINE) == list(FIGURES)
+    assert [name for name in inspect.signature(listing.runs).parameters if f"`{name}" not in TEXT] == []

@@ -1,7 +1,8 @@
-"""Text that others wrote shows as it was typed. tests/browser looks at it in a browser."""
+"""Text that others wrote shows as it was typed (tests/browser looks at it); tables have the columns with values."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui.dashboard import read
+from vitprof.ui.tables import Column, frame
 from vitprof.ui.texts import escaped
+from vitprof.ui.tournament.table import COLUMNS
 
 STREAMLIT_READS = re.compile(
     r":[\w+\-/]*[A-Za-z+\-][\w+\-/]*:|:(100|1234):|https?://|www\.|@|(^|\s)(<->|->|<-|--|>=|<=|~=)(\s|$)", re.IGNORECASE
@@ -43,3 +46,24 @@ def test_what_would_turn_the_rest_of_the_page_is_marked() -> None:
 @given(st.text(alphabet=":smile/+-10@w.ht p<>~=_*", max_size=30))
 def test_it_reads_as_it_was_given(typed: str) -> None:
     assert read(escaped(typed)) == typed
+
+
+NAN = math.nan
+
+
+def test_columns_without_a_value_are_left_out_and_numbers_have_three_digits() -> None:
+    columns = [
+        Column("Name", "", lambda name, figure, count: name, always=True),
+        Column("Figure", "", lambda name, figure, count: figure),
+        Column("Count", "", lambda name, figure, count: count, exact=True),
+        Column("Nothing", "", lambda *_: NAN),
+        Column("No words", "", lambda *_: "n/a"),
+        Column("Always", "", lambda *_: NAN, always=True),
+    ]
+    made = frame(columns, [("one", 12_345.6, 12_345), ("", NAN, 7)])
+    assert (list(made), made["Name"].tolist()) == (["Name", "Figure", "Count", "Always"], ["one", ""])
+    assert (made["Figure"].tolist()[0], made["Count"].tolist()) == (12_300, [12_345, 7])
+
+
+def test_what_a_leaderboard_counts_is_not_rounded() -> None:
+    assert {column.name for column in COLUMNS if column.format == "%d"} == {c.name for c in COLUMNS if c.exact}
