@@ -52,7 +52,8 @@ def configs(**config: Any) -> dict[str, RunConfig]:
 class TestAnchorConfigs:
     @ON_DISK
     def test_the_same_job_four_times(self) -> None:
-        own = resolve(RunConfig(**(QUICK | {"strategy": "preprocessed", "name": "mine"})))
+        asked = RunConfig(**(QUICK | {"strategy": "preprocessed", "name": "mine"}))
+        own = resolve(asked)
         anchors = jobs.anchor_configs(own)
         changed = {
             role: {n: v for n, v in config.to_dict().items() if v != getattr(own, n) and n != "name"}
@@ -65,9 +66,7 @@ class TestAnchorConfigs:
             "D": {"page_cache": "cold", "steps": 19, "warmup_steps": 4},  # an epoch has 19 batches
         }
         assert [config.name for config in anchors.values()] == [f"mine, anchor {role}" for role in "ABCD"]
-        assert jobs.anchor_configs(own) == jobs.anchor_configs(
-            RunConfig(**(QUICK | {"strategy": "preprocessed", "name": "mine"}))
-        )
+        assert jobs.anchor_configs(own) == jobs.anchor_configs(asked)
 
     def test_budgets(self) -> None:
         assert configs(steps=None, epochs=3)["C"].steps == 65

@@ -96,14 +96,15 @@ def test_a_row_says_what_a_run_was(store: RunStore) -> None:
     at = app("history")
     table = at.dataframe[0].value.set_index("run")
     row = table.loc[done]
-    assert (row["name"], row["strategy"], row["dataset"], row["batch"], row["device"], row["note"]) == (
-        "mine",
-        "memory",
-        "digits",
-        64,
-        "cpu",
-        "a word",
-    )
+    expected = {
+        "name": "mine",
+        "strategy": "memory",
+        "dataset": "digits",
+        "batch": 64,
+        "device": "cpu",
+        "note": "a word",
+    }
+    assert {name: row[name] for name in expected} == expected
     assert (list(row["verdict"]), list(row["spark"])) == (["input-bound"], [0.0, 0.5, 0.5, 1.0])
     assert (list(row["tags"]), row["idle"], row["speed"]) == (["one", "two"], 50.0, 12_800.0)
     assert (str(row["created"].tz), list(table.loc[2]["verdict"])) == ("UTC", ["failed", "simulated"])

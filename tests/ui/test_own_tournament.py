@@ -21,14 +21,8 @@ def add_own_tournament(
     store: RunStore, *, status: TournamentStatus = "done", agreed: bool = True, rounds: int = 2, **state: object
 ) -> int:
     """A script whose steps wait for less, the more workers there are."""
-    script = OwnScript(
-        ("python", "train.py"),
-        "/work",
-        (("workers", (2, 4)), ("decode_cache", ("off",))),
-        LOADER,
-        ("model.pt",),
-        agreed,
-    )
+    varied = (("workers", (2, 4)), ("decode_cache", ("off",)))
+    script = OwnScript(("python", "train.py"), "/work", varied, LOADER, ("model.pt",), agreed)
     known = {"script": script, "repeats": 2, "baseline": UNCHANGED}
     spec = TournamentSpec(own_config("", steps=40), (OWN_SCRIPT,), (1,), **known)  # type: ignore[arg-type]
     number = create_tournament(store, spec)

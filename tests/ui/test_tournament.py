@@ -54,11 +54,9 @@ def test_the_answer_comes_first(store: RunStore) -> None:
     assert (list(frame["Result"]), list(frame["Rank"][:2])) == (["★ recommended", "slower", "failed"], [1, 2])
     assert list(frame["Runs"]) == ["2", "2", "0 of 1"]
     assert list(frame["vs baseline"][:2]) == ["faster", "baseline"]
-    assert [list(labels) for labels in frame["More"]] == [
-        ["Show code", "Compare with baseline", "Show its runs"],
-        ["Show code", "Show its runs"],
-        ["Show code", "Show its runs"],
-    ]
+    of_baseline = ["Show code", "Show its runs"]
+    expected = [["Show code", "Compare with baseline", "Show its runs"], of_baseline, of_baseline]
+    assert [list(labels) for labels in frame["More"]] == expected
     assert "Done: 5 runs" in said(at)
     (why,) = [e.label for e in at.expander if e.label.startswith("Why")]
     assert why == "Why: 1 failed"
@@ -330,11 +328,8 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     at = app("tournament", tournament=str(number))
     frame = at.dataframe[0].value
     runs = dict(zip(frame["Setting"], frame["Runs"], strict=True))
-    assert runs == {
-        "memory, batch 128": "5 of 6",
-        "per-sample, batch 128": "6 of 7",
-        "tensordataset, batch 128": "0 of 1",
-    }
+    counts = {"memory": "5 of 6", "per-sample": "6 of 7", "tensordataset": "0 of 1"}
+    assert runs == {f"{name}, batch 128": words for name, words in counts.items()}
     assert [per_setting[KEYS[name.partition(",")[0]]] for name in runs] == [6, 7, 1]
     assert "Done: 14 runs" in said(at)
     assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)
@@ -346,15 +341,8 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     view = TournamentView(store, number)
     now = view.look()
     best = recommend(view.board(now))
-    (row,) = [
-        r
-        for r in csv.DictReader(io.StringIO(tournament_csv(now.tournament, view.board(now), (), best)))
-        if r["recommended"] == "true"
-    ]
-    assert (row["key"], row["rank"], f"{row['n_runs']} of {row['n_made']}", row["against_baseline"]) == (
-        KEYS["memory"],
-        "1",
-        "5 of 6",
-        "faster",
-    )
+    rows = csv.DictReader(io.StringIO(tournament_csv(now.tournament, view.board(now), (), best)))
+    (row,) = [row for row in rows if row["recommended"] == "true"]
+    told = (row["key"], row["rank"], f"{row['n_runs']} of {row['n_made']}", row["against_baseline"])
+    assert told == (KEYS["memory"], "1", "5 of 6", "faster")
     assert f"recommended: memory, batch 128, {throughput} samples/s" in said(app("tournament"))

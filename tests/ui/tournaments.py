@@ -21,12 +21,8 @@ KEYS = {name: f"{name}/b128/w-/as-is" for name in ("per-sample", "tensordataset"
 def spec(**more: object) -> TournamentSpec:
     """Three strategies at one batch size, two rounds."""
     base = RunConfig(steps=40, device=DEVICE, evaluate=False)
-    return TournamentSpec(
-        **(
-            {"base": base, "strategies": tuple(KEYS), "batch_sizes": (128,), "repeats": 2, "until_decided": False}
-            | more
-        )
-    )
+    known = {"base": base, "strategies": tuple(KEYS), "batch_sizes": (128,), "repeats": 2, "until_decided": False}
+    return TournamentSpec(**(known | more))  # type: ignore[arg-type]
 
 
 def add_tournament(
@@ -42,28 +38,16 @@ def add_tournament(
     """A tournament whose strategies waited so many seconds for each batch; `failed` is one that failed at once."""
     made = spec()
     tournament_id = create_tournament(store, made, name)
-    trials = {trial.config.strategy: trial for trial in plan(made)}
+    trials, group = {trial.config.strategy: trial for trial in plan(made)}, f"tournament:{tournament_id}"
     for number in range(1, rounds + 1):
         for strategy, wait_s in waits.items():
             role = role_of(trials[strategy].key, number)
             # a little noise, so that there is an interval
-            add_run(
-                store,
-                wait_s=wait_s * (1 + 0.01 * number),
-                group_key=f"tournament:{tournament_id}",
-                role=role,
-                strategy=strategy,
-                device=DEVICE,
-            )
+            more = {"group_key": group, "role": role, "strategy": strategy, "device": DEVICE}
+            add_run(store, wait_s=wait_s * (1 + 0.01 * number), **more)
     if failed:
-        run_id = add_run(
-            store,
-            n=0,
-            status="failed",
-            group_key=f"tournament:{tournament_id}",
-            role=role_of(trials[failed].key, 1),
-            strategy=failed,
-        )
+        role = role_of(trials[failed].key, 1)
+        run_id = add_run(store, n=0, status="failed", group_key=group, role=role, strategy=failed)
         store.update_run(run_id, error="the disk is full: free some space")
     set_status(store, tournament_id, status, **state)
     return tournament_id

@@ -105,12 +105,8 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
     failed = entry("failed", 9000, status="failed", reason="out of memory")
     cut = entry("cut", 500, status="cut", runs=1)
     board = tournament.leaderboard([waiting, failed, entry("base", 1000), cut], baseline=BASE, n_train=0)
-    assert [(row.entry.strategy, row.rank) for row in board.rows] == [
-        ("base", 1),
-        ("cut", 2),
-        ("failed", None),
-        ("waiting", None),
-    ]
+    ranks = [("base", 1), ("cut", 2), ("failed", None), ("waiting", None)]
+    assert [(row.entry.strategy, row.rank) for row in board.rows] == ranks
     assert board.best == BASE
     base, slow, lost, none = board.rows
     assert (base.speed_up, base.against_baseline, base.standing, slow.n_runs) == (1, "", "fastest", 1)
@@ -129,13 +125,8 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     alone, row = (tournament.leaderboard([e], baseline=BASE, n_train=0).rows[0] for e in (good, mixed))
     assert tournament.runs_words(row) == "2"
     assert tournament.runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
-    assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == (
-        alone.samples_per_s,
-        alone.low,
-        alone.high,
-        2,
-        200,
-    )
+    expected = (alone.samples_per_s, alone.low, alone.high, 2, 200)
+    assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == expected
 
 
 def _short(outcome: tournament.Outcome, steps: int) -> tournament.Outcome:

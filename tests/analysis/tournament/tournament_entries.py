@@ -40,16 +40,5 @@ def entry(
         for number in range(runs)
     )
     key = trial_key(strategy, batch_size, workers, page_cache)
-    return Entry(
-        key,
-        strategy,
-        batch_size,
-        workers,
-        page_cache,
-        outcomes,
-        status,
-        reason,
-        prepare_s,
-        disk,
-        ram,  # type: ignore[arg-type]
-    )
+    asked = (key, strategy, batch_size, workers, page_cache)
+    return Entry(*asked, outcomes, status, reason, prepare_s, disk, ram)  # type: ignore[arg-type]

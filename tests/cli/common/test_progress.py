@@ -148,13 +148,8 @@ show("step 3")
 mark()
 line.hide()
 """)
-    assert [[row for row in p.rows if row] for p in pictures] == [
-        ["row", " step 1"],
-        ["row"],
-        ["row"],
-        ["row", " step 3"],
-        ["row"],
-    ]
+    shown = [["row", " step 1"], ["row"], ["row"], ["row", " step 3"], ["row"]]
+    assert [[row for row in p.rows if row] for p in pictures] == shown
 
 
 @pytest.mark.parametrize(("rows", "term"), [(4, "xterm"), (8, "dumb"), (8, "")])

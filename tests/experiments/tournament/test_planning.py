@@ -32,11 +32,8 @@ def test_every_combination() -> None:
 
 
 def test_workers_only_where_a_strategy_takes_them() -> None:
-    assert keys(workers=(0, 1), batch_sizes=(32,)) == [
-        "memory/b32/w-/as-is",
-        "workers/b32/w0/as-is",
-        "workers/b32/w1/as-is",
-    ]
+    expected = ["memory/b32/w-/as-is", "workers/b32/w0/as-is", "workers/b32/w1/as-is"]
+    assert keys(workers=(0, 1), batch_sizes=(32,)) == expected
 
 
 def test_jobs_are_resolved_and_alike() -> None:

@@ -39,23 +39,15 @@ pytestmark = pytest.mark.usefixtures("small_home")
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "POLL_S", 0.005)
-    monkeypatch.setattr(
-        early_stop, "LOOK_SHARE", 1.0
-    )  # a look of 10 ms on a busy machine put the next one off for a second
+    # a look of 10 ms on a busy machine put the next one off for a second
+    monkeypatch.setattr(early_stop, "LOOK_SHARE", 1.0)
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
 
 
 def made(store: RunStore, device: str = "simulated:1,5", steps: int = 12, **values: Any) -> int:
     base = dataclasses.replace(BASE, device=device, steps=steps)
-    known = {
-        "base": base,
-        "strategies": ("memory",),
-        "batch_sizes": (16, 32),
-        "repeats": 2,
-        "until_decided": False,
-        "early_stop": False,
-    }
-    return create_tournament(store, TournamentSpec(**(known | values)))
+    known = {"base": base, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2}
+    return create_tournament(store, TournamentSpec(**(known | {"until_decided": False, "early_stop": False} | values)))
 
 
 def made_uneven(store: RunStore, steps: int, latency_ms: float = 0.3) -> int:
@@ -196,18 +188,15 @@ def _failing_for(batch_size: int) -> Any:
 def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
     number = made(store, strategies=("memory", "pt-whole", "hdf5-chunked", "staged"), batch_sizes=(32,), workers=(0,))
     entries = {e.strategy: e for e in TournamentView(store, number).look().entries}
-    assert {name: e.shuffle for name, e in entries.items()} == {
-        "memory": "full",
-        "pt-whole": "none",
-        "hdf5-chunked": "block",
-        "staged": "full",
-    }
+    orders = {"memory": "full", "pt-whole": "none", "hdf5-chunked": "block", "staged": "full"}
+    assert {name: e.shuffle for name, e in entries.items()} == orders
     assert [name for name, e in entries.items() if e.throttled] == ["staged"]
 
 
 class TestEarlyStop:
     @pytest.fixture(autouse=True)
     def _others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         self.by_others(monkeypatch, 0.0)  # whatever runs beside the tests
 
     def by_others(self, monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
@@ -216,24 +205,19 @@ class TestEarlyStop:
 
     @pytest.mark.slow
     def test_nothing_is_cut_while_others_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         self.by_others(monkeypatch, 1.2)
         number = made_uneven(manager.store, 60)
         ran(manager, number)
         assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
 
     @pytest.mark.slow
-    def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
+    def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager) -> None:
         number = made_uneven(manager.store, 120)
         fast, slow = "memory/b32/w-/as-is", "slow-drive/b32/w0/as-is"
         runner = ran(manager, number)
         assert runner.error == ""
-        assert statuses(manager.store, number) == [
-            (f"{fast}#1", "done"),
-            (f"{slow}#1", "stopped"),
-            (f"{fast}#2", "done"),
-        ]
+        done = "done"
+        assert statuses(manager.store, number) == [(f"{fast}#1", done), (f"{slow}#1", "stopped"), (f"{fast}#2", done)]
         view = TournamentView(manager.store, number)
         now = view.look()
         entry = now.entries[1]
@@ -248,15 +232,13 @@ class TestEarlyStop:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
     @pytest.mark.slow
-    def test_not_for_another_batch_size(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
+    def test_not_for_another_batch_size(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:10,0", 60, batch_sizes=(320, 16), repeats=1, early_stop=True)
         ran(manager, number)
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
 
     @pytest.mark.slow
-    def test_never_the_baseline(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
+    def test_never_the_baseline(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:2,0", 50, batch_sizes=(16, 320), early_stop=True)
         ran(manager, number)
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
@@ -264,18 +246,9 @@ class TestEarlyStop:
 
     @pytest.mark.slow
     def test_one_without_data_holds_nobody_up(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
         monkeypatch.setattr(early_stop, "LEAST_PATIENCE_S", 0.25)
         monkeypatch.setattr(early_stop, "PATIENCE_RUNS", 0.0)
-        base = dataclasses.replace(BASE, slow_latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
-        number = made(
-            manager.store,
-            base=base,
-            strategies=("memory", "slow-drive"),
-            workers=(0,),
-            batch_sizes=(32,),
-            early_stop=True,
-        )
+        number = made_uneven(manager.store, 30, latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
         ran(manager, number)
         now = TournamentView(manager.store, number).look()
         assert [e.status for e in now.entries] == ["done", "cut"]
