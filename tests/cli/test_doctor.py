@@ -9,7 +9,7 @@ import pytest
 from tests.cli.json_objects import told
 from tests.command_line import Call
 from vitprof.jobs import preflight
-from vitprof.jobs.preflight import Check
+from vitprof.jobs.preflight import MachineCheck
 from vitprof.recording.columns import SCHEMA_VERSION
 
 
@@ -17,12 +17,15 @@ def test_each_thing_has_a_verdict(call: Call) -> None:
     status, out, _ = call("doctor")
     checks = list(preflight.examine())
     assert status == any(check.verdict == "bad" for check in checks)
-    assert {c.what for c in checks} >= {"packages", "PyTorch", "NVML", "shared memory", "disk", "database"}
-    assert all(check.what in out and check.verdict in out for check in checks)
+    assert {c.name for c in checks} >= {"packages", "PyTorch", "NVML", "shared memory", "disk", "database"}
+    assert all(check.name in out and check.verdict in out for check in checks)
 
 
 def test_bad_news_is_exit_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = [Check("disk", "/a/[b]/c", "ok", ""), Check("database", "cannot be [/used]", "bad", "move it away")]
+    checks = [
+        MachineCheck("disk", "/a/[b]/c", "ok", ""),
+        MachineCheck("database", "cannot be [/used]", "bad", "move it away"),
+    ]
     monkeypatch.setattr(preflight, "examine", lambda: iter(checks))
     status, out, err = call("doctor")
     assert (status, err) == (1, "")
@@ -31,7 +34,10 @@ def test_bad_news_is_exit_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(("verdict", "status"), [("note", 0), ("bad", 1)])
 def test_as_json_it_says_the_same(call: Call, monkeypatch: pytest.MonkeyPatch, verdict: Any, status: int) -> None:
-    checks = [Check("disk", "9 GiB free in /a/[b]", "ok", ""), Check("NVML", "no driver", verdict, "install one")]
+    checks = [
+        MachineCheck("disk", "9 GiB free in /a/[b]", "ok", ""),
+        MachineCheck("NVML", "no driver", verdict, "install one"),
+    ]
     monkeypatch.setattr(preflight, "examine", lambda: iter(checks))
     ended, out, err = call("doctor", "--json")
     assert (ended, err) == (status, "")

@@ -14,7 +14,7 @@ import torch
 from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import DALI, Finding, TorchBuild
 from vitprof.jobs import preflight
-from vitprof.jobs.preflight import Check, examine
+from vitprof.jobs.preflight import MachineCheck, examine
 from vitprof.measure.devices import cuda_checks
 from vitprof.store import RunStore
 from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, VisibleGpu
@@ -23,14 +23,14 @@ from vitprof.telemetry.tmpfs import Tmpfs
 Usage = collections.namedtuple("Usage", "total used free")
 
 
-def found(what: str) -> Check:
+def found(what: str) -> MachineCheck:
     """The one check of this name, on a line of its own like all others."""
     return looked_at()[what]
 
 
-def looked_at(*findings: str) -> dict[str, Check]:
+def looked_at(*findings: str) -> dict[str, MachineCheck]:
     """All checks by name, with these about the GPU's software."""
-    checks = {check.what: check for check in examine()}
+    checks = {check.name: check for check in examine()}
     before, after = (
         ("vitprof", "packages", "DALI", "PyTorch", "NVML"),
         ("shared memory", "RAM disk", "disk", "database"),
@@ -229,17 +229,17 @@ def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("version", "module", "check"),
     [
-        ("2.4.0", True, Check("DALI", "nvidia-dali-cuda130 2.4.0", "ok", "")),
+        ("2.4.0", True, MachineCheck("DALI", "nvidia-dali-cuda130 2.4.0", "ok", "")),
         (
             "2.4.0",
             False,
-            Check("DALI", "nvidia-dali-cuda130 2.4.0, without its module", "note", "install it again: {}"),
+            MachineCheck("DALI", "nvidia-dali-cuda130 2.4.0, without its module", "note", "install it again: {}"),
         ),
-        ("", False, Check("DALI", "not installed", "note", "strategy dali needs it: {}")),
+        ("", False, MachineCheck("DALI", "not installed", "note", "strategy dali needs it: {}")),
     ],
 )
 def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
-    version: str, module: bool, check: Check, monkeypatch: pytest.MonkeyPatch
+    version: str, module: bool, check: MachineCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has(monkeypatch, dict.fromkeys(DALI, version))
     monkeypatch.setattr(preflight, "installed", lambda name: module)

@@ -218,7 +218,7 @@ def watched(
         looked, now = now, now + PERIOD_S
         if _in(now, us):
             now = us[1] + 0.002
-    return seeker.found
+    return seeker.stops
 
 
 def _in(t: float, span: Span) -> bool:
@@ -254,7 +254,7 @@ def test_a_process_that_was_stopped_all_along_is_no_worker() -> None:
     seeker = StopSeeker(MAIN, PERIOD_S)
     for now, stopped in ((0.0, {WORKER}), (0.2, {WORKER}), (0.4, set[int]())):
         seeker.look(now, {MAIN, WORKER}, stopped, 100.0, math.nan)
-    assert seeker.found == []
+    assert seeker.stops == []
 
 
 def test_a_sleeping_machine_is_told_by_the_clock_that_goes_on() -> None:

@@ -96,8 +96,8 @@ def check(
     else:
         for line in judged:
             terminal.out.print(f"{line.outcome:<9}  {line.sentence}{_simulated(mine)}", soft_wrap=True)
-        for said in between.remarks:
-            remark(said)
+        for difference in between.remarks:
+            remark(difference)
     if status:
         raise typer.Exit(status)
 
@@ -117,11 +117,11 @@ def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> li
         ("min_samples_per_s", least),
         ("max_slowdown", slowdown),
     ]
-    found = [Bound(kind, _limit(kind, text)) for kind, text in asked if text]
-    if not found:
+    bounds = [Bound(kind, _limit(kind, text)) for kind, text in asked if text]
+    if not bounds:
         options = ", ".join(f"--{kind.replace('_', '-')}" for kind, _ in asked)
         complain(f"there is nothing to check: give at least one of {options}", EXIT_BAD_VALUE)
-    return found
+    return bounds
 
 
 def _limit(kind: Kind, text: str) -> float:
@@ -161,13 +161,13 @@ def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
     from vitprof.jobs.finalise import settle_interrupted
 
     settle_interrupted(store)
-    found: dict[tuple[object, ...], CheckedRun] = {}
+    runs: dict[tuple[object, ...], CheckedRun] = {}
     for part in (given,) if Path(given).is_file() else texts(name, given):
         if not (part.isascii() and part.isdecimal()) and not Path(part).exists():
             raise ConfigError(name, part, "there is no such file; give run numbers, as `runs` lists them, or files")
         for run in [_stored(store, int(part))] if part.isascii() and part.isdecimal() else _bundled(Path(part)):
-            found.setdefault(run.identity, run)
-    return list(found.values())
+            runs.setdefault(run.identity, run)
+    return list(runs.values())
 
 
 def _stored(store: RunStore, run_id: int) -> CheckedRun:
@@ -184,9 +184,10 @@ def _bundled(path: Path) -> Iterator[CheckedRun]:
     """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
     from vitprof.export.bundle import identity, read_bundle
 
-    for found in read_bundle(path, "read"):
-        if not found.parent:
-            run, steps, telemetry = found.recording, found.recording.steps or {}, found.recording.telemetry or {}
+    for bundled in read_bundle(path, "read"):
+        if not bundled.parent:
+            run = bundled.recording
+            steps, telemetry = run.steps or {}, run.telemetry or {}
             facts = run_facts(
                 run.run_id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry
             )
@@ -204,10 +205,10 @@ def _judge(
 
     A baseline that cannot be used affects no bound but `max_slowdown`.
     """
-    alone = [why for run in runs if (why := why_not_judged(run, allowed))]
+    alone = [refusal for run in runs if (refusal := why_not_judged(run, allowed))]
     alone += comparable(runs, [], allowed).refusals
     between = comparable(runs, baseline, allowed)
-    compared = [why for run in (*runs, *baseline) if (why := why_not_judged(run, allowed))]
+    compared = [refusal for run in (*runs, *baseline) if (refusal := why_not_judged(run, allowed))]
     compared += between.refusals
     judged = []
     for bound in bounds:

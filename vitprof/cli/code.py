@@ -31,7 +31,7 @@ def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) 
     if output is not None and output.is_file() and not force:  # perhaps the training script that it is taken for
         raise ConfigError("output", str(output), "there is such a file; give another name, or --force to replace it")
     chosen = {name: value for name, value in settings.items() if value != CONFIG_FIELDS[name].default}
-    found = ""
+    throughput = ""
     if run is None:
         config = RunConfig(**chosen)
     else:
@@ -40,8 +40,8 @@ def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) 
         config = dataclasses.replace(stored.config, **chosen)
         speed = stored.summary.samples_per_s if stored.summary is not None else None
         if not chosen and speed is not None and formats.number(speed) != formats.NOT_AVAILABLE:
-            found = formats.number(speed, "samples/s in steady state")
-    text = script(config, found, run if not chosen else None)
+            throughput = formats.number(speed, "samples/s in steady state")
+    text = script(config, throughput, run if not chosen else None)
     if output is None:
         print_text(text)
     else:

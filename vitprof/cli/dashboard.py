@@ -72,10 +72,10 @@ def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[s
     tunnel = ssh_tunnel(chosen)
     opens = not no_browser and (not tunnel or "BROWSER" in os.environ) and not why_no_browser()
     asked = {"script": str(script), "address": address, "port": chosen, "open": url_of(chosen) if opens else ""}
-    said = [f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)", *lines, *tunnel]
+    lines = [f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)", *lines, *tunnel]
     sys.stderr.flush()
     # In place of this process: there is one process to signal and wait for, and none is left when it is killed.
-    arguments = [sys.executable, "-c", START, str(PACKAGE.parent), json.dumps(asked | {"lines": said})]
+    arguments = [sys.executable, "-c", START, str(PACKAGE.parent), json.dumps(asked | {"lines": lines})]
     os.execv(sys.executable, arguments)
 
 

@@ -18,21 +18,14 @@ def doctor(as_json: AsJson = False) -> None:
 
     checks = list(examine())
     if as_json:
-        print_json(
-            {
-                "checks": [
-                    {"name": check.what, "found": check.found, "verdict": check.verdict, "meaning": check.meaning}
-                    for check in checks
-                ]
-            }
-        )
+        print_json({"checks": [vars(check) for check in checks]})
     else:
         table = Table("what", "found", "verdict")
         for check in checks:
             verdict = Text.assemble(
                 (check.verdict, VERDICT_COLOURS[check.verdict]), f": {check.meaning}" if check.meaning else ""
             )
-            table.add_row(check.what, check.found, verdict)
+            table.add_row(check.name, check.found, verdict)
         out.print(table)
     if any(check.verdict == "bad" for check in checks):
         raise typer.Exit(EXIT_FAILED)

@@ -32,33 +32,31 @@ if TYPE_CHECKING:
 Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
 
 
-def _html(store: RunStore, found: list[StoredRun], file: BinaryIO) -> None:
+def _html(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
     from vitprof.experiments.headroom import find_headroom
     from vitprof.export.report import html_report
 
-    measured = {run.id: headroom for run in found if (headroom := find_headroom(store, run)) is not None}
-    file.write(html_report(store, found, headrooms=measured).encode())
+    measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
+    file.write(html_report(store, runs, headrooms=measured).encode())
 
 
-def _trace(
-    store: RunStore, found: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False
-) -> str:
+def _trace(store: RunStore, runs: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False) -> str:
     """Writes the trace and returns in words which runs it has only the first steps of."""
     from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
 
-    return (write_trace_gz if packed else write_trace)(store, found, file, whole=whole)
+    return (write_trace_gz if packed else write_trace)(store, runs, file, whole=whole)
 
 
 FORMATS: dict[str, Write] = {
-    "csv": lambda store, found, file: file.write(summary_csv(found).encode()),
+    "csv": lambda store, runs, file: file.write(summary_csv(runs).encode()),
     "steps-csv": write_steps_csv,
-    "parquet": lambda store, found, file: file.write(summary_parquet(found)),
+    "parquet": lambda store, runs, file: file.write(summary_parquet(runs)),
     "steps-parquet": write_steps_parquet,
-    "json": lambda store, found, file: file.write(runs_json(store, found).encode()),
+    "json": lambda store, runs, file: file.write(runs_json(store, runs).encode()),
     "steps-json": write_runs_json,
     "html": _html,
     "trace": _trace,
-    "tensorboard": lambda store, found, file: None,  # writes a directory, see `export`
+    "tensorboard": lambda store, runs, file: None,  # writes a directory, see `export`
 }
 BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
 
@@ -106,17 +104,17 @@ def export(
     if kind == "trace":
         write = partial(_trace, whole=all_steps, packed=output is not None and output.suffix == ".gz")
     with contextlib.closing(RunStore()) as store:
-        found = [store.run(number) for number in run_ids]
+        runs = [store.run(number) for number in run_ids]
         if kind == "tensorboard" and output is not None:
             from vitprof.export.tensorboard import write_tensorboard
 
-            write_tensorboard(store, found, output)
+            write_tensorboard(store, runs, output)
             return
         if output is None:
-            left_out = write(store, found, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
+            left_out = write(store, runs, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
             sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
         else:
             with new_file(output) as file:
-                left_out = write(store, found, file)
+                left_out = write(store, runs, file)
     if kind == "trace" and left_out:
         remark(f"the trace has of {left_out}; --all-steps writes them all")

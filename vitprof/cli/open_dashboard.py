@@ -17,10 +17,10 @@ def open_dashboard(
     """Open the browser at a dashboard that is running, here or at the other end of a tunnel."""
     port = answering_port(port)
     url = url_of(port)
-    why = why_no_browser()
-    if not why and webbrowser.open(url):
+    reason = why_no_browser()
+    if not reason and webbrowser.open(url):
         print_text(f"vitprof: opened {url}\n")
         return
-    why = why or "it did not start"
-    words = [f"no browser can be opened here ({why}); open {url} yourself.", *ssh_tunnel(port)]
+    reason = reason or "it did not start"
+    words = [f"no browser can be opened here ({reason}); open {url} yourself.", *ssh_tunnel(port)]
     complain(" ".join(words), EXIT_FAILED)

@@ -114,8 +114,8 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
             manager.wait(run_id)
         if manager.why_away(run_id):
             manager.shutdown()
-            if why := manager.left.get(run_id):
-                raise JobError(f"run {run_id} has ended, but {why}")
+            if outcome := manager.left.get(run_id):
+                raise JobError(f"run {run_id} has ended, but {outcome}")
         return store.run(run_id)
     finally:
         manager.shutdown()

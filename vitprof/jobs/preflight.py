@@ -54,26 +54,26 @@ PINNED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Check:
-    """The result of one check."""
+class MachineCheck:
+    """One thing that was checked."""
 
-    what: str
-    """The thing checked, such as "PyTorch"."""
+    name: str
+    """What was checked, such as shared memory."""
     found: str
-    """What was found: a version, a size, or what is wrong."""
+    """What it is here, in words."""
     verdict: Literal["ok", "note", "bad"]
     """ok: as it should be; note: works, with a limit; bad: something will fail."""
     meaning: str
-    """What that means for vitprof, or what to do; may be ""."""
+    """What it means and what to do; empty where there is nothing to say."""
 
 
-def examine() -> Iterator[Check]:
+def examine() -> Iterator[MachineCheck]:
     """Yields all checks, in the order they matter."""
     gpus = visible_gpus()
     with contextlib.closing(Nvml()) as nvml:
         listed, driver = nvml.gpus(), driver_version(nvml.call)
         reason = nvml.reason
-    yield Check("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
+    yield MachineCheck("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
     yield _dali(gpus, driver)
     torch, wrong = _torch()
@@ -81,7 +81,7 @@ def examine() -> Iterator[Check]:
     yield _nvml(listed, reason)
     # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*findings(gpus, os.environ, driver=driver), *wrong]):
-        yield Check(finding.where, finding.wrong, finding.verdict, finding.todo)
+        yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
     yield _shared_memory()
     yield _ram_disk()
     yield from _home()
@@ -95,99 +95,103 @@ def _version(names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _packages() -> Check:
+def _packages() -> MachineCheck:
     versions = {extra: {names[0]: _version(names) for names in wanted} for extra, wanted in PACKAGES.items()}
-    missing = {extra: [name for name, version in found.items() if version is None] for extra, found in versions.items()}
-    found = ", ".join(version for of in versions.values() for version in of.values() if version is not None)
+    missing = {extra: [name for name, version in of.items() if version is None] for extra, of in versions.items()}
+    present = ", ".join(version for of in versions.values() for version in of.values() if version is not None)
     if not any(missing.values()):
-        return Check("packages", found, "ok", "")
+        return MachineCheck("packages", present, "ok", "")
     named = ", ".join(name for names in missing.values() for name in names)
     if missing["core"]:
-        return Check("packages", f"missing: {named}", "bad", install_core())
+        return MachineCheck("packages", f"missing: {named}", "bad", install_core())
     todo = "; ".join(f"{WITHOUT[extra]}: {install_command(extra)}" for extra, names in missing.items() if names)
-    return Check("packages", f"{found}; missing: {named}", "note", todo)
+    return MachineCheck("packages", f"{present}; missing: {named}", "note", todo)
 
 
-def _dali(gpus: Sequence[VisibleGpu], driver: str) -> Check:
+def _dali(gpus: Sequence[VisibleGpu], driver: str) -> MachineCheck:
     """Checks the package that one loader needs. A package without its module was made for another system, or is half
     removed. What to install depends on the driver.
     """
     version = _version(tuple(DALI))
     pip = f"pip install {dali_wheel(gpus, driver)}"
     if version is None:
-        return Check("DALI", "not installed", "note", f"strategy dali needs it: {pip}")
+        return MachineCheck("DALI", "not installed", "note", f"strategy dali needs it: {pip}")
     if not installed(LOADERS["dali"].packages[0]):
-        return Check("DALI", f"{version}, without its module", "note", f"install it again: {pip}")
-    return Check("DALI", version, "ok", "")
+        return MachineCheck("DALI", f"{version}, without its module", "note", f"install it again: {pip}")
+    return MachineCheck("DALI", version, "ok", "")
 
 
-def _torch() -> tuple[Check, list[Finding]]:
+def _torch() -> tuple[MachineCheck, list[Finding]]:
     """Checks whether there is a PyTorch that can use the GPU; also returns what is wrong with it."""
     try:
         import torch
     except (ImportError, OSError) as error:
-        return Check("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
+        return MachineCheck("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
     from vitprof.measure.devices import Pinning
     from vitprof.measure.devices.cuda_checks import cuda_here, first_kernel, why_no_cuda
 
     if not cuda_here():
         wrong = why_no_cuda()
-        check = Check("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
+        check = MachineCheck("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
         return check, [] if wrong is None else [wrong]
     indices = range(torch.cuda.device_count())
-    found = f"{torch.__version__}, {', '.join(torch.cuda.get_device_name(i) for i in indices)}"
+    version = f"{torch.__version__}, {', '.join(torch.cuda.get_device_name(i) for i in indices)}"
     try:
         failed = [wrong for i in indices if (wrong := first_kernel(torch.device("cuda", i))) is not None]
     except RuntimeError as error:
-        return Check("PyTorch", found, "note", f"the GPU's memory is full ({one_line(error)}): end what uses it"), []
+        return MachineCheck(
+            "PyTorch", version, "note", f"the GPU's memory is full ({one_line(error)}): end what uses it"
+        ), []
     if len(failed) == len(indices):
-        return Check("PyTorch", found, "bad", "jobs cannot use the GPU, see below"), failed
+        return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), failed
     pinning = Pinning(wanted=True)
     pinning.empty((PINNED_BYTES,), torch.uint8)
     refusal = [] if pinning.refusal is None else [pinning.refusal]
-    return Check("PyTorch", found, "ok", "jobs can use the GPU"), failed + refusal
+    return MachineCheck("PyTorch", version, "ok", "jobs can use the GPU"), failed + refusal
 
 
-def _nvml(gpus: Sequence[GpuInfo], reason: str) -> Check:
+def _nvml(gpus: Sequence[GpuInfo], reason: str) -> MachineCheck:
     if reason:
-        return Check("NVML", reason, "note", NO_FIGURES)
-    return Check("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
+        return MachineCheck("NVML", reason, "note", NO_FIGURES)
+    return MachineCheck("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
 
 
-def _shared_memory() -> Check:
+def _shared_memory() -> MachineCheck:
     if not SHM.is_dir():
-        return Check("shared memory", f"no {SHM}", "note", "this system keeps it elsewhere")
+        return MachineCheck("shared memory", f"no {SHM}", "note", "this system keeps it elsewhere")
     free = shutil.disk_usage(SHM).free
-    found = f"{formats.size(free)} free in {SHM}"
+    room = f"{formats.size(free)} free in {SHM}"
     if free < LOW_SHM_BYTES:
-        return Check("shared memory", found, "note", "DataLoader workers can die of a bus error with large batches")
-    return Check("shared memory", found, "ok", "")
+        return MachineCheck(
+            "shared memory", room, "note", "DataLoader workers can die of a bus error with large batches"
+        )
+    return MachineCheck("shared memory", room, "ok", "")
 
 
-def _ram_disk() -> Check:
-    found = find_tmpfs()
-    if found is None:
-        return Check("RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run")
-    return Check("RAM disk", f"room for {formats.size(found.free_bytes)} in {found.path}", "ok", "")
+def _ram_disk() -> MachineCheck:
+    tmpfs = find_tmpfs()
+    if tmpfs is None:
+        return MachineCheck("RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run")
+    return MachineCheck("RAM disk", f"room for {formats.size(tmpfs.free_bytes)} in {tmpfs.path}", "ok", "")
 
 
-def _home() -> Iterator[Check]:
+def _home() -> Iterator[MachineCheck]:
     where = home()
     try:
         ensure_dir(where)
     except VitprofError as error:
-        yield Check("disk", str(where), "bad", one_line(error))
+        yield MachineCheck("disk", str(where), "bad", one_line(error))
     else:
         free = shutil.disk_usage(where).free
         low = free < LOW_DISK_BYTES
         meaning = "data sets may not fit; set VITPROF_HOME to a larger disk" if low else ""
-        yield Check("disk", f"{formats.size(free)} free in {where}", "note" if low else "ok", meaning)
+        yield MachineCheck("disk", f"{formats.size(free)} free in {where}", "note" if low else "ok", meaning)
     try:
         with contextlib.closing(RunStore()) as store:
             n = store.count_runs(RunQuery(helpers=True))
             strange = n - len(store.runs())
             meaning = f"{strange} of another version cannot be read here; open them with that one, or delete them"
-            found = f"{n} run{'' if n == 1 else 's'} in {store.url}"
-            yield Check("database", found, "note" if strange else "ok", meaning if strange else "")
+            stored = f"{n} run{'' if n == 1 else 's'} in {store.url}"
+            yield MachineCheck("database", stored, "note" if strange else "ok", meaning if strange else "")
     except VitprofError as error:
-        yield Check("database", "cannot be used", "bad", one_line(error))
+        yield MachineCheck("database", "cannot be used", "bad", one_line(error))

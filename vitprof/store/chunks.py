@@ -72,18 +72,21 @@ class Chunk:
         """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError` for data that
         are no chunk.
         """
+        table = self.table(names)
+        return {name: _floats(table[name]) for name in table.column_names if names is None or name in names}
+
+    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+        """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             if self.merged:
                 file = pq.ParquetFile(pa.BufferReader(self.data))
-                table = file.read(names and [name for name in file.schema_arrow.names if name in names])
-            else:
-                table = pa.ipc.open_stream(self.data).read_all()
+                return file.read(names and [name for name in file.schema_arrow.names if name in names])
+            return pa.ipc.open_stream(self.data).read_all()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"damaged {self.kind}: {error}") from error
-        return {name: _floats(table[name]) for name in table.column_names if names is None or name in names}
 
     def replaced(self, series: Series) -> Chunk:
         """Returns a chunk of the same form with other values in its rows."""
@@ -102,6 +105,15 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
         for at in range(0, n, at_once):
             part = {name: values[at : at + at_once] for name, values in mine.items()}
             yield _chunk(kind, int(rank), part, merge=merge)
+
+
+def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Returns the rows of chunks of one kind as Parquet chunks. Raises `ValueError`."""
+    import pyarrow as pa
+
+    table = pa.concat_tables([chunk.table() for chunk in chunks], promote_options="default")  # null where it is missing
+    series = {name: _floats(table[name]) for name in table.column_names}
+    return list(chunks_of(chunks[0].kind, series, merge=True))
 
 
 def loaded(kind: Kind, data: bytes) -> Chunk:

@@ -43,9 +43,9 @@ def cards(call: Call) -> Iterator[GpuInfo]:
             continue
         yield gpu
         for part in _slices(call, handle):
-            found = _info(call, index, part, driver)
-            if found is not None:
-                yield dataclasses.replace(found, slice_of=gpu.uuid, power_limit_w=gpu.power_limit_w)
+            info = _info(call, index, part, driver)
+            if info is not None:
+                yield dataclasses.replace(info, slice_of=gpu.uuid, power_limit_w=gpu.power_limit_w)
 
 
 def _slices(call: Call, handle: Any) -> Iterator[Any]:

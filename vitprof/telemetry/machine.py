@@ -136,11 +136,11 @@ class MachineWatch:
         if self._nvml is None:
             self._nvml = self._open_nvml()
             self._gpus = self._nvml.gpus()
-        found = []
+        gpus = []
         for gpu in self._gpus:
             figures = self._nvml.read(gpu.uuid, ())
             listed = self._nvml.processes(gpu.uuid)
-            found.append(
+            gpus.append(
                 GpuNow(
                     info=gpu,
                     util_pct=figures["gpu_util_pct"],
@@ -151,7 +151,7 @@ class MachineWatch:
                     lost=self._nvml.lost.get(gpu.uuid, ""),
                 )
             )
-        return found
+        return gpus
 
 
 def _name(pid: int) -> str:

@@ -77,11 +77,11 @@ class Gpm:
     def _sample(self) -> Any:
         """Returns the counters as they are now, in the one of the two samples that does not hold the last reading."""
         while len(self._samples) < 2:
-            made = self._ask("nvmlGpmSampleAlloc")
-            if made is None:
+            sample = self._ask("nvmlGpmSampleAlloc")
+            if sample is None:
                 self.why_not = self._cause("nvmlGpmSampleAlloc")
                 return None
-            self._samples.append(made)
+            self._samples.append(sample)
         free = self._samples[0 if self._before is not self._samples[0] else 1]
         function = "nvmlGpmSampleGet" if self._instance is None else "nvmlGpmMigSampleGet"
         which = () if self._instance is None else (self._instance,)
@@ -296,32 +296,32 @@ class Nvml:
         """Returns the figures that are available. Raises `_LostError`."""
         if device.handle is None:
             self._find(gpu, device)
-        values, why = {}, {}
+        values, reasons = {}, {}
         for name, (function, args, convert, whole) in _PLAIN.items():
             answer = self._ask(function, device.card if whole else device.handle, *args)
             if answer is None:
-                why[name] = f"NVML: {self._cause}"
+                reasons[name] = f"NVML: {self._cause}"
             else:
                 values[name] = convert(answer)
         memory = memory_of(self._ask, device.handle)
         if memory is None:
-            why["gpu_mem_used_bytes"] = f"NVML: {self._cause}"
+            reasons["gpu_mem_used_bytes"] = f"NVML: {self._cause}"
         else:
             values["gpu_mem_used_bytes"] = float(memory.used)
         values["gpu_mem_job_bytes"] = self._job_memory(device.handle, pids)
         if math.isnan(values["gpu_mem_job_bytes"]):
-            why["gpu_mem_job_bytes"] = NO_PROCESS
+            reasons["gpu_mem_job_bytes"] = NO_PROCESS
         if not 0 <= now - device.pcie_s < PCIE_S:
             rate = self._ask("nvmlDeviceGetPcieThroughput", device.handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
             device.pcie = math.nan if rate is None else rate * 1e3  # NVML's manual: "throughput in KB/s"
             device.pcie_s = now
         values["pcie_rx_bytes_per_s"] = device.pcie
         if math.isnan(device.pcie):
-            why["pcie_rx_bytes_per_s"] = f"NVML: {self.causes.get('nvmlDeviceGetPcieThroughput', 'no answer')}"
+            reasons["pcie_rx_bytes_per_s"] = f"NVML: {self.causes.get('nvmlDeviceGetPcieThroughput', 'no answer')}"
         if device.gpm is not None:
             values |= device.gpm.read(now)
-            why |= {name: device.gpm.why_not for name in METRICS if name not in values and device.gpm.why_not}
-        self.why_not[gpu] = why
+            reasons |= {name: device.gpm.why_not for name in METRICS if name not in values and device.gpm.why_not}
+        self.why_not[gpu] = reasons
         return values
 
     def _find(self, gpu: str | int, device: _Device) -> None:

@@ -143,17 +143,17 @@ class ProcessTree:
 
     def _scan(self, now: float) -> None:
         began_s = time.thread_time()
-        found: list[psutil.Process] = []
+        family: list[psutil.Process] = []
         try:
             if self._root is not None:
                 # vitprof is not part of the job, even where the job is the first process of a container and so the
                 # parent of all orphans.
                 children = [p for p in self._children(self._root) if p.pid != os.getpid()]
-                found = [self._root, *children] if self._root.is_running() else []
+                family = [self._root, *children] if self._root.is_running() else []
         except psutil.Error:
-            found = []  # the job's process has ended; some of its workers may still run
+            family = []  # the job's process has ended; some of its workers may still run
         orphans = [process for process in self._cpu_s if process.is_running()]
-        self._cpu_s = {process: self._cpu_s.get(process) for process in (*found, *orphans)}
+        self._cpu_s = {process: self._cpu_s.get(process) for process in (*family, *orphans)}
         self._scanned_s = now
         self._rescan_s = max(RESCAN_S, (time.thread_time() - began_s) / RESCAN_SHARE)
 
@@ -162,11 +162,11 @@ class ProcessTree:
         if not procfs.lists_children():
             return list(root.children(recursive=True))
         known = {process.pid: process for process in self._cpu_s if process.is_running()}
-        found = []
+        processes = []
         for pid in procfs.descendants(root.pid):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-                found.append(known.get(pid) or psutil.Process(pid))
-        return found
+                processes.append(known.get(pid) or psutil.Process(pid))
+        return processes
 
 
 def _figures(process: psutil.Process) -> ProcessFigures | None:
@@ -209,10 +209,10 @@ class RunQueue:
         return 100.0 * waited / 1e9 / span_s
 
     def _threads(self, pid: int) -> dict[tuple[int, str], int]:
-        found: dict[tuple[int, str], int] = {}
+        waited_ns: dict[tuple[int, str], int] = {}
         try:
             for tid in procfs.threads(pid, self._proc):
-                found[pid, tid] = int(procfs.read(f"{self._proc}/{pid}/task/{tid}/schedstat").split()[1])
+                waited_ns[pid, tid] = int(procfs.read(f"{self._proc}/{pid}/task/{tid}/schedstat").split()[1])
         except (OSError, ValueError, IndexError):  # it has just ended, or this system does not count
             pass
-        return found
+        return waited_ns

@@ -45,7 +45,7 @@ class StopSeeker:
     def __init__(self, pid: int, period_s: float) -> None:
         """`pid` is the process that trains; `period_s` is the time between looks."""
         self._pid, self._period_s = pid, period_s
-        self.found: list[Stop] = []
+        self.stops: list[Stop] = []
         self._ran: set[int] = set()
         """Processes that were seen running: one that was stopped from the start is not a worker of the job."""
         self._stopped: dict[int, tuple[float, float, float]] = {}
@@ -69,7 +69,7 @@ class StopSeeker:
             before, since, until = self._stopped.pop(pid)
             longest = now - (since if math.isnan(before) else before)
             kind: StopKind = "stopped" if pid == self._pid else "worker"
-            self.found.append(Stop(kind, since, until, (until - since + longest) / 2))
+            self.stops.append(Stop(kind, since, until, (until - since + longest) / 2))
         self._ran = (self._ran & pids) | (pids - stopped)
         self._last_s = now
 
@@ -85,19 +85,19 @@ class StopSeeker:
         allowed = IDLE_PCT + before_pct * self._period_s / gap_s
         if cpu_pct <= allowed:
             since = self._looked_s + self._period_s
-            self.found.append(Stop("paused", since, now, now - since))
+            self.stops.append(Stop("paused", since, now, now - since))
 
     def _look_for_sleep(self, now: float, asleep: float) -> None:
         slept_s, self._asleep_s = asleep - self._asleep_s, asleep
         if slept_s > MIN_ASLEEP_S:
-            self.found.append(Stop("asleep", self._looked_s, now, slept_s))
+            self.stops.append(Stop("asleep", self._looked_s, now, slept_s))
 
 
 JOIN_S = 10.0
 """How long (s) `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
 
 NO_FIGURES = (
-    "{why}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; in a "
+    "{reason}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; in a "
     "container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
 )
 WORDS: dict[str, str] = {
@@ -170,7 +170,7 @@ class Telemetry:
         self._began_s = math.nan
         self._tree = ProcessTree(pid)
         self._seeker = StopSeeker(pid if trains is None else trains, self._period_s)
-        self.stops = self._seeker.found
+        self.stops = self._seeker.stops
         self._run_queue = RunQueue()
         self._machine_cpu = MachineCpu()
         self._disk_rate = Rate()
@@ -229,8 +229,8 @@ class Telemetry:
                 "its figures are not available while that lasts"
             )
         self._had |= {name for name, value in figures.items() if not math.isnan(value)}
-        why = self._nvml.why_not.get(self._gpu, {})
-        missing = {name: reason for name, reason in why.items() if name not in self._had}
+        reasons = self._nvml.why_not.get(self._gpu, {})
+        missing = {name: reason for name, reason in reasons.items() if name not in self._had}
         self.facts = self.facts | {
             "gpu_not_available": reasons_in_words(missing),
             "sm_activity_not_available": missing.get("gpu_sm_active_pct"),
@@ -247,18 +247,18 @@ class Telemetry:
             self._no_figures(f"{self._nvml.reason} ({self._nvml.detail})")
             return None
         gpus = self._nvml.gpus()
-        found = choose_gpu(gpus, self._gpu_uuid)
-        if found is None:
+        gpu = choose_gpu(gpus, self._gpu_uuid)
+        if gpu is None:
             known = self._gpu_uuid or "its UUID is not known"
             self._no_figures(f"NVML does not list the GPU of this run ({self._device}, {known})")
             return None
-        limit = found.power_limit_w
-        self.facts = {"driver_version": found.driver, "gpu_power_limit_w": limit if limit > 0 else None}
-        return found.uuid
+        limit = gpu.power_limit_w
+        self.facts = {"driver_version": gpu.driver, "gpu_power_limit_w": limit if limit > 0 else None}
+        return gpu.uuid
 
-    def _no_figures(self, why: str) -> None:
-        self._notice(NO_FIGURES.format(why=why))
-        self.facts = {"sm_activity_not_available": why}
+    def _no_figures(self, reason: str) -> None:
+        self._notice(NO_FIGURES.format(reason=reason))
+        self.facts = {"sm_activity_not_available": reason}
 
     def _notice(self, line: str) -> None:
         if line not in self.notices:

@@ -34,8 +34,8 @@ class Tmpfs:
 
 def find_tmpfs() -> Tmpfs | None:
     """Returns the RAM disk to use: /dev/shm, else the one with most room; None where there is none. Changes nothing."""
-    found = [tmpfs for mount in _mounts() if (tmpfs := _look(mount)) is not None]
-    return max(found, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
+    disks = [tmpfs for mount in _mounts() if (tmpfs := _look(mount)) is not None]
+    return max(disks, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
 
 
 def is_in_ram(path: Path) -> bool:

@@ -71,12 +71,12 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
             timeout=ANSWER_S,
             check=True,
         )
-        return tuple(_told(gpu) for gpu in json.loads(done.stdout))
+        return tuple(_gpu_of(gpu) for gpu in json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
 
 
-def _told(gpu: dict[str, Any]) -> VisibleGpu:
+def _gpu_of(gpu: dict[str, Any]) -> VisibleGpu:
     """Returns a GPU from its JSON, which has lists for tuples."""
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()}
     return VisibleGpu(**values)
@@ -134,14 +134,14 @@ def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
     For a slice of a GPU in MIG mode the second version of the function returns the slice's UUID, the first one the
     GPU's (CUDA driver API, cuDeviceGetUuid_v2); drivers before 11.4 have only the first one.
     """
-    found = []
+    uuids = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
         value = (ctypes.c_ubyte * 16)()
         if hasattr(driver, function) and getattr(driver, function)(ctypes.byref(value), device) == 0:
-            found.append(uuid.UUID(bytes=bytes(value)))
-    if not found:
+            uuids.append(uuid.UUID(bytes=bytes(value)))
+    if not uuids:
         return ""
-    return f"{'MIG' if found[0] != found[-1] or ' MIG ' in title else 'GPU'}-{found[-1]}"
+    return f"{'MIG' if uuids[0] != uuids[-1] or ' MIG ' in title else 'GPU'}-{uuids[-1]}"
 
 
 MASK = "CUDA_VISIBLE_DEVICES"

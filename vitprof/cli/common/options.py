@@ -73,10 +73,10 @@ SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}
 
 def texts(name: str, given: str, allowed: str = "give values separated by commas") -> tuple[str, ...]:
     """Returns the values of option `name`, at least one. Raises `ConfigError` with `allowed` if there is none."""
-    found = tuple(part.strip() for part in given.split(",") if part.strip())
-    if not found:
+    values = tuple(part.strip() for part in given.split(",") if part.strip())
+    if not values:
         raise ConfigError(name, given, allowed)
-    return found
+    return values
 
 
 def whole(name: str, given: str) -> tuple[int, ...]:

@@ -17,11 +17,10 @@ from vitprof.analysis.tournament.scores import Comparison
 from vitprof.analysis.verdict.headroom import Anchor, StageCost
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.jobs.preflight import MachineCheck
 from vitprof.recording.recording import Recording
 from vitprof.selftest.report import Outcome
 from vitprof.store.tournaments import TournamentStatus
-
-Availability = Literal["ok", "note", "bad"]
 
 
 class Printed(TypedDict):
@@ -200,7 +199,7 @@ class Strategy(TypedDict):
     """Settings that belong to it and cannot be changed."""
     available: bool
     """Whether it can run here."""
-    availability: Availability
+    availability: Literal["ok", "note", "bad"]
     """ok: runs as it should; note: runs, with a limit; bad: would fail."""
     reason: str
     """Why it is not ok, in one line; empty if it is."""
@@ -408,19 +407,6 @@ class Tuning(Printed):
     """Setting -> its share of the differences in throughput; empty where not known."""
     tried: list[CandidateRun]
     """All runs, in order."""
-
-
-class MachineCheck(TypedDict):
-    """One thing that was checked."""
-
-    name: str
-    """What was checked, such as shared memory."""
-    found: str
-    """What it is here, in words."""
-    verdict: Availability
-    """ok: as it should be; note: works, with a limit; bad: something will fail."""
-    meaning: str
-    """What it means and what to do; empty where there is nothing to say."""
 
 
 class Doctor(Printed):

@@ -72,13 +72,13 @@ def progress() -> Iterator[Show]:
 
 def say_waiting() -> Show:
     """Returns a function that prints, once, what a queued run waits for: otherwise nothing explains the delay."""
-    told = ""
+    shown = ""
 
     def show(run: StoredRun, of_many: str = "") -> None:
-        nonlocal told
-        if run.status == "queued" and run.message not in ("", told):
-            told = run.message
-            terminal.err.print(f"run {run.id} is {told}", soft_wrap=True)
+        nonlocal shown
+        if run.status == "queued" and run.message not in ("", shown):
+            shown = run.message
+            terminal.err.print(f"run {run.id} is {shown}", soft_wrap=True)
 
     return show
 

@@ -39,9 +39,9 @@ from vitprof.store import StoredRun
 
 def _storage(s: RunSummary) -> str:
     """Returns the size of the storage, how long making it took, and how much of it was in the page cache."""
-    made = f", made in {formats.seconds(s.storage_prepare_s)}" if s.storage_prepare_s else ""
+    prepared = f", made in {formats.seconds(s.storage_prepare_s)}" if s.storage_prepare_s else ""
     cached = f", {formats.percent(s.page_cached_frac)} in the page cache at the start"
-    return formats.size(s.storage_bytes) + made + (cached if math.isfinite(s.page_cached_frac) else "")
+    return formats.size(s.storage_bytes) + prepared + (cached if math.isfinite(s.page_cached_frac) else "")
 
 
 def _own_cost(s: RunSummary) -> str:
@@ -160,9 +160,9 @@ def show_board(
     best: Recommendation | None,
 ) -> None:
     """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
-    found = now.tournament
-    simulated = ", simulated device" if is_simulated(found.spec.base.device) else ""
-    script = found.spec.script
+    tournament = now.tournament
+    simulated = ", simulated device" if is_simulated(tournament.spec.base.device) else ""
+    script = tournament.spec.script
     table = Table(
         "",
         *(("strategy", "batch", "workers", "page cache") if script is None else ("setting",)),
@@ -174,7 +174,7 @@ def show_board(
         "idle",
         "runs",
         "",
-        title=f"tournament {found.id}: {found.name}{simulated} ({found.status})",
+        title=f"tournament {tournament.id}: {tournament.name}{simulated} ({tournament.status})",
         title_justify="left",
     )
     chosen = best.key if best is not None else None
@@ -184,19 +184,19 @@ def show_board(
     if ranked:
         terminal.out.print(table)
     else:
-        terminal.out.print(f"tournament {found.id}: {found.name}: no setting gave a figure")
+        terminal.out.print(f"tournament {tournament.id}: {tournament.name}: no setting gave a figure")
     for line in (*filter(None, [uneven_words(board)]), *_not_ranked(board)):
         terminal.out.print(line, soft_wrap=True)
-    if script is None and (told := _worth_telling(ranked, pays)):
+    if script is None and (pay := _worth_telling(ranked, pays)):
         terminal.out.print(f"Against {key_in_words(board.baseline)}:")
-        for p in told:
+        for p in pay:
             terminal.out.print(f"  {key_in_words(p.key)}: {p.sentence}", soft_wrap=True)
     if best is not None:
         terminal.out.print(best.sentence, soft_wrap=True)
         if script is not None and (line := code_line(script, best.key or "")):
             terminal.out.print(f"\n    {line}\n", soft_wrap=True)
-    if found.note:
-        terminal.err.print(found.note, soft_wrap=True)
+    if tournament.note:
+        terminal.err.print(tournament.note, soft_wrap=True)
 
 
 def _with_interval(value: str, low: float, high: float) -> str:
@@ -248,13 +248,13 @@ def _setting(row: LeaderboardRow) -> list[str]:
 
 def _not_ranked(board: Leaderboard) -> list[str]:
     """Returns a line for each reason why settings have no rank."""
-    why: dict[tuple[str, str], list[str]] = {}
+    of_reason: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
             name = setting_in_words(row.entry) if is_own_key(row.key) else row.key
-            why.setdefault((row.entry.status, row.entry.reason), []).append(name)
+            of_reason.setdefault((row.entry.status, row.entry.reason), []).append(name)
     lines = []
-    for (status, reason), keys in why.items():
+    for (status, reason), keys in of_reason.items():
         more = f" and {len(keys) - 2} more" if len(keys) > 2 else ""
         lines.append(f"{status}: {', '.join(keys[:2])}{more}{f': {reason}' if reason else ''}")
     return lines
@@ -264,18 +264,18 @@ def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[BreakEven]) 
     """Returns the break-even of the fastest setting of each strategy."""
     of = {p.key: p for p in pays}
     seen: set[str] = set()
-    told = []
+    fastest = []
     for row in ranked:
         if row.entry.strategy not in seen and row.key in of:
-            told.append(of[row.key])
+            fastest.append(of[row.key])
         seen.add(row.entry.strategy)
-    return told[:MAX_REASONS_SHOWN]
+    return fastest[:MAX_REASONS_SHOWN]
 
 
-def show_tuning(found: Tuning) -> None:
+def show_tuning(tuning: Tuning) -> None:
     """Prints what was tried, what won, and the command that runs it."""
-    table = Table("", "setting", "samples/s", "", title=f"settings of {found.strategy}", title_justify="left")
-    for t in found.tried:
+    table = Table("", "setting", "samples/s", "", title=f"settings of {tuning.strategy}", title_justify="left")
+    for t in tuning.tried:
         remark = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
         table.add_row(
             f"rung {t.rung}" if t.rung else "check",
@@ -284,16 +284,16 @@ def show_tuning(found: Tuning) -> None:
             remark,
         )
     terminal.out.print(table)
-    mattered = importances(found.tried)
+    mattered = importances(tuning.tried)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
-    said = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
-    terminal.out.print(f"hyperparameter importances: {said}", soft_wrap=True)
-    terminal.out.print(found.sentence, soft_wrap=True)
-    if found.enough:
-        terminal.out.print(found.command, soft_wrap=True)
+    sentence = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
+    terminal.out.print(f"hyperparameter importances: {sentence}", soft_wrap=True)
+    terminal.out.print(tuning.sentence, soft_wrap=True)
+    if tuning.enough:
+        terminal.out.print(tuning.command, soft_wrap=True)
 
 
-def tuning_object(found: Tuning) -> dict[str, Any]:
+def tuning_object(tuning: Tuning) -> dict[str, Any]:
     """Returns the result of a search as plain values for JSON."""
 
     def tried(t: Tried) -> dict[str, Any]:
@@ -301,20 +301,20 @@ def tuning_object(found: Tuning) -> dict[str, Any]:
         return vars(t.candidate) | own
 
     return {
-        "strategy": found.strategy,
-        "default": vars(found.default),
-        "winner": vars(found.winner),
-        "samples_per_s": json_number(found.samples_per_s),
-        "gain": json_number(found.gain.value),
-        "gain_low": json_number(found.gain.low),
-        "gain_high": json_number(found.gain.high),
-        "verified": found.verified,
-        "simulated": is_simulated(found.config.device),
-        "seconds": found.seconds,
-        "n_candidates": found.n_candidates,
-        "command": found.command,
-        "sentence": found.sentence,
-        "config": found.config.to_dict(),
-        "importances": dict(importances(found.tried).shares),
-        "tried": [tried(t) for t in found.tried],
+        "strategy": tuning.strategy,
+        "default": vars(tuning.default),
+        "winner": vars(tuning.winner),
+        "samples_per_s": json_number(tuning.samples_per_s),
+        "gain": json_number(tuning.gain.value),
+        "gain_low": json_number(tuning.gain.low),
+        "gain_high": json_number(tuning.gain.high),
+        "verified": tuning.verified,
+        "simulated": is_simulated(tuning.config.device),
+        "seconds": tuning.seconds,
+        "n_candidates": tuning.n_candidates,
+        "command": tuning.command,
+        "sentence": tuning.sentence,
+        "config": tuning.config.to_dict(),
+        "importances": dict(importances(tuning.tried).shares),
+        "tried": [tried(t) for t in tuning.tried],
     }

@@ -115,8 +115,8 @@ def name_to_keep(name: str) -> str:
     Raises `ConfigError` for a name that cannot be shown.
     """
     kept = cut_name(name)
-    if why := why_no_name(kept):
-        raise ConfigError("name", kept, why)
+    if reason := why_no_name(kept):
+        raise ConfigError("name", kept, reason)
     if len(name.strip()) > MAX_NAME:
         remark(f"--name {NAME_CUT}")
     return kept
