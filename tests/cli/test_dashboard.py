@@ -18,7 +18,6 @@ from tests.cli.stored_runs import add
 from tests.command_line import Call, one_line
 from vitprof import __version__, demo, program
 from vitprof.cli import dashboard
-from vitprof.cli.common import ports
 from vitprof.store import RunStore
 
 
@@ -63,10 +62,10 @@ def test_in_a_checkout_its_own_script_is_run(call: Call, taken: int) -> None:
 
 
 def test_without_a_port_the_first_free_one_is_taken(call: Call, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "FIRST", taken)
-    monkeypatch.setattr(ports, "LAST", taken + 5)
+    monkeypatch.setattr(dashboard, "FIRST", taken)
+    monkeypatch.setattr(dashboard, "LAST", taken + 5)
     assert taken < asked(call)["port"] <= taken + 5
-    monkeypatch.setattr(ports, "LAST", taken)
+    monkeypatch.setattr(dashboard, "LAST", taken)
     assert call() == (1, "", f"vitprof: the ports {taken} to {taken} are all in use; give one with --port\n")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.command_line import Call, one_line
-from vitprof.cli.common import ports
+from vitprof.cli import dashboard
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -41,8 +41,8 @@ def opened(monkeypatch: pytest.MonkeyPatch, server: http.server.HTTPServer) -> l
     urls: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: not urls.append(url))
     monkeypatch.setattr("webbrowser.get", lambda: None)
-    monkeypatch.setattr(ports, "FIRST", server.server_port)
-    monkeypatch.setattr(ports, "LAST", server.server_port)
+    monkeypatch.setattr(dashboard, "FIRST", server.server_port)
+    monkeypatch.setattr(dashboard, "LAST", server.server_port)
     for name in ("SSH_CONNECTION", "BROWSER", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", ":0")

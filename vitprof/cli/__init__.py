@@ -34,8 +34,7 @@ from vitprof.cli import (
     watch,
 )
 from vitprof.cli.common import terminal
-from vitprof.cli.common.signals import signals_interrupt
-from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, PIPE_WIDTH, RUN, complain
+from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.program import keep_call, missing_words
 
@@ -74,9 +73,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no failure
     if not sys.stdout.isatty():
-        terminal.out.width = PIPE_WIDTH
+        terminal.out.width = terminal.PIPE_WIDTH
     called = keep_call(sys.argv[0])
-    signals_interrupt()
+    terminal.signals_interrupt()
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vitprof.cli.common.ports import port_option
-from vitprof.cli.dashboard import NO_BROWSER_HELP, PORT_HELP, main_script, need_streamlit, serve
+from vitprof.cli.dashboard import NO_BROWSER_HELP, PORT_HELP, main_script, need_streamlit, port_option, serve
 from vitprof.demo import make_home
 
 

@@ -13,8 +13,7 @@ from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroo
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import Anyway
 from vitprof.cli.common.progress import progress
-from vitprof.cli.common.signals import stop_asked
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, run_id, within
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, number, print_json, run_id, stop_asked
 from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.experiments.headroom import find_headroom, measure_headroom
 from vitprof.experiments.trials import Progress, job_manager
@@ -27,11 +26,7 @@ def headroom(
     as_json: AsJson = False,
     repeats: Annotated[
         int,
-        typer.Option(
-            help="how many times each anchor is run; 0 only shows what was measured before",
-            metavar="INTEGER",
-            parser=within("repeats", ANCHOR_REPEATS),
-        ),
+        number("repeats", ANCHOR_REPEATS, "how many times each anchor is run; 0 only shows what was measured before"),
     ] = 2,
     anyway: Anyway = False,
 ) -> None:

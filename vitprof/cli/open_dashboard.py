@@ -5,8 +5,8 @@ from __future__ import annotations
 import webbrowser
 from typing import Annotated
 
-from vitprof.cli.common.ports import answering_port, port_option, ssh_tunnel, url_of, why_no_browser
 from vitprof.cli.common.terminal import EXIT_FAILED, complain, print_text
+from vitprof.cli.dashboard import answering_port, port_option, ssh_tunnel, url_of, why_no_browser
 
 
 def open_dashboard(

@@ -13,7 +13,7 @@ from vitprof.analysis.verdict.prediction import Calibration
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import Anyway, strategies_that_run, texts
 from vitprof.cli.common.progress import progress
-from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, print_json, run_id, within
+from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, number, print_json, run_id
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
@@ -31,14 +31,7 @@ def predict(
     strategies: Annotated[
         str, typer.Option(help="strategies, separated by commas, or all; a few usual ones if not given")
     ] = "",
-    seconds: Annotated[
-        float,
-        typer.Option(
-            help="seconds of loading for each strategy",
-            metavar="NUMBER",
-            parser=within("seconds", LOADING_S),
-        ),
-    ] = 2.0,
+    seconds: Annotated[float, number("seconds", LOADING_S, "seconds of loading for each strategy")] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="also run each predicted job and compare")] = False,
     anyway: Anyway = False,
     as_json: AsJson = False,

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vitprof import formats
 from vitprof.cli.common.results import show_run
-from vitprof.cli.common.terminal import AsJson, out, print_json, run_id, within
+from vitprof.cli.common.terminal import AsJson, number, out, print_json, run_id
 from vitprof.config.bounds import LIST_PAGE
 from vitprof.errors import ConfigError, StoreError
 from vitprof.export import run_object
@@ -20,6 +20,7 @@ from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
 DEFAULT_LIMIT = 50
 """Runs in a table without --limit. As JSON all runs are printed."""
+LIMIT_HELP = f"list at most this many; if not given, {DEFAULT_LIMIT} in a table and all with --json"
 SORT_HELP = f"order: {', '.join(SORTS)}; the largest first, or the smallest with --ascending"
 
 
@@ -41,23 +42,8 @@ def runs(
     ] = False,
     sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
     ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            help=f"list at most this many; if not given, {DEFAULT_LIMIT} in a table and all with --json",
-            metavar="INTEGER",
-            show_default=False,
-            parser=within("limit", LIST_PAGE),
-        ),
-    ] = None,
-    page: Annotated[
-        int,
-        typer.Option(
-            help="list this page of --limit runs",
-            metavar="INTEGER",
-            parser=within("page", LIST_PAGE),
-        ),
-    ] = 1,
+    limit: Annotated[int | None, number("limit", LIST_PAGE, LIMIT_HELP, show_default=False)] = None,
+    page: Annotated[int, number("page", LIST_PAGE, "list this page of --limit runs")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""

@@ -12,8 +12,7 @@ from rich.table import Table
 from vitprof import formats
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import overall_progress
-from vitprof.cli.common.signals import stop_asked
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json
+from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, stop_asked
 from vitprof.errors import ConfigError
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Outcome, Result, SelftestReport, n_jobs, run_selftest

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from vitprof.cli.common.terminal import VERDICT_COLOURS, AsJson, out, print_json, within
+from vitprof.cli.common.terminal import VERDICT_COLOURS, AsJson, number, out, print_json
 from vitprof.config import RunConfig
 from vitprof.config.availability import Availability, Machine, availability, look_around
 from vitprof.config.bounds import RUN_BOUNDS
@@ -18,17 +18,15 @@ from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES, Strategy
 
 DEFAULTS = RunConfig()
+N_IMAGES_HELP = "number of training images, where the data set can have any number (photos)"
 
 
 def strategies(
     dataset: Annotated[str, typer.Option("--dataset", help="data set to check them for")] = DEFAULTS.dataset,
     n_images: Annotated[
         int | None,
-        typer.Option(
-            "--n-images",
-            help="number of training images, where the data set can have any number (photos)",
-            metavar="INTEGER",
-            parser=within("n_images", RUN_BOUNDS["n_images"]),
+        number(
+            "n_images", RUN_BOUNDS["n_images"], "number of training images, where the data set can have any (photos)"
         ),
     ] = None,
     as_json: AsJson = False,

@@ -15,7 +15,6 @@ from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts, whole
 from vitprof.cli.common.progress import overall_progress, say_waiting
 from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
-from vitprof.cli.common.signals import stop_asked
 from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
 from vitprof.cli.common.tournament_options import (
     OPTIONS,
@@ -121,7 +120,7 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
     now = stored(store, tournament_id)
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
-        stop_asked() as stop,
+        terminal.stop_asked() as stop,
         overall_progress() as show,
     ):
         runner, say = TournamentRunner(manager, tournament_id), say_waiting()
@@ -189,7 +188,7 @@ def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
     with (
         contextlib.closing(RunStore()) as store,
         job_manager(store, anyway=options["anyway"]) as manager,
-        stop_asked() as stop,
+        terminal.stop_asked() as stop,
         overall_progress() as show,
     ):
 

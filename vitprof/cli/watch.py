@@ -22,8 +22,7 @@ from vitprof.analysis.timing.summary import RunningTotals
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import can_show, status_line
 from vitprof.cli.common.results import show_watched
-from vitprof.cli.common.signals import signals_heard
-from vitprof.cli.common.terminal import check_output, complain, json_text, name_to_keep, within
+from vitprof.cli.common.terminal import check_output, complain, json_text, name_to_keep, number
 from vitprof.config.bounds import WATCHED_STEPS
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
@@ -52,20 +51,11 @@ def watch(
     ],
     name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
     steps: Annotated[
-        int | None,
-        typer.Option(
-            help="end the script after this many training steps",
-            metavar="INTEGER",
-            parser=within("steps", WATCHED_STEPS),
-        ),
+        int | None, number("steps", WATCHED_STEPS, "end the script after this many training steps")
     ] = None,
     detach_after: Annotated[
         int | None,
-        typer.Option(
-            help="stop watching after this many training steps; the script goes on",
-            metavar="INTEGER",
-            parser=within("detach_after", WATCHED_STEPS),
-        ),
+        number("detach_after", WATCHED_STEPS, "stop watching after this many training steps; the script goes on"),
     ] = None,
     headroom: Annotated[
         bool,
@@ -101,12 +91,12 @@ def _unobserved(command: list[str]) -> int:
     """Runs the command without watching it, and returns its exit status."""
     from vitprof.jobs.command import FROM_THE_TERMINAL
 
-    with signals_heard() as signals:
+    with terminal.signals_relayed() as signals:
         try:
             process = subprocess.Popen(command)
         except OSError as error:
             complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
-        signals.tell(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
+        signals.to(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
         return _status(process.wait())
 
 
@@ -123,13 +113,13 @@ def _watched(
 
     so_far = None if quiet or not can_show(sys.stderr) else WatchedSoFar()
     stop = threading.Event()
-    with signals_heard() as signals:
+    with terminal.signals_relayed() as signals:
         clear_orphans()
         try:
             runner = CommandRunner(command, **options, on_steps=None if so_far is None else so_far.take)
         except JobError as error:
             complain(one_line(error), EXIT_NOT_FOUND)
-        signals.tell(runner.signalled)
+        signals.to(runner.signalled)
         failed: list[str] = []
         config, run_id = own_config(name), 0
         with suppress(StoreError):  # `record` tries again while the script runs

@@ -1,12 +1,15 @@
-"""What all commands share: printing, checking output files, reading numbers, and exit statuses."""
+"""What all commands share: printing, checking output files, reading numbers, exit statuses, and signals."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -72,6 +75,12 @@ def within(name: str, bounds: Bounds) -> Callable[[str], Any]:
     return checked
 
 
+def number(name: str, bounds: Bounds, help_text: str, **more: Any) -> Any:
+    """Returns an option that takes a number within `bounds`."""
+    metavar = "INTEGER" if bounds.whole else "NUMBER"
+    return typer.Option(help=help_text, metavar=metavar, parser=within(name, bounds), **more)
+
+
 def run_id(help_text: str) -> Any:
     """Returns an argument that takes the id of a run."""
     return typer.Argument(
@@ -134,3 +143,86 @@ def complain(message: str, status: int) -> NoReturn:
     """Prints one line on standard error and ends the program with this exit status."""
     remark(message)
     raise SystemExit(status)
+
+
+# Ctrl-C, SIGTERM and SIGHUP: a command that is stopped by them still shows what it has, or passes them on
+
+
+def signals_interrupt() -> None:
+    """Makes SIGTERM and SIGHUP (a closed terminal) do what Ctrl-C does until the program ends, so that a command leaves
+    no half-written file. A signal that is ignored stays ignored, as with nohup.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
+class StopAsked:
+    """Whether a signal arrived: call it to find out. `by` names the signal."""
+
+    def __init__(self) -> None:
+        self.by = ""
+        """Ctrl-C, SIGTERM or SIGHUP; "" if none has arrived."""
+
+    def __call__(self) -> bool:
+        return bool(self.by)
+
+
+@contextlib.contextmanager
+def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handles these signals by `handler` until the block ends. A signal that is ignored stays ignored, as with nohup or
+    in a shell's background job. For the main thread only.
+    """
+    before = {n: signal.signal(n, handler) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def stop_asked() -> Iterator[StopAsked]:
+    """Yields a `StopAsked` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a second one of the
+    same kind interrupts.
+    """
+    asked = StopAsked()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        signal.signal(number, signal.default_int_handler)
+
+    with _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), note):
+        yield asked
+
+
+class SignalRelay:
+    """Signals that arrived while another program was running, and the function that they are passed to."""
+
+    def __init__(self) -> None:
+        self._early: list[int] = []
+        self._receiver: Callable[[int], object] | None = None
+
+    def to(self, receiver: Callable[[int], object]) -> None:
+        """Calls `receiver` with the number of each signal from now on, and of those that arrived earlier."""
+        self._receiver = receiver
+        while self._early:
+            receiver(self._early.pop(0))
+
+    def __call__(self, number: int, _frame: FrameType | None = None) -> None:
+        if self._receiver is None:
+            self._early.append(number)
+        else:
+            self._receiver(number)
+
+
+@contextlib.contextmanager
+def signals_relayed() -> Iterator[SignalRelay]:
+    """Yields a `SignalRelay` that receives Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP until the block ends.
+
+    A command that runs another program ends when that one does, and passes on the signals that the terminal does not
+    send to it (`SignalRelay.to`). They interrupt nothing here.
+    """
+    relay = SignalRelay()
+    with _handled((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP), relay):
+        yield relay

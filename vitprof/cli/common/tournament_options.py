@@ -60,101 +60,66 @@ SHARED_HELP = {
 
 
 def _own(
-    name: str, flag: str, kind: Any, default: Any, text: str, panel: str = TOURNAMENT_PANEL, **more: Any
+    name: str, kind: Any, default: Any, text: str, panel: str = TOURNAMENT_PANEL, *, flag: str = "", **more: Any
 ) -> inspect.Parameter:
-    annotation = Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel, **more)]
-    return parameter(name, annotation, default)
+    """Returns an option; its flag is its name unless another one is given."""
+    flag = flag or "--" + name.replace("_", "-")
+    return parameter(name, Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel, **more)], default)
 
 
-def _number(name: str, flag: str, kind: type, default: Any, text: str, metavar: str = "INTEGER") -> inspect.Parameter:
-    allowed = "give a whole number" if kind is int else "give a number"
-    read = reader(name, kind, allowed)
-    return _own(name, flag, kind if default is not None else kind | None, default, text, parser=read, metavar=metavar)
+def _switch(name: str, text: str, panel: str = WORK_PANEL, **more: Any) -> inspect.Parameter:
+    return _own(name, bool, False, text, panel, **more)
 
 
+def _whole(name: str, default: int | None, text: str) -> inspect.Parameter:
+    kind = int if default is not None else int | None
+    return _own(name, kind, default, text, parser=reader(name, int, "give a whole number"), metavar="INTEGER")
+
+
+VARY_HELP = (
+    "values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other names: "
+    + ", ".join(VARIED)
+)
+COMMAND_HELP = "your own script, after --: python train.py"
+CACHES_HELP = f"states of the page cache, separated by commas: {', '.join(CHOICES['page_cache'])}"
+DECIDED_HELP = f"add up to {MORE_ROUNDS} rounds of the settings that can still be the fastest, until it is decided"
+TIME_HELP = (
+    "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "
+    "for all settings of your own script, the best third goes on after each round; with --auto: time for the "
+    f"search (default {DEFAULT_S:g})"
+)
+_SECONDS: dict[str, Any] = {
+    "parser": reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h"),
+    "metavar": "TIME",
+}
 OPTIONS = (
-    parameter(
-        "command",
-        Annotated[
-            list[str] | None,
-            typer.Argument(help="your own script, after --: python train.py", metavar="[-- COMMAND...]"),
-        ],
-    ),
-    parameter(
-        "vary",
-        Annotated[
-            list[str] | None,
-            typer.Option(
-                "--vary",
-                metavar="NAME=VALUES",
-                help=f"values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other "
-                f"names: {', '.join(VARIED)}",
-                rich_help_panel=TOURNAMENT_PANEL,
-            ),
-        ],
-    ),
-    _own("yes", "--yes", bool, False, "repeat your own script without asking, whatever it writes", WORK_PANEL),
-    _own("strategies", "--strategies", str, "", "strategies, separated by commas, or all: every one that can run here"),
-    _own(
-        "batch_sizes",
-        "--batch-sizes",
-        str,
-        "",
-        f"batch sizes, separated by commas; {RunConfig.batch_size} if not given",
-    ),
-    _own("workers", "--workers", str, "", "numbers of workers, separated by commas; each strategy's own if not given"),
-    _own(
-        "page_caches",
-        "--page-caches",
-        str,
-        "",
-        f"states of the page cache, separated by commas: {', '.join(CHOICES['page_cache'])}",
-    ),
-    _number("repeats", "--repeats", int, 3, "rounds; every setting runs once in each"),
-    _own(
-        "until_decided",
-        "--until-decided/--no-until-decided",
-        bool,
-        True,
-        f"add up to {MORE_ROUNDS} rounds of the settings that can still be the fastest, until it is decided",
-    ),
-    _number("more_rounds", "--more-rounds", int, None, "with --resume: run this many more rounds of every setting"),
-    _own("baseline", "--baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
+    parameter("command", Annotated[list[str] | None, typer.Argument(help=COMMAND_HELP, metavar="[-- COMMAND...]")]),
+    _own("vary", list[str] | None, None, VARY_HELP, metavar="NAME=VALUES"),
+    _switch("yes", "repeat your own script without asking, whatever it writes"),
+    _own("strategies", str, "", "strategies, separated by commas, or all: every one that can run here"),
+    _own("batch_sizes", str, "", f"batch sizes, separated by commas; {RunConfig.batch_size} if not given"),
+    _own("workers", str, "", "numbers of workers, separated by commas; each strategy's own if not given"),
+    _own("page_caches", str, "", CACHES_HELP),
+    _whole("repeats", 3, "rounds; every setting runs once in each"),
+    _own("until_decided", bool, True, DECIDED_HELP, flag="--until-decided/--no-until-decided"),
+    _whole("more_rounds", None, "with --resume: run this many more rounds of every setting"),
+    _own("baseline", str, "", "key of the setting to compare with, such as memory/b64/w-/as-is"),
     _own(
         "early_stop",
-        "--early-stop/--no-early-stop",
         bool,
         True,
         "stop a setting early once it clearly cannot be the fastest",
+        flag="--early-stop/--no-early-stop",
     ),
-    _own(
-        "time",
-        "--time",
-        float | None,
-        None,
-        "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "
-        "for all settings of your own script, the best third goes on after each round; with --auto: time for the "
-        f"search (default {DEFAULT_S:g})",
-        parser=reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h"),
-        metavar="TIME",
-    ),
-    _own("auto", "--auto", bool, False, "find workers, prefetch factor and batch size of one strategy", WORK_PANEL),
-    _number("resume", "--resume", int, None, "continue a tournament; show it again if it is done"),
-    _own(
-        "take_over",
-        "--take-over",
-        bool,
-        False,
-        "with --resume: take it over from a machine or container that is gone",
-        WORK_PANEL,
-    ),
-    _own("anyway", "--anyway", bool, False, ANYWAY_HELP, WORK_PANEL),
-    _own("show_list", "--list", bool, False, "list the tournaments in the store", WORK_PANEL),
-    _own("csv", "--csv", Path | None, None, "write a row for each setting to this file", OUTPUT_PANEL),
-    _own("as_json", "--json", bool, False, JSON_HELP, OUTPUT_PANEL),
-    _own(
-        "markdown", "--markdown", bool, False, "print the table of epoch times by batch size in Markdown", OUTPUT_PANEL
-    ),
+    _own("time", float | None, None, TIME_HELP, **_SECONDS),
+    _switch("auto", "find workers, prefetch factor and batch size of one strategy"),
+    _whole("resume", None, "continue a tournament; show it again if it is done"),
+    _switch("take_over", "with --resume: take it over from a machine or container that is gone"),
+    _switch("anyway", ANYWAY_HELP),
+    _switch("show_list", "list the tournaments in the store", flag="--list"),
+    _own("csv", Path | None, None, "write a row for each setting to this file", OUTPUT_PANEL),
+    _switch("as_json", JSON_HELP, OUTPUT_PANEL, flag="--json"),
+    _switch("markdown", "print the table of epoch times by batch size in Markdown", OUTPUT_PANEL),
 )
 
 

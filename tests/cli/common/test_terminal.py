@@ -7,17 +7,17 @@ import signal
 
 import pytest
 
-from vitprof.cli.common.signals import signals_heard, signals_interrupt, stop_asked
+from vitprof.cli.common.terminal import signals_interrupt, signals_relayed, stop_asked
 
 
 def test_signals_are_told_also_those_that_came_early() -> None:
     told: list[int] = []
     before = signal.getsignal(signal.SIGINT)
-    with signals_heard() as heard:
+    with signals_relayed() as relay:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGHUP)
         assert not told
-        heard.tell(told.append)
+        relay.to(told.append)
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
             os.kill(os.getpid(), number)
     early, later = told[:2], told[2:]
@@ -30,8 +30,8 @@ def test_what_is_ignored_stays_ignored() -> None:
     """As with nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals_heard() as heard:
-            heard.tell(lambda _: 1 / 0)
+        with signals_relayed() as relay:
+            relay.to(lambda _: 1 / 0)
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
