@@ -50,7 +50,7 @@ result |= {{"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}}
         known = {}
     if math.isnan(utilisation) and device != "cpu":
         why = f"NVML does not list the GPU of this run ({device}, {uuid or 'its UUID is not known'})"
-        known, expected = {"sm_activity_not_available": why}, [NO_FIGURES.format(why=why)]
+        known, expected = {"sm_activity_not_available": why}, [NO_FIGURES.format(reason=why)]
     assert (result["facts"], result["notices"]) == (known, expected)
     assert result["calls"] == ([0, 0] if device == "cpu" else [1, 1])
 

@@ -259,7 +259,7 @@ result |= {"notices": telemetry.notices}
     assert all(math.isnan(v) for v in result["read"].values())
     assert math.isnan(result["row"]["gpu_util_pct"])
     assert result["row"]["job_rss_bytes"] > 0
-    assert result["notices"] == [NO_FIGURES.format(why=f"{reason} ({result['detail']})")]
+    assert result["notices"] == [NO_FIGURES.format(reason=f"{reason} ({result['detail']})")]
     assert "The run can still use its GPU" in result["notices"][0]
 
 

@@ -85,7 +85,7 @@ def test_without_a_gpu_one_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         assert all(math.isnan(row.gpu_util_pct) and row.job_rss_bytes > 0 for row in rows)
         notices[device] = telemetry.notices
     detailed = f"{NO_GPU_MESSAGE} (NVML Shared Library Not Found)"
-    assert notices == {"cuda:0": [NO_FIGURES.format(why=detailed)], "cpu": []}
+    assert notices == {"cuda:0": [NO_FIGURES.format(reason=detailed)], "cpu": []}
 
 
 def test_a_clock_that_goes_backwards_makes_rates_unknown() -> None:

@@ -10,6 +10,7 @@ file too), `immutable` where there are none (https://sqlite.org/wal.html#read_on
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import sqlite3
 import urllib.parse
@@ -21,7 +22,7 @@ import sqlalchemy as sa
 
 from vitprof.errors import StoreAwayError, StoreError
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
-from vitprof.store.schema import STORE_VERSION, metadata, versions
+from vitprof.store.schema import MAX_ID, STORE_VERSION, metadata, versions
 
 WAL_ATTEMPTS = 10
 
@@ -106,6 +107,18 @@ def reading_url(url: sa.URL, path: Path) -> sa.URL:
     name = f"file:{urllib.parse.quote(str(path.absolute()))}"
     kept = {key: value for key, value in url.query.items() if key == "timeout"}
     return url.set(database=name, query={**kept, **how, "uri": "true"})
+
+
+def now_utc() -> str:
+    """Returns the time as it is stored, ISO 8601 with a Z."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def inserted_id(inserted: sa.CursorResult[Any]) -> int:
+    """Returns the id of the row that was just inserted."""
+    key = inserted.inserted_primary_key
+    assert key is not None
+    return int(key[0])
 
 
 class Database:
@@ -196,6 +209,13 @@ class Database:
             if db.dialect.name == "sqlite":
                 db.exec_driver_sql("BEGIN IMMEDIATE")
             yield db
+
+    def row(self, query: sa.Select[Any], key: sa.Column[int], value: int) -> sa.Row[Any] | None:
+        """Returns the row of `query` whose id `key` has this value; None where there is none. Raises `StoreError`."""
+        if not 0 < value <= MAX_ID:
+            return None
+        with self.transaction() as db:
+            return db.execute(query.where(key == value)).one_or_none()
 
     def close(self) -> None:
         """Closes all connections to the database."""

@@ -24,24 +24,6 @@ ROLES_OF_THEIR_OWN = ("check",)
 """Roles of runs in a group that the user asked for one by one: those that check a prediction."""
 SPARK_BINS = 40
 """Most values of a sparkline."""
-ROW_COLUMNS = (
-    "id",
-    "name",
-    "status",
-    "created_utc",
-    "strategy",
-    "dataset",
-    "batch_size",
-    "device",
-    "samples_per_s",
-    "idle_frac",
-    "verdict_kind",
-    "note",
-    "spark",
-    "group_key",
-    "role",
-    "error",
-)
 
 
 @dataclass(frozen=True)
@@ -81,6 +63,9 @@ class RunRow:
     def simulated(self) -> bool:
         """Returns whether it ran on a simulated device."""
         return is_simulated(self.device)
+
+
+ROW_COLUMNS = tuple(f.name for f in dataclasses.fields(RunRow) if f.name in runs.c)
 
 
 @dataclass(frozen=True)

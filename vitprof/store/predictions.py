@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,8 @@ from vitprof.analysis.verdict.prediction import Calibration, Prediction, calibra
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.program import program
-from vitprof.store import MAX_ID, RunStore
+from vitprof.store import RunStore
+from vitprof.store.database import inserted_id, now_utc
 from vitprof.store.schema import predictions, runs
 
 
@@ -53,31 +53,27 @@ def add_prediction(
 ) -> int:
     """Stores a prediction and returns its id; that of the existing one, if there is one of the same loader-only run."""
     with store.transaction() as db:
-        made = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
-        if made is not None:
-            return int(made)
-        inserted = db.execute(
-            sa.insert(predictions).values(
-                profile_run_id=profile_run_id,
-                micro_run_id=micro_run_id,
-                config=config.to_dict(),
-                created_utc=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-                samples_per_s=found.samples_per_s,
-                low=found.low,
-                high=found.high,
+        known = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
+        if known is not None:
+            return int(known)
+        return inserted_id(
+            db.execute(
+                sa.insert(predictions).values(
+                    profile_run_id=profile_run_id,
+                    micro_run_id=micro_run_id,
+                    config=config.to_dict(),
+                    created_utc=now_utc(),
+                    samples_per_s=found.samples_per_s,
+                    low=found.low,
+                    high=found.high,
+                )
             )
         )
-    key = inserted.inserted_primary_key
-    assert key is not None
-    return int(key[0])
 
 
 def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
     """Returns one prediction. Raises `StoreError` if there is none with this id."""
-    row = None
-    if 0 < prediction_id <= MAX_ID:
-        with store.transaction() as db:
-            row = db.execute(sa.select(predictions).where(predictions.c.id == prediction_id)).one_or_none()
+    row = store.row(sa.select(predictions), predictions.c.id, prediction_id)
     if row is None:
         raise StoreError(f"there is no prediction {prediction_id}; make some with {program()} predict RUN")
     return _stored(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
 from vitprof.store.chunks import Chunk, chunks_of
+from vitprof.store.database import inserted_id, now_utc
 from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
 from vitprof.store.listing import Listing
 from vitprof.store.owner import is_alive, this_program
@@ -44,7 +44,7 @@ class RunStore(Listing, SeriesStore):
                 sa.insert(runs).values(
                     name=run_name(config),
                     status="queued",
-                    created_utc=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+                    created_utc=now_utc(),
                     config=config.to_dict(),
                     group_key=group_key,
                     role=role,
@@ -53,7 +53,7 @@ class RunStore(Listing, SeriesStore):
                     **_own_columns(),
                 )
             )
-        return _inserted_id(inserted)
+        return inserted_id(inserted)
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
@@ -72,10 +72,7 @@ class RunStore(Listing, SeriesStore):
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
-        row = None
-        if 0 < run_id <= MAX_ID:
-            with self.transaction() as db:
-                row = db.execute(sa.select(*STORED).where(runs.c.id == run_id)).one_or_none()
+        row = self.row(sa.select(*STORED), runs.c.id, run_id)
         if row is None:
             raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
         return stored_run(row)
@@ -163,8 +160,8 @@ class RunStore(Listing, SeriesStore):
                 if status is None:
                     raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
                 keys = [RunGroup(kind, run_id).key for kind in MADE_FOR_A_RUN]
-                made = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(keys))
-                helpers = db.execute(made).fetchall()
+                of_run = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(keys))
+                helpers = db.execute(of_run).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
                     whose = "" if status in LIVE_STATUSES else "what is measured for "
                     raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
@@ -187,8 +184,8 @@ class RunStore(Listing, SeriesStore):
         with self.transaction() as db:
             live = [run for run in db.execute(query) if run.id not in spare]
         here = this_program()[0]
-        told = {run.id for run in live if run.id in given_up and run.owner_host != here}
-        gone = [r for r in live if r.id in told or not is_alive(r.owner_host, r.owner_pid, r.owner_started)]
+        lost = {run.id for run in live if run.id in given_up and run.owner_host != here}
+        gone = [r for r in live if r.id in lost or not is_alive(r.owner_host, r.owner_pid, r.owner_started)]
         marked = []
         error = "the program that ran it ended without finishing the run"
         with self.transaction() as db:
@@ -252,7 +249,7 @@ class RunImport:
         """
         known = listed(values["config"]) | figures(values.get("summary"))
         known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
-        run_id = _inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **known, **values)))
+        run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **known, **values)))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
         _set_tags(self._db, run_id, tags)
@@ -274,13 +271,6 @@ def _own_columns() -> dict[str, Any]:
     return dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
 
 
-def _inserted_id(inserted: sa.CursorResult[Any]) -> int:
-    """Returns the id of the row that was just inserted."""
-    key = inserted.inserted_primary_key
-    assert key is not None
-    return int(key[0])
-
-
 def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
     """Adds tags to a run that has none of them."""
     rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
@@ -291,8 +281,8 @@ def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
 def checked_name(name: str) -> str:
     """Returns a run's name as it is stored, 1 to `MAX_NAME` characters. Raises `StoreError`."""
     kept = _short("name", name, MAX_NAME)
-    if why := why_no_name(kept):
-        raise StoreError(f"name: {why}")
+    if reason := why_no_name(kept):
+        raise StoreError(f"name: {reason}")
     if not kept:
         raise StoreError(f"name: a run needs one; give 1 to {MAX_NAME} characters")
     return kept
@@ -311,8 +301,8 @@ def checked_tags(tags: Iterable[str]) -> set[str]:
     kept = {_short("tag", tag, MAX_TAG) for tag in tags}
     if any(not tag or "," in tag for tag in kept):
         raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
-    if why := next(filter(None, map(why_no_name, kept)), ""):
-        raise StoreError(f"tag: {why}")
+    if reason := next(filter(None, map(why_no_name, kept)), ""):
+        raise StoreError(f"tag: {reason}")
     return kept
 
 

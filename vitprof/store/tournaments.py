@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +16,8 @@ from vitprof.errors import ConfigError, JobError, StoreError, one_line
 from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store import MAX_ID, RunStore
+from vitprof.store import RunStore
+from vitprof.store.database import inserted_id, now_utc
 from vitprof.store.groups import RunGroup, read_role
 from vitprof.store.owner import is_alive, this_program
 from vitprof.store.schema import runs, tournaments
@@ -86,16 +87,11 @@ def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
     Raises `ConfigError` for a name that cannot be shown.
     """
     name = name.strip() or spec.title
-    if why := why_no_name(name):
-        raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", why)
-    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    if reason := why_no_name(name):
+        raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", reason)
     with store.transaction() as db:
-        inserted = db.execute(
-            sa.insert(tournaments).values(name=name, created_utc=now, status="queued", spec=spec.to_dict(), state={})
-        )
-    key = inserted.inserted_primary_key
-    assert key is not None
-    return int(key[0])
+        values = {"name": name, "created_utc": now_utc(), "status": "queued", "spec": spec.to_dict(), "state": {}}
+        return inserted_id(db.execute(sa.insert(tournaments).values(values)))
 
 
 def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
@@ -107,13 +103,11 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
     """Returns tournaments, newest first; leaves out those of another version that cannot be read."""
     with store.transaction() as db:
         rows = db.execute(sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)).fetchall()
-    found = []
+    readable = []
     for row in rows:
-        try:
-            found.append(_stored(row))
-        except StoreError:
-            continue
-    return found
+        with contextlib.suppress(StoreError):
+            readable.append(_stored(row))
+    return readable
 
 
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
@@ -227,10 +221,7 @@ def delete_tournament(store: RunStore, tournament_id: int) -> None:
 
 
 def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
-    row = None
-    if 0 < tournament_id <= MAX_ID:
-        with store.transaction() as db:
-            row = db.execute(sa.select(tournaments).where(tournaments.c.id == tournament_id)).one_or_none()
+    row = store.row(sa.select(tournaments), tournaments.c.id, tournament_id)
     if row is None:
         raise NoTournamentError(f"there is no tournament {tournament_id}; {program()} tournament --list lists them")
     return row

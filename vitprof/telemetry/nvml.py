@@ -123,17 +123,18 @@ NO_PROCESS = "NVML lists none of the job's processes; in a container it may not 
 PCIE_S = 1.0
 """Age (s) up to which a PCIe figure is used again: NVML counts for 20 ms for each, and blocks the caller meanwhile."""
 
-GPU_FIELDS: tuple[str, ...] = (
-    "gpu_util_pct",
-    "gpu_mem_used_bytes",
-    "gpu_mem_job_bytes",
-    "gpu_power_w",
-    "gpu_sm_clock_mhz",
-    "gpu_temp_c",
-    "pcie_rx_bytes_per_s",
-    *METRICS,
-)
-"""The fields of a telemetry sample that come from NVML, in the order of the record."""
+GPU_FIELDS: dict[str, str] = {
+    "gpu_util_pct": "GPU-util",
+    "gpu_mem_used_bytes": "GPU memory in use",
+    "gpu_mem_job_bytes": "GPU memory of the job",
+    "gpu_power_w": "power",
+    "gpu_sm_clock_mhz": "clock",
+    "gpu_temp_c": "temperature",
+    "pcie_rx_bytes_per_s": "PCIe",
+    "gpu_sm_active_pct": "SM activity",
+    "gpu_sm_occupancy_pct": "SM occupancy",
+}
+"""The fields of a telemetry sample that come from NVML, in the order of the record, with their names for people."""
 
 # Fields that take one call: the function, its arguments after the handle, the conversion of its answer to the field's
 # unit, and whether to ask the whole card where the job has a slice of one (MIG).

@@ -100,18 +100,6 @@ NO_FIGURES = (
     "{reason}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; in a "
     "container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
 )
-WORDS: dict[str, str] = {
-    "gpu_util_pct": "GPU-util",
-    "gpu_mem_used_bytes": "GPU memory in use",
-    "gpu_mem_job_bytes": "GPU memory of the job",
-    "gpu_power_w": "power",
-    "gpu_sm_clock_mhz": "clock",
-    "gpu_temp_c": "temperature",
-    "pcie_rx_bytes_per_s": "PCIe",
-    "gpu_sm_active_pct": "SM activity",
-    "gpu_sm_occupancy_pct": "SM occupancy",
-}
-"""Field that comes from NVML -> its name for people."""
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]
@@ -300,7 +288,7 @@ def reasons_in_words(missing: Mapping[str, str]) -> str | None:
     figures. `missing` is field -> reason.
     """
     of: dict[str, list[str]] = {}
-    for name in GPU_FIELDS:
+    for name, words in GPU_FIELDS.items():
         if name in missing:
-            of.setdefault(missing[name], []).append(WORDS[name])
+            of.setdefault(missing[name], []).append(words)
     return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in of.items()) or None
