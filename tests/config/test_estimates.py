@@ -52,8 +52,7 @@ def test_a_storage_that_was_made_is_known_with_its_size_and_time(storage: str) -
     assert made(storage, SMALL) is None
     root = datasets.prepare("digits")
     prepared = prepare_storage(storage, SMALL, root, progress=lambda fraction, message: None, stop=never)
-    found = made(storage, SMALL)
-    assert found is not None
+    found: Any = made(storage, SMALL)
     assert (found.size_bytes, found.prepare_s) == (prepared.size_bytes, prepared.prepare_s)
     plan = STRATEGIES["cache" if storage == "raw-files" else "preprocessed"]
     needs = footprint(plan.combination(SMALL), SMALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -27,8 +29,7 @@ def build(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_driver_that_is_too_old(driver: str, cuda_driver: rules.Version | None, knows: str) -> None:
-    found = rules.unusable("T4", driver, cuda_driver)
-    assert found is not None
+    found: Any = rules.unusable("T4", driver, cuda_driver)
     assert found.verdict == "bad"
     older = "" if driver == "390.48" else ", or a PyTorch built for CUDA 12 (https://pytorch.org/get-started)"
     assert found.line == (
@@ -53,8 +54,7 @@ def test_a_driver_that_will_do_or_is_not_known(driver: str, cuda_driver: rules.V
 
 def test_bf16_is_emulated_before_ampere() -> None:
     assert rules.bf16_emulated("A100", (8, 0)) is None
-    found = rules.bf16_emulated("T4", (7, 5))
-    assert found is not None
+    found: Any = rules.bf16_emulated("T4", (7, 5))
     assert found.line.startswith("T4: it has no units for bf16 (compute capability 7.5, they come with 8.0): ")
     assert found.line.endswith("; choose precision fp16")
 
@@ -79,8 +79,7 @@ def test_dalis_wheel_follows_the_driver() -> None:
 
 
 def test_the_build_that_is_installed_is_read_without_importing_it() -> None:
-    found = torch_build()
-    assert found is not None
+    found: Any = torch_build()
     assert found.version == torch.__version__
     assert found.cuda == (rules._version(torch.version.cuda) if torch.version.cuda else None)
     old = "__version__ = '2.1.0+cpu'\ndebug = False\ncuda = None\ngit_version = 'x'\nhip = None\n"

@@ -110,8 +110,7 @@ class StandIn:
         self._fed.append(len(samples))
 
     def schedule_run(self) -> None:
-        device = self._played.device
-        assert device is not None
+        device: Any = self._played.device
         self._stream = self._stream or device.stream()
         with self._stream.use():
             self._done.append(device.work(self._decode_s)[1])

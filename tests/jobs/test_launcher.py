@@ -283,8 +283,7 @@ class TestServer:
         monkeypatch.setenv("VITPROF_WARM", "1")
         own.warm().wait(threading.Event())
         process = own.start(log)
-        server = psutil.Process(process.pid).parent()
-        assert server is not None
+        server: Any = psutil.Process(process.pid).parent()
         server.kill()
         assert gone([server])
         assert process.poll() is None

@@ -120,14 +120,6 @@ def test_damaged_files(made: Path, name: str) -> None:
     assert prepare("digits") == root
 
 
-def test_following_the_advice_repairs_it(made: Path) -> None:
-    root = prepare("digits")
-    shutil.rmtree(idx.raw_dir(root))
-    assert f"delete {root} and" in one_line(lambda: prepare("digits"))
-    shutil.rmtree(root)
-    assert prepare("digits") == root
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"maker": 1, "files": {}}', b"\xff\xfe"])
 def test_damaged_manifest(made: Path, content: bytes) -> None:

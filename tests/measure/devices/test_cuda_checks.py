@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -105,13 +106,11 @@ def test_a_gpu_that_pytorch_does_not_see(
 ) -> None:
     driver.refuses("No CUDA GPUs are available")
     driver.shows(shown, "580.65", listed)
-    found = cuda_checks.why_no_cuda()
-    assert found is not None
+    found: Any = cuda_checks.why_no_cuda()
     assert found.line.startswith(f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 (")
     assert "No CUDA GPUs are available" in found.line
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cpu", None))
-    without = cuda_checks.why_no_cuda()
-    assert without is not None
+    without: Any = cuda_checks.why_no_cuda()
     assert without.line.startswith("PyTorch 2.15.0+cpu: it is built without CUDA and cannot use H100; ")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert cuda_checks.why_no_cuda() is None  # hidden on purpose
@@ -122,8 +121,7 @@ def test_no_gpu_at_all_is_nothing_to_speak_of_but_a_cuda_that_fails_is(driver: D
         driver.refuses(ordinary)
         assert cuda_checks.why_no_cuda() is None
     driver.refuses("Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted")
-    found = cuda_checks.why_no_cuda()
-    assert found is not None
+    found: Any = cuda_checks.why_no_cuda()
     assert found.line.startswith(
         f"PyTorch {torch.__version__}: CUDA does not start (RuntimeError: Unexpected error from"
     )
