@@ -19,7 +19,7 @@ Isolation = Literal["process", "thread"]
 BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")
 PARTS: tuple[str, ...] = ("storage", "location", "loader", "transfer")
 """Fields of `RunConfig` that replace a part of the strategy. None means the strategy's own part."""
-KNOBS: tuple[str, ...] = (
+LOADING = (
     "workers",
     "prefetch_factor",
     "pin_memory",
@@ -27,11 +27,9 @@ KNOBS: tuple[str, ...] = (
     "start_method",
     "decoder",
     "shuffle",
-    "cache_mb",
-    "slow_drive",
-    "slow_mb_s",
-    "slow_latency_ms",
 )
+CACHE_AND_DRIVE = ("cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms")
+KNOBS: tuple[str, ...] = (*LOADING, *CACHE_AND_DRIVE)
 """Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means the strategy's default."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("fp32", "tf32", "bf16", "fp16"),
@@ -266,18 +264,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Budget": ("epochs", "steps", "seconds", "warmup_steps", "least_steps", "evaluate", "loader_only"),
     "Strategy and its parts": ("strategy", "batch_size", *PARTS),
-    "Loading": (
-        "workers",
-        "prefetch_factor",
-        "pin_memory",
-        "persistent_workers",
-        "start_method",
-        "decoder",
-        "shuffle",
-        "augment",
-        "skip_unreadable",
-    ),
-    "Drive and cache": ("page_cache", "cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms"),
+    "Loading": (*LOADING, "augment", "skip_unreadable"),
+    "Drive and cache": ("page_cache", *CACHE_AND_DRIVE),
     "Run": ("name", "device", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
     "Measuring": ("loader_times", "replay", "inject"),
 }

@@ -116,12 +116,8 @@ def check(root: Path, kind: Kind, manifest: dict[str, Any], *, skip_unreadable: 
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(1 << 20))
     with path.open("rb", buffering=0) as file:
-        while n := file.readinto(buffer):
-            digest.update(buffer[:n])
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fsync(path: Path) -> None:

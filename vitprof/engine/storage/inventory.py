@@ -68,20 +68,15 @@ def check(root: Path, manifest: dict[str, Any]) -> None:
         files, folders = _files(root)
     except OSError as error:
         raise DataError(f"{root} cannot be read ({error.strerror or error}); make it readable, or delete it") from error
+    remedy = f"delete {root} and it is made again"
     for name, size in manifest["files"].items():
         if name not in files:
-            raise DataError(f"{root / name} is missing; delete {root} and it is made again")
+            raise DataError(f"{root / name} is missing; {remedy}")
         if files[name] != size:
-            raise DataError(
-                f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); "
-                f"delete {root} and it is made again"
-            )
+            raise DataError(f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); {remedy}")
     for name, n in manifest["folders"].items():
-        if folders.get(name, 0) < n:
-            raise DataError(
-                f"{root / name} is damaged ({folders.get(name, 0):,} files instead of {n:,}); "
-                f"delete {root} and it is made again"
-            )
+        if (there := folders.get(name, 0)) < n:
+            raise DataError(f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}")
 
 
 def allocated_bytes(root: Path) -> int:
