@@ -73,7 +73,7 @@ def test_one_that_was_stopped_shows_how_to_go_on(store: RunStore) -> None:
 def test_sections_and_settings(store: RunStore) -> None:
     number = add_own_tournament(store)
     for section in OF_OWN_SCRIPTS:
-        at = shown(number, section=SECTIONS[section])
+        at = shown(number, section=SECTIONS[section][0])
         assert not at.error
     at.selectbox(key="setting").set_value(f"{OWN_SCRIPT}/workers=2").run()
     assert "DataLoader(..., num_workers=2)" in [code.value for code in at.get("code")]

@@ -87,7 +87,7 @@ def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_sectio
 @pytest.mark.slow
 def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     tournament_id = add_tournament(store, WAITS)
-    found = {words: [*charts(shown(tournament_id, section=words))] for words in SECTIONS.values()}
+    found = {words: [*charts(shown(tournament_id, section=words))] for words, _ in SECTIONS.values()}
     assert found == {
         "Throughput": ["tournament-bars"],
         "Epochs by batch size": [],

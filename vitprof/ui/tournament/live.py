@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 import streamlit as st
 
@@ -24,7 +25,7 @@ from vitprof.ui.gate import login
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
-from vitprof.ui.tournament.state import WATCH_S, act, resume, runners, signature, view
+from vitprof.ui.tournament.state import WATCH_S, act, act_button, resume, runners, signature, view
 
 REFRESH_S = 2.0
 ADDED_ROUNDS = 3
@@ -49,14 +50,13 @@ def draw_state(now: TournamentState) -> None:
                 width="content",
             )
             if t.spec.script is None:
-                st.button(
+                act_button(
                     f"Run {ADDED_ROUNDS} more rounds",
-                    icon=":material/add:",
-                    key="tournament-more-rounds",
-                    on_click=act,
-                    args=(lambda: _add_rounds(t.id),),
-                    help="Runs every setting again that was not cut short, and adds to what is known. The time limit "
-                    "no longer applies.",
+                    "tournament-more-rounds",
+                    "add",
+                    lambda: _add_rounds(t.id),
+                    "Runs every setting again that was not cut short, and adds to what is known. The time limit no "
+                    "longer applies.",
                 )
         if t.spec.script is not None:
             draw_way_on(t, t.spec.script)
@@ -71,15 +71,11 @@ def draw_state(now: TournamentState) -> None:
         draw_way_on(t, t.spec.script)
         return
     st.warning(escaped(f"{state} Resume to run the rest."))
-    st.button(
-        "Resume",
-        type="primary",
-        icon=":material/play_arrow:",
-        key="tournament-resume",
-        on_click=act,
-        args=(lambda: resume(t.id),),
-        help="Continues where it ended. A run that did not finish is run again.",
-    )
+    _draw_resume(t, "Continues where it ended. A run that did not finish is run again.", type="primary")
+
+
+def _draw_resume(t: StoredTournament, help: str, **more: Any) -> None:
+    act_button("Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more)
 
 
 def _add_rounds(tournament_id: int) -> None:
@@ -165,38 +161,19 @@ def _draw_buttons(t: StoredTournament) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
         if t.status == "paused":
-            st.button(
-                "Resume",
-                key="tournament-resume",
-                icon=":material/play_arrow:",
-                on_click=act,
-                args=(lambda: resume(t.id),),
-                help="Starts the next run.",
-            )
+            _draw_resume(t, "Starts the next run.")
         else:
-            st.button(
-                "Pause",
-                key="tournament-pause",
-                icon=":material/pause:",
-                on_click=act,
-                args=(lambda: runners().pause(t.id),),
-                help="Finishes the current run and starts no more until you resume.",
-            )
-        st.button(
-            "Stop",
-            key="tournament-stop",
-            icon=":material/stop:",
-            on_click=_stop,
-            args=(t.id,),
-            help="Stops the current run and starts no more. What was measured is kept, and you can resume later.",
-        )
+            text = "Finishes the current run and starts no more until you resume."
+            act_button("Pause", "tournament-pause", "pause", lambda: runners().pause(t.id), text)
+        text = "Stops the current run and starts no more. What was measured is kept, and you can resume later."
+        act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
         if t.status == "paused":
             st.caption(f"Paused: {escaped(t.note)}." if t.note else "Paused.", width="content")
 
 
 def _stop(tournament_id: int) -> None:
     st.toast("Stopping the current run.", icon=":material/stop:")
-    act(lambda: runners().stop(tournament_id))
+    runners().stop(tournament_id)
 
 
 def draw_line_to_type(stored: StoredTournament, words: str, options: str = "") -> None:

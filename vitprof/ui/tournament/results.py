@@ -131,8 +131,8 @@ def _draw_reasons(board: tournament.Leaderboard) -> None:
     for row in board.rows:
         if row.spoiled:
             st.caption(escaped(f"{tournament.setting_in_words(row.entry)}: {tournament.spoiled_words(row)}."))
-    for row, text in losses_told(board):
-        st.caption(f":material/warning: {escaped(f'{tournament.setting_in_words(row.entry)}: {text}.')}")
+    for entry in (row.entry for row in board.rows if row.entry.losses):
+        st.caption(f":material/warning: {escaped(f'{tournament.setting_in_words(entry)}: {entry.losses}.')}")
     if text := tournament.uneven_words(board):
         st.caption(escaped(text))
     explained = [row for row in board.rows if row.entry.reason]
@@ -180,11 +180,6 @@ def title_words(script: OwnScript) -> str:
 def remarks_told(planned: Sequence[PlannedTrial]) -> tuple[str, ...]:
     """Returns the remarks on what was left out of settings or added to them, each once."""
     return tuple(dict.fromkeys(remark for t in planned if t.setting is not None for remark in t.setting.remarks))
-
-
-def losses_told(board: tournament.Leaderboard) -> list[tuple[tournament.LeaderboardRow, str]]:
-    """Returns the settings that have a remark about their losses, with the remark."""
-    return [(row, row.entry.losses) for row in board.rows if row.entry.losses]
 
 
 def _written(value: object) -> str:

@@ -23,14 +23,6 @@ from vitprof.ui.tournament.state import COLOUR, COST, SECTION, SETTING
 from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, draw_ways_on
 from vitprof.ui.widgets import IN_URL, choose
 
-SECTIONS: dict[str, str] = {
-    "speed": "Throughput",
-    "table": "Epochs by batch size",
-    "heat": "Heat map",
-    "costs": "What it costs",
-    "break-even": "Break-even",
-    "setting": "One setting",
-}
 OF_OWN_SCRIPTS = ("speed", "costs", "setting")
 """Those that mean something for a user's own script: its epochs are not counted, and nothing of it is prepared."""
 CHART_PX = 400
@@ -39,19 +31,11 @@ CHART_PX = 400
 def draw_sections(now: TournamentState, board: tournament.Leaderboard) -> None:
     """Draws the choice of a section, and that section."""
     own = now.tournament.spec.script is not None
-    names = {name: words for name, words in SECTIONS.items() if not own or name in OF_OWN_SCRIPTS}
+    names = {name: words for name, (words, _) in SECTIONS.items() if not own or name in OF_OWN_SCRIPTS}
     section = choose(
         SECTION, "Show", names, default="speed", help="Only the section shown is computed.", show_label=False
     )
-    drawn: dict[str, Callable[[TournamentState, tournament.Leaderboard], None]] = {
-        "speed": _speed,
-        "table": _article,
-        "heat": _heat,
-        "costs": _costs,
-        "break-even": _break_even,
-        "setting": _setting,
-    }
-    guarded(drawn[section])(now, board)
+    guarded(SECTIONS[section][1])(now, board)
 
 
 def _speed(now: TournamentState, board: tournament.Leaderboard) -> None:
@@ -215,3 +199,14 @@ def article_frame(table: tournament.ArticleTable) -> pd.DataFrame:
         if any(math.isfinite(v) for values in columns.values() for v in values):
             data |= columns
     return pd.DataFrame(data)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[TournamentState, tournament.Leaderboard], None]]] = {
+    "speed": ("Throughput", _speed),
+    "table": ("Epochs by batch size", _article),
+    "heat": ("Heat map", _heat),
+    "costs": ("What it costs", _costs),
+    "break-even": ("Break-even", _break_even),
+    "setting": ("One setting", _setting),
+}
+"""Name in the URL -> label, and the function that draws it."""

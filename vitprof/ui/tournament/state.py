@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
@@ -152,6 +153,11 @@ def act(do: Callable[[], object]) -> None:
         do()
     except VitprofError as error:
         st.session_state["tournament-problem"] = str(error)
+
+
+def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> None:
+    """Draws a button that calls `do` by `act`; `more` is passed to `st.button`."""
+    st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
 
 
 def draw_problem() -> None:
