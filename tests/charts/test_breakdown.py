@@ -172,7 +172,5 @@ def test_a_bar_for_each_in_the_order_of_the_compose() -> None:
     assert len(set(bars.y)) == 3, "what is cut stays apart"
     assert (list(bars.text), figure.layout.yaxis.autorange) == (["17%", "33%", "50%"], "reversed")
     assert max(map(len, figure.layout.yaxis.ticktext[1:])) == 22
-    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == (
-        "mean time for each sample (ms)",
-        "transform",
-    )
+    titles = (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text)
+    assert titles == ("mean time for each sample (ms)", "transform")

@@ -17,9 +17,8 @@ def test_strategies(call: Call) -> None:
     listed = read_json("strategies", out)
     assert listed["schema_version"] == SCHEMA_VERSION
     assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)
-    assert {"storage", "location", "loader", "transfer", "what", "when", "costs", "origin", "defaults"} <= listed[
-        "strategies"
-    ][0].keys()
+    first = listed["strategies"][0]
+    assert {"storage", "location", "loader", "transfer", "what", "when", "costs", "origin", "defaults"} <= first.keys()
 
 
 def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:

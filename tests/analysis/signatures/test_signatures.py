@@ -326,10 +326,8 @@ def test_no_false_alarm_in_noise(workers: int) -> None:
         host = noise(n, seed + 1000, spread=float(rng.uniform(0.02, 0.3)))
         if seed % 3 == 0:
             tail = rng.random(n) < 0.03
-            wait, host = (
-                wait + tail * rng.exponential(0.05, n),
-                host + (rng.random(n) < 0.03) * rng.exponential(0.05, n),
-            )
+            wait = wait + tail * rng.exponential(0.05, n)
+            host = host + (rng.random(n) < 0.03) * rng.exponential(0.05, n)
         if seed % 3 == 1:
             walk = np.convolve(rng.standard_normal(n + 9), np.full(10, 1 / 10), "valid")
             wait = wait * np.exp(0.5 * walk)

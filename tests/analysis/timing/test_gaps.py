@@ -158,12 +158,8 @@ def test_what_a_script_does_outside_its_steps_is_neither_recording_nor_host_work
 
 
 def test_launches_of_the_step_before_that_outlast_its_compute_are_host_work() -> None:
-    steps = made(
-        [
-            {"asked": 0, "got": 1, "launched": 12, "busy": (2, 10)},
-            {"asked": 13, "got": 15, "launched": 20, "busy": (16, 24)},
-        ]
-    )
+    first = {"asked": 0, "got": 1, "launched": 12, "busy": (2, 10)}
+    steps = made([first, {"asked": 13, "got": 15, "launched": 20, "busy": (16, 24)}])
     assert causes_ms(find_gaps(steps, ()), 1) == {"host": 3, "logging": 1, "data_wait": 2}
 
 

@@ -90,9 +90,8 @@ def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speed
     key = entries[0].key
     board = tournament.leaderboard(entries, baseline=key, n_train=100)
     assert repr(tournament.leaderboard(shuffled, baseline=key, n_train=100)) == repr(board)
-    assert [row.rank for row in board.rows] == [
-        1 if row.standing == "equal" else place for place, row in enumerate(board.rows, 1)
-    ]
+    places = [1 if row.standing == "equal" else place for place, row in enumerate(board.rows, 1)]
+    assert [row.rank for row in board.rows] == places
     gains = [row.speed_up for row in board.rows]
     assert gains == sorted(gains, reverse=True)
     for row in board.rows:

@@ -252,10 +252,8 @@ def test_alternatives_rank_by_their_figures() -> None:
 
 def test_what_was_measured_counts_before_what_was_predicted() -> None:
     situation = of("decode", strategy="per-sample")
-    ran, hoped = (
-        alternative(2000, 1900, 2100, measured=True, strategy="threads"),
-        alternative(9000, 8000, 9900, strategy="threads"),
-    )
+    ran = alternative(2000, 1900, 2100, measured=True, strategy="threads")
+    hoped = alternative(9000, 8000, 9900, strategy="threads")
     for both in ([ran, hoped], [hoped, ran]):
         first = advise(situation, alternatives=both)[0]
         assert (first.settings, first.samples_per_s, first.measured) == ({"strategy": "threads"}, 2000, True)
