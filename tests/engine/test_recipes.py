@@ -14,8 +14,8 @@ from tests import ROOT
 
 NEW_STORAGE = {
     "vitprof/config/parts.py": (
-        '        StoragePart(\n            "memmap",',
-        """        StoragePart("toy", "Toy file", "All pixels in one file, read with one call for each image."),
+        '    StoragePart(\n        "memmap",',
+        """    StoragePart("toy", "Toy file", "All pixels in one file, read with one call for each image."),
 """,
     ),
     "vitprof/engine/storage/__init__.py": (
@@ -24,18 +24,18 @@ NEW_STORAGE = {
 """,
     ),
     "vitprof/config/strategies.py": (
-        '        Strategy(\n            name="lmdb",',
-        """        Strategy(
-            name="toy",
-            title="Toy file",
-            what="What it does. In two sentences.",
-            when="Only in this test, never for real data.",
-            costs="One file of the size of all pixels.",
-            origin="The recipe of docs/layout.md",
-            storage="toy",
-            loader="ahead",
-            transfer="pinned",
-        ),
+        '    Strategy(\n        name="lmdb",',
+        """    Strategy(
+        name="toy",
+        title="Toy file",
+        what="What it does. In two sentences.",
+        when="Only in this test, never for real data.",
+        costs="One file of the size of all pixels.",
+        origin="The recipe of docs/layout.md",
+        storage="toy",
+        loader="ahead",
+        transfer="pinned",
+    ),
 """,
     ),
 }
