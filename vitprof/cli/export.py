@@ -111,10 +111,10 @@ def export(
             write_tensorboard(store, runs, output)
             return
         if output is None:
-            left_out = write(store, runs, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
+            cut = write(store, runs, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
             sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
         else:
             with new_file(output) as file:
-                left_out = write(store, runs, file)
-    if kind == "trace" and left_out:
-        remark(f"the trace has of {left_out}; --all-steps writes them all")
+                cut = write(store, runs, file)
+    if kind == "trace" and cut:
+        remark(f"the trace has of {cut}; --all-steps writes them all")

@@ -113,7 +113,7 @@ class Imported:
     """The result of an import."""
 
     runs: tuple[ImportedRun, ...]
-    left_out: int = 0
+    skipped: int = 0
     """Runs left out because the run that they were made for was in the store already: they would change its results."""
     renamed: int = 0
     """New runs that got another name, because theirs had line ends or characters that cannot be shown."""
@@ -129,12 +129,12 @@ class Imported:
         own = [run.id for run in self.new if not run.helper]
         already = [run.id for run in self.runs if run.already and not run.helper]
         n_helpers = len(self.new) - len(own)
-        whose = "a run that is" if self.left_out == 1 else "runs that are"
+        whose = "a run that is" if self.skipped == 1 else "runs that are"
         parts = (
             own and f"{_count(own)} imported as {_numbers(own)}",
             n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
             already and f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}",
-            self.left_out and f"{self.left_out} measured for {whose} here already {_were(self.left_out)} left out",
+            self.skipped and f"{self.skipped} measured for {whose} here already {_were(self.skipped)} left out",
             self.renamed and f"{self.renamed} got another name: what it had cannot be shown",
         )
         return "; ".join(str(part) for part in parts if part) or "everything in the file was here already"
@@ -233,12 +233,12 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     new_ids: dict[int, int] = {}
     as_it_was = set[int]()
     results = list[ImportedRun]()
-    left_out = renamed = 0
+    skipped = renamed = 0
     for run in found:
         about, known, parent = run.recording, here.get(identity(run.recording)), new_ids.get(run.parent)
         if known is None and run.parent in as_it_was:  # nothing in a file changes a run that is here
             as_it_was.add(about.run_id)
-            left_out += 1
+            skipped += 1
             continue
         if known is not None:
             as_it_was.add(about.run_id)
@@ -246,7 +246,7 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
         renamed += run.renamed and known is None
         new_ids[about.run_id] = run_id
         results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
-    return Imported(tuple(results), left_out, renamed)
+    return Imported(tuple(results), skipped, renamed)
 
 
 def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:

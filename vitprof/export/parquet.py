@@ -66,15 +66,15 @@ def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
 def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> pa.Schema:
     import pyarrow as pa
 
-    told = {
+    metadata = {
         "vitprof.schema_version": str(SCHEMA_VERSION),
         "vitprof.rows": rows,
         "vitprof.simulated": json.dumps(any(is_simulated(run.config.device) for run in runs)),
     }
     if rows == "steps":
-        told["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
+        metadata["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
     fields = [pa.field(n, _type(n), metadata={"description": DOCS[n]} if DOCS.get(n) else None) for n in header]
-    return pa.schema(fields, metadata=told)
+    return pa.schema(fields, metadata=metadata)
 
 
 def _type(name: str) -> pa.DataType:

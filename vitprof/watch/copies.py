@@ -39,11 +39,11 @@ class Copies:
         """The copies of such batches' tensors on the device, and their versions, by the tensor's `id()` and the
         arguments."""
         self._stream = self._current_stream()
-        self._told = {name: _Told(getattr(Tensor, name), self) for name in METHODS}
+        self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         self._before = {name: method for name, method in vars(Tensor).items() if name in METHODS}
         """Methods that another tool had set on `Tensor`; usually they are inherited."""
-        for name, told in self._told.items():
-            setattr(Tensor, name, told)
+        for name, method in self._methods.items():
+            setattr(Tensor, name, method)
 
     def begin(self, marks: StepMarks, batch: Any, given: Any, *, again: bool) -> None:
         """Watches for copies of the tensors in `batch` that are in host memory; the loop has them from mark `given` on.
@@ -62,8 +62,8 @@ class Copies:
         """Restores the methods of `Tensor`, unless another tool has replaced them since."""
         self.end()
         self._moved.clear()
-        for name, told in self._told.items():
-            if vars(Tensor).get(name) is not told:
+        for name, method in self._methods.items():
+            if vars(Tensor).get(name) is not method:
                 continue
             if name in self._before:
                 setattr(Tensor, name, self._before[name])
@@ -121,7 +121,7 @@ class Copies:
         return torch.cuda.current_stream(self._device.torch_device)
 
 
-class _Told:
+class _TimedMethod:
     """A descriptor that replaces a method of `Tensor`. Read from the class it is the method itself, as other code may
     compare it by identity.
     """

@@ -88,9 +88,9 @@ class Replay:
 
         `number` is the step's number without kept batches. A step on a kept batch gets a number below 0.
         """
-        block, left_out = self.block, self.settling
+        block, skipped = self.block, self.settling
         recorded = -block if self.replaying else number
-        if not left_out:
+        if not skipped:
             if self._n == self._settle[self.replaying]:
                 self._since_s = perf_counter()
             if not self.replaying:
@@ -99,7 +99,7 @@ class Replay:
         counted = self._n - self._settle[self.replaying]
         if counted >= BLOCK_STEPS and perf_counter() - self._since_s >= BLOCK_S and not self._over:
             self._turn()
-        return recorded, left_out
+        return recorded, skipped
 
     def _turn(self) -> None:
         if not self._kept:
@@ -132,12 +132,12 @@ class Replay:
         """Sends the run's facts "replay" (for each ended block, by its number, its steps and sums of seconds) and
         "replay_refused" (why no kept batches are served).
         """
-        told = {
+        blocks = {
             str(block): {"steps": int(sums[0]), **dict(zip(SUMMED, sums[1:], strict=True))}
             for block, sums in sorted(self._blocks.items())
             if block < self.block
         }
-        facts({"replay": told, "replay_refused": self.why_not or None})
+        facts({"replay": blocks, "replay_refused": self.why_not or None})
 
 
 def _copied(batch: Any) -> Any:

@@ -220,7 +220,7 @@ class Connection:
     def __init__(self, connected: socket.socket, starting: subprocess.Popen[bytes] | None = None) -> None:
         self._socket = connected
         self._starting = starting
-        self._said = b""
+        self._received = b""
         self.collector = starting is not None
         """Whether a collector receives the data; it does not see how the script ends, unless that is sent."""
         self.run: int | None = None
@@ -242,19 +242,19 @@ class Connection:
         limit_s = self._socket.gettimeout()
         until = time.monotonic() + timeout_s
         try:
-            while b"\n" not in self._said:
+            while b"\n" not in self._received:
                 self._socket.settimeout(max(0.0, until - time.monotonic()))
                 part = self._socket.recv(4096)
                 if not part:
                     self.refusal = "the program that records the run has ended"
                     return
-                self._said += part
+                self._received += part
         except (BlockingIOError, TimeoutError):
             return
         finally:
             self._socket.settimeout(limit_s)
-        told: dict[str, Any] = json.loads(self._said.partition(b"\n")[0])
-        self.run, self.refusal = told.get("run"), str(told.get("error", ""))
+        answer: dict[str, Any] = json.loads(self._received.partition(b"\n")[0])
+        self.run, self.refusal = answer.get("run"), str(answer.get("error", ""))
         self._socket.settimeout(SEND_LIMIT_S)
 
     def limit(self, seconds: float) -> None:

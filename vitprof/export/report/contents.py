@@ -315,12 +315,12 @@ def comparison(found: Sequence[Contents]) -> Table:
             )
         )
     header = ("run", "verdict", "samples/s", "speed-up", "epoch", "data wait", "idle", "GPU memory", "memory")
-    told = [at for at, name in enumerate(header) if name != "GPU memory" or _known(rows, at)]
+    shown = [at for at, name in enumerate(header) if name != "GPU memory" or _known(rows, at)]
     note = (
         "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
         "~: extrapolated from the throughput."
     )
-    return Table("Runs", tuple(header[at] for at in told), [tuple(row[at] for at in told) for row in rows], note)
+    return Table("Runs", tuple(header[at] for at in shown), [tuple(row[at] for at in shown) for row in rows], note)
 
 
 def _known(rows: Sequence[tuple[str, ...]], at: int) -> bool:
