@@ -35,7 +35,9 @@ def table(at: AppTest) -> Any:
 def speed(store: RunStore, run_id: int, samples_per_s: float, half: float = 1.0) -> int:
     """Give a run this throughput and interval."""
     low, high = samples_per_s - half, samples_per_s + half
-    summary = RunSummary(n_steps=40, samples_per_s=speed, samples_per_s_low=low, samples_per_s_high=high, epoch_s=2.0)
+    summary = RunSummary(
+        n_steps=40, samples_per_s=samples_per_s, samples_per_s_low=low, samples_per_s_high=high, epoch_s=2
+    )
     store.update_run(run_id, summary=summary)
     return run_id
 
