@@ -28,22 +28,49 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
     """
     code = getattr(call, "__code__", None)
     known = (code.co_varnames, code.co_names) if code is not None else None
-    made = _one_by_one(call) if known in (CLASSIC, V2) else _as_a_whole(call)
+    made = _classic(call) if known == CLASSIC else _v2(call) if known == V2 else _as_a_whole(call)
     return functools.wraps(call)(made)
 
 
-def _one_by_one(call: Callable[..., Any]) -> Callable[..., Any]:
-    def call_timed(self: Any, *inputs: Any, **named: Any) -> Any:
+def _classic(call: Callable[..., Any]) -> Callable[..., Any]:
+    def call_timed(self: Any, img: Any) -> Any:
         making = MAKING
         found = making.laps
-        if found is None or named:
-            return call(self, *inputs, **named)
+        if found is None:
+            return call(self, img)
+        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
+        seconds = laps.seconds
+        making.laps = None
+        try:
+            began = perf_counter()
+            for i, t in enumerate(self.transforms):
+                img = t(img)
+                ended = perf_counter()
+                if i < len(seconds):
+                    seconds[i] += ended - began
+                else:
+                    _first(laps, t, ended - began)
+                    ended = perf_counter()
+                began = ended
+            laps.calls += 1
+            return img
+        finally:
+            making.laps = found
+
+    return call_timed
+
+
+def _v2(call: Callable[..., Any]) -> Callable[..., Any]:
+    def forward_timed(self: Any, *inputs: Any) -> Any:
+        making = MAKING
+        found = making.laps
+        if found is None:
+            return call(self, *inputs)
         laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
         seconds = laps.seconds
         making.laps = None
         try:
             needs_unpacking = len(inputs) > 1
-            outputs = inputs if needs_unpacking else inputs[0]
             began = perf_counter()
             for i, transform in enumerate(self.transforms):
                 outputs = transform(*inputs)
@@ -60,7 +87,7 @@ def _one_by_one(call: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             making.laps = found
 
-    return call_timed
+    return forward_timed
 
 
 def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:
