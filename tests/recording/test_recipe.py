@@ -27,7 +27,7 @@ CHANGES = {
         )
     ],
     "vitprof/charts/live.py": [
-        ('_stacked("compute", COMPUTE)),', '_stacked("compute", COMPUTE), _stacked("toy", LOSS)),'),
+        ('_stacked("compute", style.COMPUTE)),', '_stacked("compute", style.COMPUTE), _stacked("toy", style.LOSS)),'),
         ('("data_wait_s", "h2d_s", "compute_s")]', '("data_wait_s", "h2d_s", "compute_s", "toy_s")]'),
     ],
 }

@@ -232,7 +232,11 @@ def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.M
         print(idx.read_split(root, True)[0].shape[0])
     """
     children = [start(script, tmp_path / "home") for _ in range(2)]
-    outputs = sorted(child.communicate("go on\n", timeout=60) for child in children)
+    for child in children:  # whichever is first
+        assert child.stdin is not None
+        child.stdin.write("go on\n")
+        child.stdin.flush()
+    outputs = sorted(child.communicate(timeout=60) for child in children)
     assert outputs == [("2500\n", ""), ("made\n2500\n", "")]
     assert [child.returncode for child in children] == [0, 0]
     assert there(made) == ["digits"]
