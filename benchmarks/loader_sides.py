@@ -22,7 +22,7 @@ from vitprof.config.resolve import resolve
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree
 from vitprof.engine.pipeline import Pipeline, open_pipeline
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice
 from vitprof.measure.step_columns import StepMarks
 
 READ_BYTES = 8 * 2**20

@@ -110,7 +110,6 @@ BOUNDARIES = frozenset(
     {
         "vitprof.engine.data.mnist",  # a plug-in: a data set by its name
         "vitprof.selftest.gpu.strategies",  # a plug-in: a case by its name
-        "vitprof.watch.optimizer_hooks",  # imports torch, which its importer must not
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }
 )

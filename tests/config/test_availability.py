@@ -13,7 +13,7 @@ from vitprof.config.availability import Machine, availability, look_around, why_
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.estimates import pixel_bytes
 from vitprof.config.strategies import STRATEGIES
-from vitprof.telemetry import VisibleGpu
+from vitprof.telemetry.visible import VisibleGpu
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
 GPU = VisibleGpu(0, "H200", "GPU-1", 141 * 2.0**30)

@@ -9,7 +9,7 @@ import torch
 
 from vitprof.config import gpu_findings as rules
 from vitprof.config.gpu_findings import TorchBuild, read_build, torch_build
-from vitprof.telemetry import VisibleGpu
+from vitprof.telemetry.visible import VisibleGpu
 
 TORCH = "2.15.0+cu132"
 

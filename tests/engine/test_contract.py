@@ -32,7 +32,7 @@ from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice
 
 N_PHOTOS = 10
 DIGITS = dataclasses.replace(dataset_info("digits"), n_train=300, n_test=50)

@@ -29,7 +29,7 @@ from vitprof.engine.model import ViT
 from vitprof.engine.transfer.normalise import ToInput
 from vitprof.errors import ConfigError, DeviceError
 from vitprof.measure.devices import cuda_checks
-from vitprof.telemetry import VisibleGpu
+from vitprof.telemetry.visible import VisibleGpu
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 PREPARED = ["startup", "prepare", "prepare", "startup"]

@@ -13,8 +13,7 @@ from tests.engine_fixtures import trained
 from vitprof.config import RunConfig
 from vitprof.engine.trainer import SimulatedTrainer, TorchTrainer, open_trainer
 from vitprof.engine.transfer.contract import Moved
-from vitprof.measure.devices import open_device
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice, open_device
 
 
 class Clock:

@@ -205,7 +205,7 @@ def test_a_job_sees_its_own_gpu_under_the_number_that_it_was_given(
     monkeypatch.setenv("LD_LIBRARY_PATH", str(cuda_driver))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     body = """
-    from vitprof.telemetry import number_here, shown_here
+    from vitprof.telemetry.visible import number_here, shown_here
     seen = [gpu.uuid for gpu in shown_here()]
     events.environment({"device": config.device, "number": number_here(config.device), "seen": seen})
     return True

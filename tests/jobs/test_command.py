@@ -124,5 +124,5 @@ def test_another_sitecustomize_runs_too(
     runner.close()
     assert capfd.readouterr().out.splitlines() == [
         "the other one",
-        "['vitprof', 'vitprof.watch', 'vitprof.watch.install', 'vitprof.watch.on_import']",
+        "['vitprof', 'vitprof.watch', 'vitprof.watch.install', 'vitprof.watch.patching']",
     ]

@@ -27,7 +27,7 @@ from vitprof.jobs import manager as manager_module
 from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
-from vitprof.telemetry import Telemetry
+from vitprof.telemetry.sampler import Telemetry
 
 WORKERS = {"strategy": "workers", "storage": "memory"}
 """Jobs with worker processes that need no torchvision: loading it takes 1.5 s."""

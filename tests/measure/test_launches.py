@@ -18,10 +18,10 @@ from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
 from vitprof.engine.train import Budget
 from vitprof.measure import devices
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.simulated import SimulatedDevice
-from vitprof.measure.launches import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
+from vitprof.measure.recorder import GATED_STEPS, LEAST_LEFT, LEAST_WARMUP, NEVER, SETTLING_STEPS, LaunchProbe
 from vitprof.recording.verdict import Verdict
 
 MS = 1e-3

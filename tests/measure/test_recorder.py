@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.measure.batch_times import BatchTimes
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice
 from vitprof.measure.recorder import MAX_PENDING, StepRecorder
-from vitprof.measure.step_columns import StepMarks, derive, gather
+from vitprof.measure.step_columns import BatchTimes, StepMarks, derive, gather
 from vitprof.recording.columns import STEP_COLUMNS
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.measure.batch_times import UNKNOWN_TIMES, BatchTimes
-from vitprof.measure.step_columns import NAMES, StepMarks, derive, gather, overlap
+from vitprof.measure.step_columns import NAMES, UNKNOWN_TIMES, BatchTimes, StepMarks, derive, gather, overlap
 from vitprof.recording.columns import STEP_COLUMNS
 
 NAN = math.nan

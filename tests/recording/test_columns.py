@@ -13,7 +13,7 @@ from vitprof.analysis.verdict.cause import CPU_WORK
 from vitprof.analysis.verdict.wording import cause_words
 from vitprof.charts.style import LOADING_COLOURS
 from vitprof.config import RunConfig
-from vitprof.measure.batch_times import BatchTimes
+from vitprof.measure.step_columns import BatchTimes
 from vitprof.recording import columns
 
 NAN, INF = math.nan, math.inf

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from vitprof.telemetry import MachineCpu, Rate, procfs
-from vitprof.telemetry.processes import disk_read_bytes
+from vitprof.telemetry import processes
+from vitprof.telemetry.processes import MachineCpu, Rate, disk_read_bytes
 
 
 def test_rate() -> None:
@@ -51,7 +51,7 @@ def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_proc() -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(procfs, "machine_ticks", no_proc)  # on other systems
+    monkeypatch.setattr(processes, "machine_ticks", no_proc)  # on other systems
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
     cpu = MachineCpu()
     assert math.isnan(cpu())
@@ -77,7 +77,7 @@ def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_proc() -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(procfs, "disk_bytes", no_proc)  # on other systems
+    monkeypatch.setattr(processes, "disk_bytes", no_proc)  # on other systems
     assert disk_read_bytes() == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
     assert math.isnan(disk_read_bytes())

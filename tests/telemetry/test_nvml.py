@@ -18,8 +18,7 @@ import pytest
 
 from tests import ROOT
 from tests.telemetry.drivers import FIRST, SECOND, SLICE, build
-from vitprof.telemetry import NO_GPU_MESSAGE, Nvml
-from vitprof.telemetry.nvml import NEEDS_HOPPER
+from vitprof.telemetry.nvml import NEEDS_HOPPER, NO_GPU_MESSAGE, Nvml
 from vitprof.telemetry.sampler import NO_FIGURES
 
 FIGURES = """\
@@ -41,7 +40,8 @@ GIVEN = {"gpu_util_pct": 55, "gpu_mem_used_bytes": 4000, "gpu_power_w": 71.5, "g
 PRELUDE = f"""
 import ctypes, dataclasses, json, math, os, threading
 from vitprof.recording.columns import TelemetrySample
-from vitprof.telemetry import Nvml, Telemetry
+from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.sampler import Telemetry
 
 FIRST, SECOND, SLICE = "{FIRST}", "{SECOND}", "{SLICE}"
 now = 100.0  # what the clock says; a script sets it

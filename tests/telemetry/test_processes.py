@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from vitprof.telemetry import ProcessTree, processes
-from vitprof.telemetry.processes import RunQueue
+from vitprof.telemetry import processes
+from vitprof.telemetry.processes import ProcessTree, RunQueue
 
 # Waits for orders on standard input, one a line; a grandchild does what its child is told after "child".
 CHILD = """

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from tests.telemetry.test_processes import until
-from vitprof.telemetry import ProcessTree, procfs
+from vitprof.telemetry import processes
+from vitprof.telemetry.processes import ProcessTree
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 NAMED = "a) R 1 (b"
@@ -32,19 +33,19 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 def test_figures_are_those_of_psutil(child: subprocess.Popen[bytes]) -> None:
     process = psutil.Process(child.pid)
     until(lambda: process.name() == NAMED and process.memory_info().rss > 30 << 20)
-    times, figures = process.cpu_times(), procfs.process_figures(child.pid)
+    times, figures = process.cpu_times(), processes.process_figures(child.pid)
     assert figures.cpu_s == pytest.approx(times.user + times.system, abs=0.02)
     assert figures.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.02)
     assert not figures.stopped
     child.send_signal(signal.SIGSTOP)
-    until(lambda: procfs.process_figures(child.pid).stopped)
+    until(lambda: processes.process_figures(child.pid).stopped)
     child.send_signal(signal.SIGCONT)
-    until(lambda: not procfs.process_figures(child.pid).stopped)
+    until(lambda: not processes.process_figures(child.pid).stopped)
 
 
 def test_time_of_all_cores_is_that_of_psutil() -> None:
     before = psutil.cpu_times()
-    total, idle = procfs.machine_ticks()
+    total, idle = processes.machine_ticks()
     after = psutil.cpu_times()
     unit = os.sysconf("SC_CLK_TCK")
     for found, of in (
@@ -58,11 +59,11 @@ def test_time_of_all_cores_is_that_of_psutil() -> None:
 def test_one_that_has_ended(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
-    assert procfs.process_figures(child.pid).rss_bytes == 0
+    assert processes.process_figures(child.pid).rss_bytes == 0
     child.wait()
     with pytest.raises(OSError, match=str(child.pid)):
-        procfs.process_figures(child.pid)
-    assert not list(procfs.descendants(child.pid))
+        processes.process_figures(child.pid)
+    assert not list(processes.descendants(child.pid))
 
 
 def test_children_of_every_thread_and_theirs() -> None:
@@ -81,9 +82,9 @@ def test_children_of_every_thread_and_theirs() -> None:
     child = started[0]
     assert child.stdout is not None
     child.stdout.readline()  # the grandchild runs
-    found = set(procfs.descendants(os.getpid()))
+    found = set(processes.descendants(os.getpid()))
     assert found == {process.pid for process in psutil.Process().children(recursive=True)}
-    assert len(found & {child.pid, *procfs.descendants(child.pid)}) == 2
+    assert len(found & {child.pid, *processes.descendants(child.pid)}) == 2
     ended.set()
     thread.join()
     child.communicate()
@@ -92,7 +93,7 @@ def test_children_of_every_thread_and_theirs() -> None:
 def test_a_kernel_that_lists_no_children(monkeypatch: pytest.MonkeyPatch, child: subprocess.Popen[bytes]) -> None:
     with_lists, without = ProcessTree(os.getpid()), ProcessTree(os.getpid())
     with_lists.sample(0.0)
-    monkeypatch.setattr(procfs, "lists_children", lambda: False)
+    monkeypatch.setattr(processes, "lists_children", lambda: False)
     without.sample(0.0)
     assert child.pid in without.pids
     assert without.pids == with_lists.pids
@@ -102,15 +103,15 @@ def test_a_system_without_proc(monkeypatch: pytest.MonkeyPatch, child: subproces
     until(lambda: psutil.Process(child.pid).memory_info().rss > 30 << 20)
     here, elsewhere = ProcessTree(child.pid), ProcessTree(child.pid)
     _, rss = here.sample(0.0)
-    monkeypatch.setattr(procfs, "PROC", tmp_path)
+    monkeypatch.setattr(processes, "PROC", tmp_path)
     assert elsewhere.sample(0.0)[1] == pytest.approx(rss, rel=0.02)
-    assert procfs.threads(child.pid, tmp_path) == []
+    assert processes.threads(child.pid, tmp_path) == []
 
 
 def test_a_file_longer_than_one_read(tmp_path: Path) -> None:
     long = tmp_path / "long"
     for size in (0, 1, 4095, 4096, 4097, 10_000):
         long.write_bytes(b"x" * size)
-        assert procfs.read(str(long)) == b"x" * size
+        assert processes.read(str(long)) == b"x" * size
     with pytest.raises(FileNotFoundError):
-        procfs.read(str(tmp_path / "none"))
+        processes.read(str(tmp_path / "none"))

@@ -16,9 +16,10 @@ import pytest
 
 from tests import ROOT
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, TelemetrySample
-from vitprof.telemetry import NO_GPU_MESSAGE, GpuInfo, ProcessTree, Telemetry, choose_gpu
-from vitprof.telemetry.nvml import GPU_FIELDS
-from vitprof.telemetry.sampler import NO_FIGURES, StopSeeker, TelemetryRow, asleep_s, next_due
+from vitprof.telemetry.cards import GpuInfo
+from vitprof.telemetry.nvml import GPU_FIELDS, NO_GPU_MESSAGE
+from vitprof.telemetry.processes import ProcessTree
+from vitprof.telemetry.sampler import NO_FIGURES, StopSeeker, Telemetry, TelemetryRow, asleep_s, choose_gpu, next_due
 
 DEADLINE_S = 30.0
 
@@ -133,7 +134,7 @@ def test_a_process_that_never_was() -> None:
 
 def test_the_thread_does_not_keep_a_program_alive_that_forgot_to_stop_it() -> None:
     code = (
-        "import os; from vitprof.telemetry import Telemetry\n"
+        "import os; from vitprof.telemetry.sampler import Telemetry\n"
         "Telemetry(pid=os.getpid(), device='cpu', hz=20, sink=lambda rows: None).start()\n"
         "print('end of program')"
     )

@@ -10,8 +10,8 @@ import pytest
 
 from tests.telemetry.drivers import FIRST, SECOND, SLICE
 from vitprof.errors import DeviceError
-from vitprof.telemetry import VisibleGpu, number_here, show_only, visible, visible_gpus
-from vitprof.telemetry.visible import MASK, SHOWN_AS, asked
+from vitprof.telemetry import visible
+from vitprof.telemetry.visible import MASK, SHOWN_AS, VisibleGpu, asked, number_here, show_only, visible_gpus
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from vitprof.config import gpu_findings
 from vitprof.config.gpu_findings import TorchBuild
-from vitprof.telemetry import VisibleGpu
+from vitprof.telemetry.visible import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.device_field import OWN
 

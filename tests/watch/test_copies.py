@@ -13,10 +13,10 @@ from torch import Tensor
 from tests.cuda_stand_in import COPY_S, Card
 from vitprof.analysis.arrays import Series
 from vitprof.measure.step_columns import derive, gather
-from vitprof.watch.copies import ONE_AFTER_ANOTHER_S
-from vitprof.watch.guard import Guard
+from vitprof.watch.batches import ONE_AFTER_ANOTHER_S
 from vitprof.watch.loaders import UNKNOWN
 from vitprof.watch.loop import Loop
+from vitprof.watch.patching import Guard
 from vitprof.watch.replay import Replay
 
 KERNEL_S, WAIT_S = 300e-6, 1e-3

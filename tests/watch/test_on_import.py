@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from vitprof.watch.on_import import when_imported
+from vitprof.watch.patching import when_imported
 
 
 def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice
 from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import StepMarks, derive, gather
 from vitprof.watch.batches import batch_times
 from vitprof.watch.fetch_times import fetched
-from vitprof.watch.guard import Guard
+from vitprof.watch.patching import Guard
 from vitprof.watch.steps import PlainBlock, Steps, TransformSums
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from vitprof.watch import fetch_times, transform_hooks
-from vitprof.watch.fetch_times import MAKING, timed_fetch
-from vitprof.watch.transform_hooks import timed_compose
+from vitprof.watch import fetch_times
+from vitprof.watch.fetch_times import MAKING, timed_compose, timed_fetch
 
 
 class Compose:
@@ -64,7 +63,7 @@ class Resize(Wait):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (transform_hooks, fetch_times):
+    for module in (fetch_times, fetch_times):
         monkeypatch.setattr(module, "perf_counter", clock)
     return clock
 

@@ -23,8 +23,10 @@ from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combina
 from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
-from vitprof.telemetry import Nvml, VisibleGpu, driver_version, free_bytes, visible_gpus
+from vitprof.telemetry.cards import driver_version, free_bytes
+from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.tmpfs import find_tmpfs
+from vitprof.telemetry.visible import VisibleGpu, visible_gpus
 
 Verdict = Literal["ok", "note", "bad"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vitprof.telemetry import VisibleGpu
+from vitprof.telemetry.visible import VisibleGpu
 
 Version = tuple[int, int]
 """Major and minor number."""

@@ -28,8 +28,7 @@ from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, open_device
 from vitprof.measure.devices.cuda_checks import limits, report_out_of_memory
-from vitprof.measure.launches import LaunchProbe
-from vitprof.measure.recorder import MAX_PENDING, NAN, StepRecorder
+from vitprof.measure.recorder import MAX_PENDING, NAN, LaunchProbe, StepRecorder
 from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.measure.wire import Events

@@ -23,7 +23,7 @@ from vitprof.jobs.memory import is_out_of_memory, out_of_memory_words
 from vitprof.jobs.orphans import mark_multiprocessing
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.program import missing_words, program
-from vitprof.telemetry import show_only
+from vitprof.telemetry.visible import show_only
 
 ORPHAN_GRACE_S = 5.0
 """How long (s) a child may take to stop before it ends itself. A parent that is still alive kills it sooner."""

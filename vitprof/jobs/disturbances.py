@@ -18,7 +18,7 @@ from vitprof.jobs.scheduling import device_of, name_of, running_beside
 from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
 from vitprof.store.chunks import joined, n_rows
-from vitprof.telemetry import Telemetry
+from vitprof.telemetry.sampler import Telemetry
 
 N_BESIDE = "n_beside"
 """The name of the fact that holds the number of other jobs at the same time."""

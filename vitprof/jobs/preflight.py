@@ -20,8 +20,10 @@ from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
 from vitprof.program import install_command, install_core
 from vitprof.store import RunQuery, RunStore
-from vitprof.telemetry import GpuInfo, Nvml, VisibleGpu, driver_version, visible_gpus
+from vitprof.telemetry.cards import GpuInfo, driver_version
+from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.tmpfs import find_tmpfs
+from vitprof.telemetry.visible import VisibleGpu, visible_gpus
 
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),

@@ -16,7 +16,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.jobs.machine_lock import Holder, holders, store_mark
 from vitprof.store import LiveRun, RunStore
 from vitprof.store.owner import is_alive
-from vitprof.telemetry import visible_gpus
+from vitprof.telemetry.visible import visible_gpus
 
 ONE_AT_A_TIME = "jobs run one at a time so that they do not take each other's CPU and disk"
 ONE_A_DEVICE = "a device takes one job at a time"

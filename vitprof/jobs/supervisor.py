@@ -25,7 +25,7 @@ from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
 from vitprof.store import RunStore
-from vitprof.telemetry import Telemetry
+from vitprof.telemetry.sampler import Telemetry
 
 FLUSH_EVERY_S = 0.5
 OWN_FLUSH_EVERY_S = 1.0

@@ -18,7 +18,7 @@ import vitprof
 from vitprof.home import ensure_dir, home
 from vitprof.program import program
 from vitprof.recording.columns import SCHEMA_VERSION
-from vitprof.telemetry import Nvml
+from vitprof.telemetry.nvml import Nvml
 
 FILE_NAME = "selftest-gpu.json"
 READ = "docs/gpu.md"

@@ -12,7 +12,9 @@ from vitprof.config.gpu_findings import Finding, findings
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
-from vitprof.telemetry import Nvml, VisibleGpu, driver_version, visible_gpus
+from vitprof.telemetry.cards import driver_version
+from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.visible import VisibleGpu, visible_gpus
 from vitprof.ui.background import at_end
 from vitprof.ui.series import RunSeries
 

@@ -1,15 +1,14 @@
 """Watches a user's own training from inside its process, with the same measurements as for a built-in job.
 
 `vitprof watch -- COMMAND` changes nothing in the script. `startup/sitecustomize.py` comes first on PYTHONPATH, so
-Python runs it in every process of the command. It waits for the import of PyTorch's DataLoader (`install`,
-`on_import`), times the loaders (`loader_hooks`, `transform_hooks`, `fetch_times`), finds the one that trains
-(`watcher`, `loaders`), divides its iteration into steps (`loop`, `fast_path`, `copies`), keeps them (`steps`) and sends
-them to the program that started the command (`send`). `vitprof.watch(loader)` does the same for a loader of any kind
+Python runs it in every process of the command. It waits for the import of PyTorch's DataLoader (`install`),
+times the loaders (`loader_hooks`, `fetch_times`), finds the one that trains (`watcher`, `loaders`), divides its
+iteration into steps (`loop`, `fast_path`, `batches`), keeps them (`steps`) and sends them to the program that started
+the command (`send`). `vitprof.watch(loader)` does the same for a loader of any kind
 (`declared`, `runs`, `callbacks/`), with or without the command.
 
-An error in vitprof ends the watching, never the training (`guard`). In a trial of a tournament `trial` changes the
-arguments of the train loader. In the watched process no module of vitprof imports Streamlit, SQLAlchemy, pandas or
-Plotly.
+An error in vitprof ends the watching, never the training (`patching.Guard`). In a trial of a tournament `trial` changes
+the arguments of the train loader.
 """
 
 from __future__ import annotations

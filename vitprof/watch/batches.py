@@ -1,15 +1,20 @@
-"""The batches that a step waits for: how long it waits, their samples, and the times of their making."""
+"""The batches that a step waits for: their samples, the times of their making, and the script's copies of them."""
 
 from __future__ import annotations
 
+import functools
 import math
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from vitprof.measure.batch_times import BatchTimes
-from vitprof.watch.copies import tensors
+from vitprof.measure.devices import Device
+from vitprof.measure.step_columns import BatchTimes, StepMarks
 from vitprof.watch.fetch_times import FetchTimes
+from vitprof.watch.patching import Guard
 
 
 class Ahead(NamedTuple):
@@ -58,3 +63,137 @@ def n_samples(batch: Any) -> int:
         if tensor.numel():
             return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` would run PyTorch's Python code
     return 0
+
+
+ONE_AFTER_ANOTHER_S = 200e-6
+"""A copy that begins this soon (s) after the one before counts as part of it. Labels that are moved only after the
+forward pass do not: the forward pass is not part of the copy."""
+METHODS = ("to", "cuda")
+
+
+class Copies:
+    """A hook that sets the marks of the copy in the current step. It never waits for the device."""
+
+    def __init__(self, device: Device, guard: Guard) -> None:
+        self._device, self._guard = device, guard
+        self._watched: dict[int, weakref.ref[Tensor]] = {}
+        """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
+        self._marks: StepMarks | None = None
+        self._given: Any = None
+        """The mark after which the loop has the batch."""
+        self._began: Any = None
+        self._ended_s = 0.0
+        """When the host had launched the last copy."""
+        self._again = False
+        """Whether the batch is a kept one, which the script gets again."""
+        self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
+        """The copies of such batches' tensors on the device, and their versions, by the tensor's `id()` and the
+        arguments."""
+        self._stream = self._current_stream()
+        self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
+        self._before = {name: method for name, method in vars(Tensor).items() if name in METHODS}
+        """Methods that another tool had set on `Tensor`; usually they are inherited."""
+        for name, method in self._methods.items():
+            setattr(Tensor, name, method)
+
+    def begin(self, marks: StepMarks, batch: Any, given: Any, *, again: bool) -> None:
+        """Watches for copies of the tensors in `batch` that are in host memory; the loop has them from mark `given` on.
+
+        `again`: the batch is a kept one, and its copy on the device is kept too: it is copied only once.
+        """
+        self._again = again
+        self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
+        self._marks, self._given, self._stream = marks, given, self._current_stream()
+
+    def end(self) -> None:
+        """Stops watching until the next batch."""
+        self._watched, self._marks = {}, None
+
+    def close(self) -> None:
+        """Restores the methods of `Tensor`, unless another tool has replaced them since."""
+        self.end()
+        self._moved.clear()
+        for name, method in self._methods.items():
+            if vars(Tensor).get(name) is not method:
+                continue
+            if name in self._before:
+                setattr(Tensor, name, self._before[name])
+            else:
+                delattr(Tensor, name)
+
+    def method(self, tensor: Tensor, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Returns `call`, a bound method of `tensor`; where `tensor` is in the batch, with marks around it."""
+        watched = self._watched.get(id(tensor))
+        return call if watched is None or watched() is not tensor else functools.partial(self._copy, call)
+
+    def _copy(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        if not self._again:
+            return self._timed(call, *args, **kwargs)
+        which = id(call.__self__), repr((args, kwargs))  # type: ignore[attr-defined]
+        moved, version = self._moved.get(which, (None, 0))
+        if moved is None or moved._version != version:  # the script has changed the copy in place
+            moved = self._timed(call, *args, **kwargs)
+            self._moved[which] = moved, moved._version
+        return moved
+
+    def _timed(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+        self._guard(self._begin_copy)
+        moved = call(*args, **kwargs)
+        self._guard(self._end_copy, moved)
+        return moved
+
+    def _begin_copy(self) -> None:
+        self._began = self._device.mark()
+
+    def _end_copy(self, moved: Tensor) -> None:
+        device, marks, began = self._device, self._marks, self._began
+        self._began = None
+        if marks is None or moved.device.type == "cpu":
+            device.release(began)
+            return
+        ended = device.mark()
+        first, now_s, before_s = marks.copy_start is self._given, ended.recorded_s, self._ended_s
+        if first:
+            marks.copy_start = began
+        elif began.recorded_s - before_s > ONE_AFTER_ANOTHER_S:
+            device.release(began, ended)
+            return
+        else:
+            device.release(began)
+            if marks.copy_end is not marks.compute_start:
+                device.release(marks.copy_end)
+        self._ended_s = now_s
+        if self._current_stream() == self._stream:
+            device.release(marks.compute_start)
+            marks.compute_start = ended
+        marks.copy_end = ended
+
+    def _current_stream(self) -> Any:
+        return torch.cuda.current_stream(self._device.torch_device)
+
+
+class _TimedMethod:
+    """A descriptor that replaces a method of `Tensor`. Read from the class it is the method itself, as other code may
+    compare it by identity.
+    """
+
+    def __init__(self, method: Any, copies: Copies) -> None:
+        self._method, self._copies = method, copies
+
+    def __get__(self, tensor: Tensor | None, owner: type | None = None) -> Any:
+        if tensor is None:
+            return self._method
+        return self._copies.method(tensor, self._method.__get__(tensor, owner))
+
+
+def tensors(batch: Any) -> Iterator[Tensor]:
+    """Yields the tensors of a batch in order, through dicts, lists, tuples and objects with `values`."""
+    if isinstance(batch, Tensor):
+        yield batch
+        return
+    if isinstance(batch, dict) or hasattr(batch, "values"):
+        batch = batch.values()
+    elif not isinstance(batch, (list, tuple)):
+        return
+    for part in batch:
+        yield from tensors(part)

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
 from vitprof.watch.loaders import loader_facts
-from vitprof.watch.on_import import DATALOADER, when_imported
+from vitprof.watch.patching import DATALOADER, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.runs import RUNS
 from vitprof.watch.watcher import the_watcher

@@ -48,7 +48,7 @@ class PlainSteps:
             return
         import torch
 
-        from vitprof.measure.batch_times import n_ready
+        from vitprof.measure.step_columns import n_ready
         from vitprof.watch.batches import NOTHING, n_samples
         from vitprof.watch.loop import State
 

@@ -6,7 +6,7 @@ import os
 import sys
 from types import ModuleType
 
-from vitprof.watch.on_import import (
+from vitprof.watch.patching import (
     DATALOADER,
     OPENED_UNDER,
     SOCKET,

@@ -14,10 +14,8 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
-from vitprof.watch.fetch_times import MAKING, TimedCollate, timed_fetch, unpacked
-from vitprof.watch.guard import Guard
-from vitprof.watch.on_import import DATALOADER, STATEFUL, when_imported
-from vitprof.watch.transform_hooks import timed_compose
+from vitprof.watch.fetch_times import MAKING, TimedCollate, timed_compose, timed_fetch, unpacked
+from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, when_imported
 from vitprof.watch.watcher import Watcher, the_watcher
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}

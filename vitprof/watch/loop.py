@@ -28,14 +28,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitprof.measure.batch_times import BatchTimes, n_ready
 from vitprof.measure.devices import Device
-from vitprof.measure.step_columns import StepMarks
-from vitprof.watch.batches import NOTHING, Ahead, batch_times, n_samples, together
-from vitprof.watch.copies import Copies
+from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
+from vitprof.watch.batches import NOTHING, Ahead, Copies, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, made_between
-from vitprof.watch.guard import Guard
 from vitprof.watch.loaders import Begun
+from vitprof.watch.patching import Guard
 from vitprof.watch.send import Wanted
 from vitprof.watch.steps import Steps
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vitprof.measure.step_columns import Columns
-from vitprof.watch.copies import tensors
+from vitprof.watch.batches import tensors
 
 MOST_KEPT = 8
 """Most batches to keep, from the warm-up."""

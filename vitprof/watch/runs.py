@@ -18,7 +18,7 @@ from typing import Any
 
 from vitprof.names import tamed_name
 from vitprof.watch.loaders import generic_facts
-from vitprof.watch.on_import import SOCKET, STEPS, is_watched_rank
+from vitprof.watch.patching import SOCKET, STEPS, is_watched_rank
 from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
 

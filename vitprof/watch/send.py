@@ -24,8 +24,7 @@ import vitprof
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
-from vitprof.watch.guard import Guard
-from vitprof.watch.on_import import SOCKET
+from vitprof.watch.patching import SOCKET, Guard
 
 SEND_LIMIT_S = 5.0
 """How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that wait to be sent."""

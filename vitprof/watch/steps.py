@@ -21,8 +21,7 @@ from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.watch.batches import n_samples
 from vitprof.watch.fetch_times import Fetched, TransformTimes
-from vitprof.watch.guard import Guard
-from vitprof.watch.on_import import is_watched_rank
+from vitprof.watch.patching import Guard, is_watched_rank
 from vitprof.watch.replay import Replay
 from vitprof.watch.send import Session, Unheard, Wanted
 
@@ -246,7 +245,7 @@ class TransformSums:
         """Sends the run's fact "transforms", if there are any: name -> seconds a sample, and calls.
 
         Sends at most every `TRANSFORMS_EVERY_S`, or always if `now_s` is not given. Names are those of
-        `transform_hooks.name_of` in the order of the Compose; the second of the same name is "Normalize (2)".
+        `fetch_times.name_of` in the order of the Compose; the second of the same name is "Normalize (2)".
         """
         if now_s - self._sent_s < TRANSFORMS_EVERY_S:
             return

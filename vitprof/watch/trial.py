@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from vitprof.watch.on_import import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when_imported
+from vitprof.watch.patching import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when_imported
 
 TELL = "VITPROF_WATCH_TELL"
 """Environment variable: the file, which exists. Each line is a JSON list: a topic ("opened", "notice", "problem") and a

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.guard import Guard
 from vitprof.watch.loaders import UNKNOWN, Begun, Loaders
-from vitprof.watch.on_import import STEPS
+from vitprof.watch.patching import STEPS, Guard
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
@@ -221,16 +220,59 @@ def _open(watcher: Watcher) -> Loop:
     import torch
 
     from vitprof.measure.devices import open_device
-    from vitprof.watch import optimizer_hooks
     from vitprof.watch.loop import Loop
 
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", watcher._clock)
     if not watcher.has_begun:
         watcher.has_begun = True
-        optimizer_hooks.install(watcher)
+        report_work(watcher)
         atexit.register(watcher.guard, watcher.leave)
     return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock)
+
+
+def report_work(watcher: Watcher) -> None:
+    """Makes PyTorch report each backward pass before it begins, each loss that a GradScaler has scaled, and each step
+    of an optimizer, to `watcher`; while the loop is plain, to the fast path.
+    """
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    differentiate, scale = torch.autograd.backward, torch.amp.GradScaler.scale
+    plain, guard = watcher.plain, watcher.guard
+
+    def note_backward(tensors: Any) -> None:
+        if watcher.loop is not None:
+            watcher.loop.backward(tensors)
+
+    def note_scaled(loss: Any, result: Any) -> None:
+        plain.leave()
+        if watcher.loop is not None and watcher.loop.step is not None:
+            watcher.loop.step.scaled = (result, loss)
+
+    @functools.wraps(differentiate)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if plain.on:
+            plain.backward(tensors)
+        else:
+            guard(note_backward, tensors)
+        return differentiate(tensors, *args, **kwargs)
+
+    @functools.wraps(scale)
+    def scale_noted(self: Any, outputs: Any) -> Any:
+        result = scale(self, outputs)
+        guard(note_scaled, outputs, result)
+        return result
+
+    def stepped(*_: Any) -> None:
+        if plain.on:
+            plain.worked = True
+        else:
+            guard(watcher.stepped)
+
+    torch.autograd.backward = backward  # Tensor.backward() looks it up there, too
+    torch.amp.GradScaler.scale = scale_noted  # type: ignore[method-assign]
+    register_optimizer_step_post_hook(stepped)
 
 
 @functools.cache

@@ -28,7 +28,7 @@ from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.loaders.samples import open_samples
-from vitprof.measure.batch_times import BatchTimes, n_ready
+from vitprof.measure.step_columns import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch
 
 AHEAD = {"loader": "ahead"}

@@ -14,8 +14,7 @@ from vitprof.config.accelerators import Accelerator
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.transfer import open_transfer
 from vitprof.engine.transfer.pinned_buffers import Packed, Ring, Staging, staged, to_pinned
-from vitprof.measure.devices import Pinning
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice, Pinning
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.simulated import SimulatedDevice
 

@@ -17,7 +17,7 @@ from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice
 
 CONFIG = RunConfig(strategy="device", batch_size=8, device="cpu")
 

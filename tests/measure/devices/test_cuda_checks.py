@@ -15,7 +15,7 @@ from vitprof.config.gpu_findings import TorchBuild, Version
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import cuda_checks, open_device
 from vitprof.measure.devices.cuda_checks import is_out_of_memory
-from vitprof.telemetry import VisibleGpu
+from vitprof.telemetry.visible import VisibleGpu
 
 CARD = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capability=(7, 5))
 TOO_OLD = (

@@ -10,9 +10,8 @@ import torch
 
 from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.errors import DeviceError
+from vitprof.measure.devices import CpuDevice, open_device
 from vitprof.measure.devices import cuda as cuda_module
-from vitprof.measure.devices import open_device
-from vitprof.measure.devices.cpu import CpuDevice
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.cuda_checks import DeviceMemory, device_memory
 

@@ -13,8 +13,7 @@ from vitprof.config.catalog import DATASETS
 from vitprof.config.resolve import resolve
 from vitprof.engine import pipeline
 from vitprof.engine.transfer import open_transfer
-from vitprof.measure.devices import Pinning
-from vitprof.measure.devices.cpu import CpuDevice
+from vitprof.measure.devices import CpuDevice, Pinning
 
 REFUSAL = "CUDA error: out of memory"
 

@@ -33,7 +33,9 @@ from vitprof.selftest.gpu.child import CASES, open_bench, run_case
 from vitprof.selftest.gpu.marks import filled, pinned_bytes_per_s, unchanged
 from vitprof.selftest.gpu.strategies import settings_for
 from vitprof.store import RunStore, StoredRun
-from vitprof.telemetry import Nvml, choose_gpu, visible_gpus
+from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.sampler import choose_gpu
+from vitprof.telemetry.visible import visible_gpus
 
 pytestmark = [
     pytest.mark.gpu,

@@ -24,7 +24,7 @@ from vitprof.engine import augment, decode
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.contract import EncodedStorage, PixelStorage
 from vitprof.errors import SampleError
-from vitprof.measure.batch_times import BatchTimes
+from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
 
 HOW_TO_SKIP = (

@@ -15,7 +15,7 @@ from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.contract import Batch, Buffer, Loader, Schedule
 from vitprof.engine.loaders.samples import fetch
-from vitprof.measure.batch_times import BatchTimes
+from vitprof.measure.step_columns import BatchTimes
 
 
 class BatchReader:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitprof.config import RunConfig
-from vitprof.measure.batch_times import BatchTimes
+from vitprof.measure.step_columns import BatchTimes
 
 Buffer = Callable[[tuple[int, ...]], Tensor]
 """Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""

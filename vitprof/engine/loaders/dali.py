@@ -33,11 +33,11 @@ from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, Sample
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.errors import ConfigError, DataError
-from vitprof.measure.batch_times import BatchTimes
 from vitprof.measure.devices import Mark
 from vitprof.measure.devices.cuda_checks import cuda_here
+from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import asked_wait
-from vitprof.telemetry import number_here, shown_here
+from vitprof.telemetry.visible import number_here, shown_here
 
 INPUTS = ("encoded", "start", "shape", "flip")
 """Names of the pipeline's inputs, in the order of `Sample`."""

@@ -24,7 +24,7 @@ from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.loaders.samples import worker_number
 from vitprof.errors import DataError
-from vitprof.measure.batch_times import n_ready
+from vitprof.measure.step_columns import n_ready
 
 SHARED_MEMORY = Path("/dev/shm")
 PR_SET_PDEATHSIG = 1

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, default_collate, get_worker_info
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.contract import Batch
 from vitprof.errors import SampleError
-from vitprof.measure.batch_times import BatchTimes
+from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, Wait, asked_wait
 
 

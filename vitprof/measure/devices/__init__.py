@@ -7,6 +7,8 @@ Nothing here synchronises inside a step: that would destroy the overlap that pre
 
 from __future__ import annotations
 
+import math
+import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -151,6 +153,68 @@ class Device(Protocol):
         """Returns facts about the device for the run's record."""
 
 
+class CpuDevice:
+    """The CPU: work is done when the call returns, so a mark is the time."""
+
+    immediate = True
+    simulated = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.name = "cpu"
+        self.torch_device = torch.device("cpu")
+        self.pinning = Pinning(wanted=False)
+        self.mark: Callable[[], float] = clock
+
+    def reached(self, mark: float) -> bool:
+        return True
+
+    def wait(self, mark: float) -> None:
+        return
+
+    def seconds(self, mark: float) -> float:
+        return mark
+
+    def release(self, *marks: float) -> None:
+        return
+
+    def gate(self, seconds: float) -> None:
+        return
+
+    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+        return tensor
+
+    def stream(self) -> Stream | None:
+        return None
+
+    def keep(self, value: Tensor) -> Callable[[], float]:
+        kept = float(value.item())
+        return lambda: kept
+
+    def synchronize(self) -> None:
+        return
+
+    def free_memory_bytes(self) -> float:
+        return math.nan
+
+    def peak_memory(self) -> dict[str, float]:
+        return {}
+
+    def gauges(self) -> Callable[[], dict[str, float]] | None:
+        return None
+
+    def environment(self) -> dict[str, Any]:
+        return {"device_name": cpu_name()}
+
+
+def cpu_name() -> str:
+    """Returns the processor's name."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
 def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
@@ -158,7 +222,6 @@ def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Devi
     the GPU cannot be used. Raises `DeviceError` if the device does not exist or does not work, and `ConfigError` for an
     unknown simulated device.
     """
-    from vitprof.measure.devices.cpu import CpuDevice
     from vitprof.measure.devices.cuda import CudaDevice
     from vitprof.measure.devices.cuda_checks import cuda_here, why_no_cuda
     from vitprof.measure.devices.simulated import SimulatedDevice

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import Clock, Pinning, Tell
 from vitprof.measure.devices.cuda_checks import cuda_here, first_kernel, why_no_cuda
-from vitprof.telemetry import number_here, shown_here
+from vitprof.telemetry.visible import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
 """Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""

@@ -14,7 +14,10 @@ from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
 from vitprof.errors import DeviceError, one_line
 from vitprof.formats import size
-from vitprof.telemetry import Nvml, driver_version, shown_here, visible
+from vitprof.telemetry import visible
+from vitprof.telemetry.cards import driver_version
+from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.visible import shown_here
 
 HIDDEN = ("", "-1")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs on purpose."""

@@ -12,8 +12,7 @@ from vitprof import formats, home
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.program import program
-from vitprof.telemetry import GpuNow, MachineNow, MachineWatch
-from vitprof.telemetry.machine import READ_EVERY_S
+from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineNow, MachineWatch
 from vitprof.ui import resources
 from vitprof.ui.background import at_end
 from vitprof.ui.profile.runs import running_run, start
