@@ -22,7 +22,7 @@ import yaml
 from tests import ROOT
 from vitprof.cli import app
 from vitprof.store.database import _parse
-from vitprof.ui.gate.token import MADE_AT_START, VARIABLE
+from vitprof.ui.gate import MADE_AT_START, VARIABLE
 
 ASKED = os.environ.get("VITPROF_CONTAINER") == "1"
 START_LIMIT_S = 120

@@ -35,7 +35,7 @@ CHANGES = {
 CHART = """
 from vitprof.charts.live import BATCHES
 from vitprof.store import RunStore
-from vitprof.ui.series import RunSeries
+from vitprof.ui.resources import RunSeries
 store = RunStore()
 series = RunSeries(store, 1)
 series.refresh()

@@ -14,10 +14,9 @@ from tests.ui.dashboard import add_run, app, charts, kept_in_url, said
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.groups import RunGroup
+from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
-from vitprof.ui.compare import page as compare_page
-from vitprof.ui.compare.charts import METRICS
-from vitprof.ui.compare.page import SECTIONS
+from vitprof.ui.compare_sections import METRICS
 
 
 def compare(*ids: int, **query: str) -> AppTest:
@@ -241,12 +240,11 @@ def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pyte
     def never(*_: object) -> None:
         raise AssertionError("worked out though hidden")
 
-    monkeypatch.setattr("vitprof.ui.compare.charts.device_time_of", never)
-    monkeypatch.setattr("vitprof.ui.compare.charts.line_of", never)
-    monkeypatch.setattr("vitprof.ui.compare.charts.headroom_of", never)
+    monkeypatch.setattr("vitprof.ui.compare_sections.device_time_of", never)
+    monkeypatch.setattr("vitprof.ui.compare_sections.line_of", never)
+    monkeypatch.setattr("vitprof.ui.compare_sections.headroom_of", never)
     at = compare(a, b, show="Data waits")
     assert [drawn(at, key) for key in ("compare-waits", "compare-shares", "compare-steps")] == [True, False, False]
-    assert set(SECTIONS) == {"device", "steps", "waits", "headroom", "settings"}
 
 
 @pytest.mark.slow

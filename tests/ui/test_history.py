@@ -16,8 +16,7 @@ from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.schema import runs as runs_table
-from vitprof.ui import resources
-from vitprof.ui.history import page as history
+from vitprof.ui import history, resources
 from vitprof.ui.profile.answer import LOOKS
 
 Tick = Callable[..., None]
@@ -57,8 +56,7 @@ def _draw_dialog(name: str, ids: list[int]) -> None:
     import streamlit as st
 
     from vitprof.store import RunQuery
-    from vitprof.ui import resources
-    from vitprof.ui.history import actions as history_actions
+    from vitprof.ui import history_actions, resources
 
     history_actions.tell_what_was_done()
     rows = resources.store().list_runs(RunQuery(helpers=True, descending=False), limit=100)

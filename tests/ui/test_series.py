@@ -20,7 +20,7 @@ from vitprof.charts.live import BATCHES, GAPS, LOSSES, LiveChart, Points
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Stop
 from vitprof.store import RunStore
-from vitprof.ui.series import STEP_NAMES, Growing, PointCache, RunSeries, window
+from vitprof.ui.resources import STEP_NAMES, Growing, PointCache, RunSeries, window
 
 
 def rows(first: int, n: int, epoch_length: int = 7) -> list[list[float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vitprof.ui import background, web
-from vitprof.ui.gate.token import Token
+from vitprof.ui.gate import Token
 from vitprof.ui.web import told_at_start
 
 GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at this start", generated=True)

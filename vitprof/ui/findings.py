@@ -35,8 +35,7 @@ from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
-from vitprof.ui.resources import machine, series, store
-from vitprof.ui.series import STEP_NAMES
+from vitprof.ui.resources import STEP_NAMES, machine, series, store
 
 SERIES_KEPT = 3
 """Runs of which all columns stay in memory: 100,000 steps take 21 MB."""

@@ -1,22 +1,34 @@
-"""What all sessions of a server share: the store, the job manager, the series of the runs on view."""
+"""What all sessions of a server share: the store, the job manager, what the machine has, and the series of the runs on
+view, which grow with the run: each refresh reads and computes only what is new.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import streamlit as st
 
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.downsample import group_size
+from vitprof.analysis.timing.summary import RunningTotals, Totals
+from vitprof.analysis.timing.suspensions import stops_of
+from vitprof.charts.live import LiveChart, Points
 from vitprof.config.accelerators import CARDS, SIMULATED
 from vitprof.config.availability import Machine, look_around
 from vitprof.config.gpu_findings import Finding, findings
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
 from vitprof.telemetry.cards import driver_version
 from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.visible import VisibleGpu, visible_gpus
 from vitprof.ui.background import at_end
-from vitprof.ui.series import RunSeries
 
 SERIES_KEPT = 12
 """Runs whose series stay in memory: 100,000 steps take 10 MB."""
@@ -89,3 +101,159 @@ LOOK_AGAIN_S = 10.0
 def machine() -> Machine:
     """Returns what this machine has, as of the last `LOOK_AGAIN_S` seconds."""
     return look_around()
+
+
+READ_LATER = frozenset(
+    {*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s", "made_start_s", "made_end_s", "queue_depth", "worker"}
+    | {"kernel_s", "rank"}
+)
+"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
+STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
+"""Columns that are kept in memory. A new column is one of them."""
+
+
+class Growing:
+    """Columns that grow at the end. The cost of appending depends on what is appended, not on what is there."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._room = np.empty((len(names), 1024))
+        self.n = 0
+
+    def append(self, new: Series) -> None:
+        """Appends the rows of `new`, which has each of the columns."""
+        added = len(new[self._names[0]])
+        if self.n + added > self._room.shape[1]:
+            room = np.empty((len(self._names), 2 * (self.n + added)))
+            room[:, : self.n] = self._room[:, : self.n]
+            self._room = room
+        for row, name in enumerate(self._names):
+            self._room[row, self.n : self.n + added] = new[name]
+        self.n += added
+
+    def view(self) -> Series:
+        """Returns the columns as they are now; later appends do not change what was returned."""
+        return {name: self._room[row, : self.n] for row, name in enumerate(self._names)}
+
+
+class RunSeries:
+    """Steps, telemetry and running totals of one run. Any thread may refresh; each row is read once."""
+
+    def __init__(self, store: RunStore, run_id: int) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._lock = threading.Lock()
+        self._n_stops = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._steps = Growing(STEP_NAMES)
+        self._telemetry = Growing(TELEMETRY_COLUMNS)
+        self._last_step = -1
+        self._last_sample = -1
+        self._running = RunningTotals()
+
+    def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Reads the rows that are new in the store. If `facts`, those of the run, name more stops than before, steps
+        that were read already have since been left out, and everything is read again.
+        """
+        n_stops = len(stops_of(facts or {}))
+        with self._lock:
+            if n_stops > self._n_stops:
+                self._n_stops = n_stops
+                self._begin()
+            for new in self._store.steps_in_parts(self._run_id, after=self._last_step, names=STEP_NAMES):
+                if len(new["step"]):
+                    self._last_step = int(new["step"][-1])
+                    self._running.add(new)
+                    self._steps.append(new)
+        self.refresh_telemetry()
+
+    def refresh_telemetry(self) -> None:
+        """Reads the new telemetry only, which is at most a fiftieth of the steps."""
+        with self._lock:
+            samples = self._store.telemetry(self._run_id, after=self._last_sample)
+            if len(samples["seq"]):
+                self._last_sample = int(samples["seq"][-1])
+                self._telemetry.append(samples)
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over the steady steps so far, as `steady_state` chooses them."""
+        return self._running.totals
+
+    def steps(self) -> Series:
+        """Returns the columns `STEP_NAMES`, each (n,) float64."""
+        with self._lock:
+            return self._steps.view()
+
+    def telemetry(self) -> Series:
+        """Returns the columns `TELEMETRY_COLUMNS`, each (n,) float64."""
+        with self._lock:
+            return self._telemetry.view()
+
+
+@dataclass
+class _Drawn:
+    key: tuple[int, int, int]
+    """Run, first point, group size: if one changes, nothing can be reused."""
+    until: int
+    """Points before this one are in `points`, in full groups."""
+    points: list[Points]
+
+
+class PointCache:
+    """The points of each chart of one session. A refresh computes only the new groups and the last one."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, _Drawn] = {}
+
+    def points(
+        self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
+    ) -> list[Points]:
+        """Returns the points of `chart`, one `Points` for each trace: of the whole run, or in finer groups of the range
+        of x in `view`. `origin_s` is the time that the chart counts from.
+        """
+        start, stop, groups = window(chart, series, origin_s, view)
+        k = group_size(stop - start, groups)
+        drawn = self._drawn.get(chart.key)
+        if drawn is None or drawn.key != (run_id, start, k) or drawn.until > stop:
+            drawn = _Drawn((run_id, start, k), start, chart.build(series, origin_s, start, start, k))
+            self._drawn[chart.key] = drawn
+        full = stop - (stop - start) % k
+        if full > drawn.until:
+            drawn.points = _joined(drawn.points, chart.build(series, origin_s, drawn.until, full, k))
+            drawn.until = full
+        return _joined(drawn.points, chart.build(series, origin_s, full, stop, k))
+
+
+def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
+    return [
+        Points(
+            np.concatenate([a.x, b.x]),
+            np.concatenate([a.y, b.y]),
+            None if a.text is None or b.text is None else [*a.text, *b.text],
+        )
+        for a, b in zip(before, after, strict=True)
+    ]
+
+
+def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
+    """Returns the points to draw, as (start, stop), and the most groups to draw them in.
+
+    These are all points, or those in view and as much again on either side, so that panning shows something at once.
+    """
+    n = len(next(iter(series.values())))
+    if view is None:
+        return 0, n, chart.overview_groups
+    margin = view[1] - view[0]
+    low, high = view[0] - margin, view[1] + margin
+    if chart.x == "index":
+        start, stop = int(np.clip(np.floor(low), 0, n)), int(np.clip(np.ceil(high) + 1, 0, n))
+    else:
+        x = series[chart.x]
+        start = max(0, int(np.searchsorted(x, low + origin_s)) - 1)
+        stop = int(np.searchsorted(x, high + origin_s, side="right"))
+    if stop <= start:  # zoomed to where there are no points
+        return 0, n, chart.overview_groups
+    return start, stop, chart.max_groups

@@ -18,11 +18,10 @@ from streamlit.web.server import server_util
 
 from vitprof.errors import VitprofError
 from vitprof.jobs.users import ask_with
+from vitprof.ui import login
 from vitprof.ui.assets import SERVED
 from vitprof.ui.background import end
-from vitprof.ui.gate import login
-from vitprof.ui.gate.middleware import CLOSED, WAYS, Gate, is_this_machine
-from vitprof.ui.gate.token import VARIABLE, Token, take_token
+from vitprof.ui.gate import CLOSED, VARIABLE, WAYS, Gate, Token, is_this_machine, take_token
 
 
 def parts() -> dict[str, Any]:

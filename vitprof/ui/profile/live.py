@@ -30,7 +30,7 @@ from vitprof.store import StoredRun
 from vitprof.store.groups import read_role
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
-from vitprof.ui.series import PointCache, RunSeries
+from vitprof.ui.resources import PointCache, RunSeries
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.widgets import RUN
 

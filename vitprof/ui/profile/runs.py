@@ -17,8 +17,7 @@ from vitprof.jobs.scheduling import ahead_of
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun
 from vitprof.store.groups import read_role
-from vitprof.ui import resources
-from vitprof.ui.gate import login
+from vitprof.ui import login, resources
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded, simulated_badge

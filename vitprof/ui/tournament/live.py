@@ -20,8 +20,7 @@ from vitprof.experiments.trials import Progress
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store.tournaments import StoredTournament, add_rounds, release
-from vitprof.ui import resources
-from vitprof.ui.gate import login
+from vitprof.ui import login, resources
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time

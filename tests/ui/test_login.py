@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
-from vitprof.ui.gate import login
+from vitprof.ui import login
 
 
 class User(dict[str, object]):

@@ -24,7 +24,7 @@ from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
 from vitprof.program import program
 from vitprof.store import RunQuery, RunRow
 from vitprof.ui import tables
-from vitprof.ui.history.actions import DONE, draw_actions, tell_what_was_done
+from vitprof.ui.history_actions import DONE, draw_actions, tell_what_was_done
 from vitprof.ui.resources import store
 from vitprof.ui.texts import escaped, guarded, sentence
 from vitprof.ui.widgets import IN_URL, RUNS

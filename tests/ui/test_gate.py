@@ -1,4 +1,4 @@
-"""The gate before Streamlit, asked without a server: who is passed on, and what the others are told."""
+"""The gate before Streamlit, asked without a server: who is passed on, what the others are told, and the token."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from typing import Any
 
 import pytest
 
-from vitprof.ui.gate.middleware import SECURITY_HEADERS, Gate, is_named, is_own_page, is_this_machine
-from vitprof.ui.gate.token import FROM_ONE, Token
+from vitprof.errors import VitprofError
+from vitprof.ui.gate import (
+    FROM_ALL,
+    FROM_ONE,
+    KNOWN_FOR_S,
+    SECURITY_HEADERS,
+    WINDOW_S,
+    Attempts,
+    Gate,
+    Token,
+    is_named,
+    is_own_page,
+    is_this_machine,
+    take_token,
+)
 
 TOKEN = Token("correct horse battery", generated=False)
 RIGHT = b"token=correct+horse+battery"
@@ -266,3 +279,73 @@ def test_addresses_of_this_machine() -> None:
     narrow = ("127.0.0.1", "127.3.2.1", "::1", "[::1]", "localhost", "unix:/run/vitprof")
     assert all(map(is_this_machine, narrow))
     assert not any(map(is_this_machine, (None, "0.0.0.0", "::", "192.168.1.7", "my-host", "")))
+
+
+def test_jobs_do_not_inherit_it() -> None:
+    environ = {"VITPROF_TOKEN": f" {TOKEN.text}\n", "PATH": "/bin"}
+    assert (take_token(environ), environ) == (TOKEN, {"PATH": "/bin"})
+    assert take_token(environ) is None
+    assert take_token({"VITPROF_TOKEN": " "}) is None
+
+
+def test_one_that_is_made_differs_each_time() -> None:
+    first, second = (take_token({"VITPROF_TOKEN": "auto"}) for _ in range(2))
+    assert first is not None
+    assert first.generated
+    assert len(first.text) > 40
+    assert first != second
+
+
+def test_a_short_one_is_refused_without_saying_it() -> None:
+    environ = {"VITPROF_TOKEN": "secret"}
+    with pytest.raises(VitprofError, match=r"^VITPROF_TOKEN has 6 characters: give 16 or more, or auto ") as caught:
+        take_token(environ)
+    assert "secret" not in str(caught.value)
+    assert not environ
+
+
+def test_only_the_token_itself_is_right() -> None:
+    token = TOKEN
+    assert token.is_right(TOKEN.text)
+    for wrong in ("", TOKEN.text[:-1], TOKEN.text + " ", TOKEN.text.upper(), "ü" * len(TOKEN.text)):
+        assert not token.is_right(wrong)
+    assert TOKEN.text not in repr(token)
+    assert Token("\udcff" * 16, generated=False).is_right("\udcff" * 16), "bytes of the environment that are no text"
+
+
+def test_a_pass_is_of_one_token_and_ends() -> None:
+    token, now = TOKEN, 1_000_000.0
+    value = token.pass_for(now)
+    assert TOKEN.text not in value
+    assert token.is_pass(value, now)
+    assert token.is_pass(value, now + KNOWN_FOR_S)
+    assert not token.is_pass(value, now + KNOWN_FOR_S + 1)
+    assert not token.is_pass(value, now - 1), "issued in the future"
+    assert not Token(TOKEN.text + "!", generated=False).is_pass(value, now)
+    issued, _, signature = value.partition(".")
+    for forged in (
+        "",
+        ".",
+        issued,
+        f"{int(issued) + 1}.{signature}",
+        f"{issued}.{signature[:-1]}",
+        f"-1.{signature}",
+        "²." + signature,
+    ):
+        assert not token.is_pass(forged, now)
+
+
+def test_guessing_is_slowed_down_for_one_and_for_all() -> None:
+    now = 0.0
+    attempts = Attempts(lambda: now)
+    assert [attempts.wait_s("a") for _ in range(FROM_ONE)] == [0.0] * FROM_ONE
+    now = 10.0
+    assert attempts.wait_s("a") == WINDOW_S - 10
+    assert attempts.wait_s("b") == 0.0, "another one is not kept out by it"
+    now = WINDOW_S
+    assert attempts.wait_s("a") == 0.0
+    now = 1000.0
+    waits = [attempts.wait_s(f"address {i}") for i in range(FROM_ALL + 1)]
+    assert waits == [0.0] * FROM_ALL + [WINDOW_S]
+    now += WINDOW_S
+    assert attempts.wait_s("a") == 0.0

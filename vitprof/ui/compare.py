@@ -7,35 +7,40 @@ Runs and baseline are kept in the URL by our own code, as run numbers. Streamlit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import streamlit as st
 
-from vitprof.analysis.compare.comparison import slowest
-from vitprof.analysis.compare.differences import Caveat
+from vitprof import formats
+from vitprof.analysis.compare.comparison import Compared, against, slowest
 from vitprof.analysis.compare.guard import comparability
+from vitprof.analysis.timing.utilisation import sm_activity
+from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.errors import StoreError
-from vitprof.recording.columns import ENDED_STATUSES
+from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
-from vitprof.ui import resources
-from vitprof.ui.compare.charts import draw_device_time, draw_headroom, draw_settings, draw_steps, draw_waits
-from vitprof.ui.compare.table import draw_table
+from vitprof.ui import compare_sections as sections
+from vitprof.ui import findings, resources, tables
 from vitprof.ui.downloads import draw_downloads_many
-from vitprof.ui.findings import facts_of
+from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.widgets import RUNS, choose
 
 MOST_WARNINGS = 3
 """Warnings shown in full; more than that are a count to open."""
-
-SECTIONS: dict[str, str] = {
-    "device": "Device time",
-    "steps": "Every step",
-    "waits": "Data waits",
-    "headroom": "Headroom",
-    "settings": "Settings that differ",
-}
+OFFERED = 100
+"""Runs in the list at a time; the others are found by typing."""
+MAX_RUNS_IN_URL = 400
+"""Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
+KEY, CHOSEN = "compare-runs", "compare runs chosen"
+BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
+GONE_NAMED = 5
+"""Missing runs whose numbers are shown, at most."""
+AUTOMATIC = 0
+"""In place of a run's number: the slowest of the chosen runs."""
 
 
 @guarded
@@ -50,55 +55,28 @@ def page() -> None:
     draw_caveats(runs)
     draw_table(runs, baseline)
     draw_downloads_many(runs)
-    section = choose(
-        "show",
-        "Show",
-        SECTIONS,
-        default="device",
-        help="Only the section shown is computed.",
-        show_label=False,
-    )
-    drawn: dict[str, Callable[[], None]] = {
-        "device": lambda: draw_device_time(runs),
-        "steps": lambda: draw_steps(runs),
-        "waits": lambda: draw_waits(runs),
-        "headroom": lambda: draw_headroom(runs),
-        "settings": lambda: draw_settings(runs, baseline),
+    drawn: dict[str, tuple[str, Callable[[], None]]] = {
+        "device": ("Device time", lambda: sections.draw_device_time(runs)),
+        "steps": ("Every step", lambda: sections.draw_steps(runs)),
+        "waits": ("Data waits", lambda: sections.draw_waits(runs)),
+        "headroom": ("Headroom", lambda: sections.draw_headroom(runs)),
+        "settings": ("Settings that differ", lambda: sections.draw_settings(runs, baseline)),
     }
-    guarded(drawn[section])()
+    words, only = {name: words for name, (words, _) in drawn.items()}, "Only the section shown is computed."
+    guarded(drawn[choose("show", "Show", words, default="device", help=only, show_label=False)][1])()
 
 
 def draw_caveats(runs: Sequence[StoredRun]) -> None:
     """Draws what makes the comparison unfair: a few warnings in full, everything else a click away."""
-    differences = caveats(runs)
+    differences = comparability([findings.facts_of(run.id) for run in runs])
     warnings = [c for c in differences if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
-    rest = differences if many else [c for c in differences if c.level != "warning"]
-    if not many:
-        for caveat in warnings:
-            st.warning(escaped(caveat.sentence), icon=":material/balance:")
-    if rest:
+    for caveat in () if many else warnings:
+        st.warning(escaped(caveat.sentence), icon=":material/balance:")
+    if folded := [f"- {escaped(c.sentence)}" for c in differences if many or c.level != "warning"]:
         count = f":material/balance: {len(warnings)} warnings: this comparison is not fair"
         with st.expander(count if many else "What else differs"):
-            for caveat in rest:
-                st.markdown(f"- {escaped(caveat.sentence)}")
-
-
-def caveats(runs: Sequence[StoredRun]) -> tuple[Caveat, ...]:
-    """Returns what differs between runs besides the way they load their data, see `analysis.compare.guard`."""
-    return comparability([facts_of(run.id) for run in runs])
-
-
-OFFERED = 100
-"""Runs in the list at a time; the others are found by typing."""
-MAX_RUNS_IN_URL = 400
-"""Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
-KEY, CHOSEN = "compare-runs", "compare runs chosen"
-BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
-GONE_NAMED = 5
-"""Missing runs whose numbers are shown, at most."""
-AUTOMATIC = 0
-"""In place of a run's number: the slowest of the chosen runs."""
+            st.markdown("\n".join(folded))
 
 
 def pick_runs() -> tuple[list[StoredRun], int | None]:
@@ -147,7 +125,9 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         on_change=lambda: write_numbers(RUNS, st.session_state[KEY]),
     )
     if missing:
-        _say_what_is_missing(missing)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.warning(escaped(" ".join(missing)), icon=":material/link_off:", width="stretch")
+            st.page_link("pages/history.py", label="See all runs", icon=":material/history:", width="content")
     total = store.count_runs(query)
     if total > OFFERED:
         st.caption(f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find the others.")
@@ -206,13 +186,6 @@ def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
     return known, missing
 
 
-def _say_what_is_missing(sentences: Sequence[str]) -> None:
-    """Draws one line about the runs in the URL that are not shown, and a link to all runs."""
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.warning(escaped(" ".join(sentences)), icon=":material/link_off:", width="stretch")
-        st.page_link("pages/history.py", label="See all runs", icon=":material/history:", width="content")
-
-
 def _label(run: StoredRun | RunRow) -> str:
     return f"{run.id}: {run.name}" + ("" if run.status == "done" else f" ({run.status})")
 
@@ -236,7 +209,7 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
         help="The run that speed-ups are measured against, and whose settings the others' are compared with. It is "
         "kept in the URL.",
     )
-    return lowest if chosen == AUTOMATIC else next(at for at, run in enumerate(runs) if run.id == chosen)
+    return lowest if chosen == AUTOMATIC else options.index(chosen) - 1
 
 
 def _write_baseline() -> None:
@@ -245,3 +218,114 @@ def _write_baseline() -> None:
         st.query_params.pop(BASELINE, None)
     else:
         write_numbers(BASELINE, [chosen])
+
+
+MIB = 2.0**-20
+CLOSE = 0.1
+"""A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict itself."""
+UNTOLD = ("Copied", "GPU", "SM")
+"""First words of columns that most runs have no value for, such as those without a GPU: not listed as missing."""
+
+
+class ComparisonRow(NamedTuple):
+    """The data of a row of the table."""
+
+    run: StoredRun
+    summary: RunSummary
+    gain: Compared
+
+
+def _spread(row: ComparisonRow) -> float:
+    s = row.summary
+    return 50 * (s.samples_per_s_high - s.samples_per_s_low) / s.samples_per_s if s.samples_per_s > 0 else math.nan
+
+
+def _range(row: ComparisonRow) -> str:
+    if row.gain.relation == "baseline":
+        return ""
+    ends = (row.gain.low, row.gain.high)
+    if not all(map(math.isfinite, ends)):
+        return formats.NOT_AVAILABLE
+    return " to ".join(f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio) for ratio in ends)
+
+
+def _speed_up(row: ComparisonRow) -> float:
+    ratio = row.gain.speed_up
+    return round(ratio, 3) if abs(ratio - 1) < CLOSE else tables.rounded(ratio)
+
+
+def _epoch_from(row: ComparisonRow) -> str:
+    if not math.isfinite(row.summary.epoch_s):
+        return formats.NOT_AVAILABLE
+    n = row.summary.n_epochs_measured
+    return f"measured, n = {n}" if n else "extrapolated"
+
+
+COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
+    tables.Column(
+        "Run",
+        "Number and strategy.",
+        lambda r: f"{r.run.id}: {r.run.config.strategy}",
+        always=True,
+        pinned=True,
+        width=130,
+    ),
+    tables.Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True, width=90),
+    tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, always=True, width=100),
+    tables.Column(
+        "vs baseline",
+        "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
+        "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
+        lambda r: r.gain.relation,
+        always=True,
+    ),
+    tables.Column(
+        "Verdict",
+        f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
+        lambda r: findings.verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
+        always=True,
+    ),
+    tables.Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True, width=220),
+    tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
+    tables.Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
+    tables.of_summary("Epoch (s)", "epoch_s"),
+    tables.Column("Epoch is", "Measured over n whole epochs, or extrapolated from the throughput.", _epoch_from),
+    tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
+    tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
+    tables.of_summary("Step, median (ms)", "step_ms_median"),
+    tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
+    tables.of_summary("Steps", "n_steady_steps", form="%d", exact=True),
+    tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
+    tables.Column(
+        "Copied first (s)",
+        tables.help_of("stage_s"),
+        lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan,
+    ),
+    tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
+    tables.of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
+    tables.of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
+    tables.of_summary("GPU memory (MiB)", "gpu_mem_peak_bytes", MIB),
+    tables.of_summary("Reserved (MiB)", "gpu_mem_reserved_peak_bytes", MIB),
+    tables.of_summary("Allocated (MiB)", "gpu_mem_allocated_peak_bytes", MIB),
+    tables.of_summary("Memory (MiB)", "rss_peak_bytes", MIB),
+)
+
+
+def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
+    """Draws a row for each run, and says which figures none of the runs has, and which have no SM activity."""
+    summaries = [run.summary or RunSummary() for run in runs]
+    gains = against(summaries, baseline)
+    shown = tables.frame(COLUMNS, [(ComparisonRow(*row),) for row in zip(runs, summaries, gains, strict=True)])
+    tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
+    absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
+    notes = ["Click a header to sort by its numbers."]
+    if absent:
+        notes.append(f"Not available for these runs: {', '.join(absent)}.")
+    without_sm_activity: dict[str, list[str]] = {}
+    for run, summary in zip(runs, summaries, strict=True):
+        if reason := sm_activity(summary, run.environment).why_not:
+            without_sm_activity.setdefault(reason, []).append(str(run.id))
+    for reason, numbers in without_sm_activity.items():
+        of = f"run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        notes.append(escaped(f"SM activity of {of} is not available: {reason}."))
+    st.caption(" ".join(notes))

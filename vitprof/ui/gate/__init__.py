@@ -1,1 +1,0 @@
-"""Who gets in: under which names, from which pages, with which token or login."""
