@@ -23,7 +23,7 @@ from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.measure.devices import open_device
 from vitprof.measure.step_columns import StepMarks, derive, gather
-from vitprof.selftest.gpu.marks import pinned_bytes_per_s
+from vitprof.selftest.gpu.device_cases import pinned_bytes_per_s
 
 STEPS = 60
 WARMUP_STEPS = 10

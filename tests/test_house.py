@@ -109,7 +109,6 @@ def importers() -> dict[str, set[str]]:
 BOUNDARIES = frozenset(
     {
         "vitprof.engine.data.mnist",  # a plug-in: a data set by its name
-        "vitprof.selftest.gpu.strategies",  # a plug-in: a case by its name
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }
 )

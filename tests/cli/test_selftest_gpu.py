@@ -14,7 +14,7 @@ from tests.command_line import Call, one_line, succeeds
 from vitprof.cli import selftest
 from vitprof.errors import DeviceError
 from vitprof.selftest import Outcome, SelftestReport
-from vitprof.selftest.gpu import GPU_CASES
+from vitprof.selftest.gpu.driver import GPU_CASES
 
 
 def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[Outcome]]:
@@ -23,7 +23,7 @@ def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[
             Outcome(
                 status, "something", "wrong" * (status == "failed"), case=case.name, expected=case.expected, seconds=1.0
             )
-            for case, status in zip(GPU_CASES, statuses, strict=False)
+            for case, status in zip(GPU_CASES.values(), statuses, strict=False)
         )
         for outcome in outcomes:
             ended(outcome)

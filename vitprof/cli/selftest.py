@@ -16,7 +16,7 @@ from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print
 from vitprof.errors import ConfigError
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Outcome, Result, SelftestReport, n_jobs, run_selftest
-from vitprof.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
+from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, run_gpu_selftest
 
 ROUNDS, QUICK_ROUNDS = 2, 1
 QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"

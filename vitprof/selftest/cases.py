@@ -31,11 +31,16 @@ class Case:
     """Milliseconds that launching a step takes in the slowed job; 0 where launches are not slowed."""
     hogs: bool = False
     """Whether other programs keep all cores busy while it runs."""
-    part: str
+    part: str = ""
     """The part of loading whose reported cost is checked (`timing.exposure.Share.name`); empty where it is none."""
     right: tuple[str, ...]
     """Causes (`analysis.verdict.verdict.Verdict.cause`) or names of signatures that count as right; empty where the
     slowdown must cost nothing."""
+
+    @classmethod
+    def waiting(cls, name: str, what: str, base: RunConfig, stage: str, ms: float) -> Case:
+        """Returns the case of a wait of `ms` that is put into a stage of each batch, which then is the cause."""
+        return cls(name=name, what=what, base=base, changes={"inject": f"{stage}:{ms:g}"}, part=stage, right=(stage,))
 
     @property
     def slowed(self) -> RunConfig:
@@ -65,11 +70,6 @@ class Case:
         """
         return self.hogs or self.base.strategy == WITH_WORKERS
 
-    @property
-    def hidden(self) -> bool:
-        """Returns whether the slowdown must cost the device nothing."""
-        return not self.right
-
 
 COMMON: dict[str, Any] = {"threads": 1, "evaluate": False, "warmup_steps": 4, "steps": 32}
 
@@ -80,6 +80,7 @@ WHOLE_BATCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:4,
 GENERATOR = RunConfig(strategy="generator", storage="idx", batch_size=16, device="simulated:2,10", **COMMON)
 # The fetch takes almost no time, and the device 12 ms: less than one of the waits, more than the other.
 AHEAD = RunConfig(strategy="memory-ahead", batch_size=64, device="simulated:12,0", **COMMON)
+AHEAD_WORDS = "in reading, in a thread ahead of a device that computes for 12 ms"
 # Only four digits: with more of them, a worker that has just slept would be slower than one that has not.
 WORKERS = RunConfig(strategy=WITH_WORKERS, storage="memory", workers=2, batch_size=4, device="simulated:4,0", **COMMON)
 PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 4, "steps": 30}
@@ -103,17 +104,12 @@ LAUNCHES = RunConfig(
 )
 
 CASES: tuple[Case, ...] = (
+    # The only part of that length; exposed except while the device still computes.
     *(
-        Case(
-            name=f"{part}, in the loop",
-            what=f"20 ms in {words}, sample by sample without workers",
-            base=IN_THE_LOOP,
-            changes={"inject": f"{part}:20"},
-            part=part,
-            right=(part,),
-            # It is the only part of that length, and it is exposed except while the device still computes.
+        Case.waiting(
+            f"{stage}, in the loop", f"20 ms in {words}, sample by sample without workers", IN_THE_LOOP, stage, 20
         )
-        for part, words in (
+        for stage, words in (
             ("read", "reading"),
             ("decode", "decoding"),
             ("transform", "transforms"),
@@ -121,24 +117,12 @@ CASES: tuple[Case, ...] = (
             ("transfer", "the copy to the device"),
         )
     ),
-    Case(
-        name="partly hidden",
-        what="20 ms in reading, in a thread ahead of a device that computes for 12 ms",
-        base=AHEAD,
-        changes={"inject": "read:20"},
-        part="read",
-        right=("read",),
-        # Of 20 ms of reading 12 pass while the device computes: 8 are exposed.
-    ),
-    Case(
-        name="fully hidden",
-        what="8 ms in reading, in a thread ahead of a device that computes for 12 ms",
-        base=AHEAD,
-        changes={"inject": "read:8"},
-        part="read",
-        right=(),
-        # All of it passes while the device computes: it must cost nothing, and the run must not be input-bound.
-    ),
+    # Of 20 ms of reading 12 pass while the device computes: 8 are exposed.
+    Case.waiting("partly hidden", f"20 ms {AHEAD_WORDS}", AHEAD, "read", 20),
+    # All of it passes while the device computes: it must cost nothing, and the run must not be input-bound.
+    dataclasses.replace(Case.waiting("fully hidden", f"8 ms {AHEAD_WORDS}", AHEAD, "read", 8), right=()),
+    # A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the settings
+    # say that the drive is slow.
     Case(
         name="slow drive",
         what=f"a drive of {SLOW_MB_S:g} MB/s and {SLOW_LATENCY_MS:g} ms for each file, photos one after another",
@@ -151,76 +135,37 @@ CASES: tuple[Case, ...] = (
         },
         part="read",
         right=("slow_drive",),
-        # A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the
-        # settings say that the drive is slow.
     ),
+    # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     Case(
         name="launch-bound",
         what="launches of 4 ms for 1 ms of kernels, whole batches from memory",
         base=LAUNCHES,
         changes={"device": "simulated:1,0,launch=4"},
         launch_ms=4.0,
-        part="",
         right=("launches",),
-        # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     ),
+    # The loop's own work gets slower, in all its parts alike; either the cause or the signature must say why. The
+    # system decides how much CPU they take, so the size is compared with how much longer the device idled than in the
+    # reference, minus the additional CPU time of the same work. Beside other programs a core also computes more slowly
+    # (hyper-threads, caches, clocks); the verdict's size is only the wait for a core.
     Case(
         name="CPU hogs",
         what="other programs on all cores, photos decoded in the loop",
         base=CPU_BOUND,
         hogs=True,
-        part="",
         right=("cpu_contention", "other-programs"),
-        # The loop's own work gets slower, in all its parts alike; either the cause or the signature must say why. The
-        # system decides how much CPU they take, so the size is compared with how much longer the device idled than in
-        # the reference, minus the additional CPU time of the same work. Beside other programs a core also computes
-        # more slowly (hyper-threads, caches, clocks); the verdict's size is only the wait for a core.
     ),
-    Case(
-        name="read, whole batches",
-        what="20 ms in reading, whole batches from memory in the loop",
-        base=WHOLE_BATCHES,
-        changes={"inject": "read:20"},
-        part="read",
-        right=("read",),
-        # The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.
+    # The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.
+    Case.waiting(
+        "read, whole batches", "20 ms in reading, whole batches from memory in the loop", WHOLE_BATCHES, "read", 20
     ),
-    Case(
-        name="decode, generator",
-        what="20 ms in decoding, a generator in the loop",
-        base=GENERATOR,
-        changes={"inject": "decode:20"},
-        part="decode",
-        right=("decode",),
-        # It is the only part of that length, and it is exposed except while the device still computes.
-    ),
-    Case(
-        name="read, workers",
-        what="40 ms in reading, two worker processes",
-        base=WORKERS,
-        changes={"inject": "read:40"},
-        part="read",
-        right=("read",),
-        # Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that.
-    ),
-    Case(
-        name="collate, workers",
-        what="40 ms in collating, two worker processes",
-        base=WORKERS,
-        changes={"inject": "collate:40"},
-        part="collate",
-        right=("collate",),
-        # As for reading: the device waits for the workers, whichever part they wait in.
-    ),
-    Case(
-        name="read, threads",
-        what="40 ms in reading, two threads that decode photos",
-        base=THREADS,
-        changes={"inject": "read:40"},
-        part="read",
-        right=("read",),
-        # As with two workers: while one thread waits, the other one makes the next batch.
-    ),
+    Case.waiting("decode, generator", "20 ms in decoding, a generator in the loop", GENERATOR, "decode", 20),
+    # Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that, whichever part
+    # the workers wait in. While one thread waits, the other one makes the next batch.
+    Case.waiting("read, workers", "40 ms in reading, two worker processes", WORKERS, "read", 40),
+    Case.waiting("collate, workers", "40 ms in collating, two worker processes", WORKERS, "collate", 40),
+    Case.waiting("read, threads", "40 ms in reading, two threads that decode photos", THREADS, "read", 40),
 )
 QUICK: tuple[Case, ...] = CASES[:10]
 """Cases that share jobs, or that check what no other case does."""
@@ -238,18 +183,13 @@ TOLERANCE_IDLE_FRAC = 0.01
 """The idle share must be right within one percentage point or 0.3 ms of a step, whichever is more."""
 
 
-def exposed_ms(fetch: float, compute: float, makers: int = 1) -> float:
-    """Returns how long the device idles for each batch: max(0, fetch / makers - compute)."""
-    return max(0.0, fetch / makers - compute)
-
-
 def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> float:
     """Returns how much longer the device idles for each batch if `wait` is added to a fetch of `fetch`.
 
     Where `fetch` alone keeps the device waiting, that is the whole wait, divided by `makers`. Where it does not, it is
     the part of the wait that outlasts what the device still has to compute, or nothing.
     """
-    return exposed_ms(fetch + wait, compute, makers) - exposed_ms(fetch, compute, makers)
+    return max(0.0, (fetch + wait) / makers - compute) - max(0.0, fetch / makers - compute)
 
 
 def drive_ms(n_bytes: float, mb_s: float, latency_ms: float) -> float:

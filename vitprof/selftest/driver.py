@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import math
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vitprof.config import Isolation, RunConfig
@@ -18,10 +17,10 @@ from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.manager import JobManager
-from vitprof.selftest.cases import CASES, Case, drive_ms
+from vitprof.selftest.cases import CASES, Case, drive_ms, n_jobs
 from vitprof.selftest.interference import BusyCores, Sleeper
-from vitprof.selftest.report import SelftestReport
-from vitprof.selftest.results import Observed, Result, Round, case_result, compare, observe
+from vitprof.selftest.report import Result, SelftestReport
+from vitprof.selftest.results import Observed, Round, case_result, compare, observe
 from vitprof.store import RunStore
 
 RETRIES = 3
@@ -51,7 +50,7 @@ def run_selftest(
     stopped = False
     with (
         tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest")) as directory,
-        contextlib.closing(RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")) as store,
+        closing(RunStore(f"sqlite:///{Path(directory) / 'runs.sqlite'}")) as store,
         job_manager(store, logs=Path(directory)) as manager,
     ):
         work = Selftest(manager, cases, progress, stop, isolation)
@@ -62,14 +61,6 @@ def run_selftest(
             stopped = True
     results = tuple(work.result(case) for case in cases if case.name in work.measured)
     return SelftestReport(results, time.monotonic() - began, len(cases), stopped)
-
-
-def _by_base(cases: Sequence[Case]) -> dict[RunConfig, list[Case]]:
-    """Returns the cases by the reference that they share."""
-    groups: dict[RunConfig, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.base, []).append(case)
-    return groups
 
 
 @dataclass
@@ -92,6 +83,7 @@ class Selftest:
         self._progress, self._stop, self._isolation = progress, stop, isolation
         self.measured: dict[str, Measured] = {}
         self._hogs: BusyCores | None = None
+        self._retrying = False
         self._run_id = self._done = self._total = 0
         self._began = self._ended = time.monotonic()
 
@@ -103,7 +95,7 @@ class Selftest:
 
     def run(self, rounds: int, retries: int) -> None:
         """Runs the cases `rounds` times, then up to `retries` times those that are not right. Raises `JobStopped`."""
-        with contextlib.closing(self._trials(rounds, retries)) as trials:
+        with closing(self._trials(rounds, retries)) as trials:
             for _, run_id in run_trials(self._manager, trials, "", watch=self._watch, stop=self._stop):
                 self._run_id = run_id
                 if self._stop():  # Ctrl-C, for example, may have ended the job too, which is no failure of the case
@@ -119,25 +111,27 @@ class Selftest:
         return case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
 
     def _trials(self, rounds: int, retries: int) -> Generator[Trial, None, None]:
-        self._total = (len(self._cases) + len(_by_base(self._cases))) * rounds
+        self._total = n_jobs(self._cases, rounds)
         for number in range(rounds + retries):
             cases = self._cases
             if number >= rounds:
                 cases = [case for case in cases if not self.result(case).ok]
-                self._total += len(cases) + len(_by_base(cases))
-            for base, group in _by_base(cases).items():
+                self._total += n_jobs(cases, 1)
+                self._retrying = True
+            for base in dict.fromkeys(case.base for case in cases):
+                group = [case for case in cases if case.base == base]
                 yield self._trial(base, group[0], "reference")
                 try:
                     reference = self._observe(group[0])
                 except JobError as error:
                     self._total -= len(group)
                     for case in group:
-                        self._note(case, f"reference: {one_line(error)}", retry=number >= rounds)
+                        self._note(case, f"reference: {one_line(error)}")
                     continue
                 for case in group:
-                    yield from self._slowed(case, reference, retry=number >= rounds)
+                    yield from self._slowed(case, reference)
 
-    def _slowed(self, case: Case, reference: Observed, *, retry: bool) -> Generator[Trial, None, None]:
+    def _slowed(self, case: Case, reference: Observed) -> Generator[Trial, None, None]:
         """Yields the slowed job of a case, with what must go on while it runs, and compares it with its reference."""
         trial = self._trial(case.slowed, case, "slowed")
         sleeper, n_waits, wait_ms = None, 1, math.nan  # NaN: no wait of known length, the run itself shows what it took
@@ -154,20 +148,20 @@ class Selftest:
         try:
             slowed = self._observe(case)
         except JobError as error:
-            self._note(case, one_line(error), retry=retry)
+            self._note(case, one_line(error))
             return
         late_s = sleeper.late_s(slowed.start_s, slowed.end_s) if sleeper is not None else 0.0
-        self._note(case, "", compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed), retry=retry)
+        self._note(case, "", compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed))
 
-    def _note(self, case: Case, failure: str, *rounds: Round, retry: bool) -> None:
+    def _note(self, case: Case, failure: str, *rounds: Round) -> None:
         measured = self.measured.setdefault(case.name, Measured())
         measured.failure = failure
-        measured.retries += retry
+        measured.retries += self._retrying
         measured.rounds += rounds
 
     def _trial(self, config: RunConfig, case: Case, role: str) -> Trial:
         isolation: Isolation = "process" if case.own_process else self._isolation
-        return Trial(dataclasses.replace(config, isolation=isolation), role, f"{case.name}, {role} run")
+        return Trial(replace(config, isolation=isolation), role, f"{case.name}, {role} run")
 
     def _observe(self, case: Case) -> Observed:
         """Returns the figures of the run that has just ended. Raises `JobError` where it did not finish."""

@@ -1,4 +1,7 @@
-"""Other programs that keep the CPU busy for as long as a case needs them, and how late the system wakes a process."""
+"""Other programs that keep the CPU busy for as long as a case needs them, and how late the system wakes a process.
+
+Run as a file, this is such a program. So it imports nothing of vitprof.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from statistics import fmean
-from types import TracebackType
+from typing import Self
 
-PROGRAM = Path(__file__).with_name("hog.py")
 FOR_EACH_CORE = 2
 """Busy processes for each core. With one, a job of one busy thread would lose only 1/(cores + 1) of its time once the
 system has spread the load: hardly anything on a machine of many cores. With two, the thread gets about a third of a
@@ -33,12 +34,12 @@ class BusyCores:
         self._hogs: list[subprocess.Popen[bytes]] = []
         self.begun = False
 
-    def __enter__(self) -> BusyCores:
+    def __enter__(self) -> Self:
         try:
             for _ in range(FOR_EACH_CORE * cores()):
                 self._hogs.append(
                     subprocess.Popen(
-                        [sys.executable, "-I", str(PROGRAM)],
+                        [sys.executable, "-I", __file__],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.DEVNULL,
@@ -102,11 +103,11 @@ class Sleeper:
             time.sleep(self._seconds)
             self._took.append((begun, clock()))
 
-    def __enter__(self) -> Sleeper:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -114,3 +115,23 @@ class Sleeper:
         """Returns the mean seconds by which the sleeps that began from `start_s` to `end_s` overran; 0 without any."""
         late = [end - begun - self._seconds for begun, end in list(self._took) if start_s <= begun <= end_s]
         return fmean(late) if late else 0.0
+
+
+def keep_busy() -> None:
+    """Prints "." when ready, and from the first byte of standard input keeps a core busy until that input ends, because
+    its parent closed it or has exited.
+    """
+    print(".", end="", flush=True)  # noqa: T201
+    if sys.stdin.buffer.read(1):
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        while True:
+            pass
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    keep_busy()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import psutil
 
 import vitprof
+from vitprof.analysis.verdict.wording import CAUSE_NAMES
+from vitprof.config import gpu_findings
 from vitprof.home import ensure_dir, home
 from vitprof.program import program
 from vitprof.recording.columns import SCHEMA_VERSION
@@ -22,48 +23,112 @@ from vitprof.telemetry.nvml import Nvml
 
 FILE_NAME = "selftest-gpu.json"
 READ = "docs/gpu.md"
-VARIABLES = (
-    "CUBLAS_WORKSPACE_CONFIG",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_VISIBLE_DEVICES",
-    "MKL_NUM_THREADS",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_TF32_OVERRIDE",
-    "NVIDIA_VISIBLE_DEVICES",
-    "OMP_NUM_THREADS",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-)
+VARIABLES = {
+    *gpu_findings.RECORDED,
+    *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES"),
+} - {"LD_PRELOAD"}
 """Environment variables that change what is measured. The others are left out: they can hold names and secrets."""
 A_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]+")
 
 Status = Literal["passed", "failed", "not run"]
 
 
-class CaseResult(Protocol):
-    """The result of one case."""
+@dataclass(frozen=True)
+class Result:
+    """The result of a case: medians over its rounds, and whether each figure is right."""
+
+    case: str
+    what: str
+    expected_ms: float
+    """Milliseconds for each batch that the device must have waited because of the slowdown."""
+    reported_ms: float
+    """Milliseconds for each batch that the verdict attributes to the slowdown."""
+    error_ms: float
+    """Median over the rounds of what was reported minus what was expected."""
+    tolerance_ms: float
+    cause: str
+    """The cause that most rounds named."""
+    right: tuple[str, ...]
+    """Causes that count as right; empty: none may be named as costing anything."""
+    idle_frac: float
+    """The device's idle share as the summary states it."""
+    true_idle_frac: float
+    """The device's idle share by arithmetic."""
+    idle_error_frac: float
+    """Median over the rounds of the idle share stated minus the true one."""
+    rounds: int
+    retries: int
+    """Rounds among them that were added because the case was not right until then."""
+    cause_ok: bool
+    size_ok: bool
+    idle_ok: bool
+    failure: str = ""
+    """Why the last round could not be compared, in one line; empty where it could."""
 
     @property
-    def case(self) -> str:
-        """Returns the name of the case."""
+    def ok(self) -> bool:
+        """Returns whether the case ran, and cause, size and idle share are right."""
+        return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
 
     @property
     def status(self) -> Status:
-        """Returns whether it passed."""
-
-    @property
-    def wrong(self) -> str:
-        """Returns what is wrong, in one line; "" where it passed."""
+        """Returns whether the case passed."""
+        return "passed" if self.ok else "failed"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""
+        return asdict(self) | {"ok": self.ok, "wrong": self.wrong}
+
+    @property
+    def blamed(self) -> str:
+        """Returns the cause in words: "nothing" where none was named, the verdict's kind where it has no cause."""
+        return CAUSE_NAMES.get(self.cause, self.cause) or "nothing"
+
+    @property
+    def wrong(self) -> str:
+        """Returns what is wrong, in words; "" where nothing is."""
+        if self.failure:
+            return self.failure
+        right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
+        verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
+        named = f"the verdict {verdict}, expected {right}"
+        size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
+        idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
+        checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
+        return "; ".join(words for right, words in checks if not right)
 
 
-R_co = TypeVar("R_co", bound=CaseResult, covariant=True)
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a case on a GPU."""
+
+    status: Status
+    """Whether it passed."""
+    measured: str = ""
+    """What was measured, in words; empty where nothing was."""
+    wrong: str = ""
+    """What is wrong, or why it was not run, in one line; empty where it passed."""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """Every figure behind it, as JSON can hold it; the names have the units."""
+    case: str = ""
+    """Name of the case."""
+    expected: str = ""
+    """What must be found, in words."""
+    seconds: float = math.nan
+    """How long it took."""
+
+    @property
+    def words(self) -> str:
+        """Returns status, name, expectation and measurement in one line."""
+        measured = ": ".join(filter(None, (self.measured, self.wrong)))
+        return f"{self.status.upper()}: {self.case}. Expected: {self.expected}. Measured: {measured or 'nothing'}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, as JSON can hold them."""
+        return asdict(self)
+
+
+R_co = TypeVar("R_co", bound=Result | Outcome, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -141,36 +206,6 @@ class SelftestReport(Generic[R_co]):
         return path
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a case on a GPU."""
-
-    status: Status
-    """Whether it passed."""
-    measured: str = ""
-    """What was measured, in words; empty where nothing was."""
-    wrong: str = ""
-    """What is wrong, or why it was not run, in one line; empty where it passed."""
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    """Every figure behind it, as JSON can hold it; the names have the units."""
-    case: str = ""
-    """Name of the case."""
-    expected: str = ""
-    """What must be found, in words."""
-    seconds: float = math.nan
-    """How long it took."""
-
-    @property
-    def words(self) -> str:
-        """Returns status, name, expectation and measurement in one line."""
-        measured = ": ".join(filter(None, (self.measured, self.wrong)))
-        return f"{self.status.upper()}: {self.case}. Expected: {self.expected}. Measured: {measured or 'nothing'}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, as JSON can hold them."""
-        return dataclasses.asdict(self)
-
-
 def judged(measured: str, wrong: Sequence[str], **figures: Any) -> Outcome:
     """Returns the outcome of a case that was run: it passed if `wrong` is empty."""
     return Outcome("failed" if wrong else "passed", measured, "; ".join(wrong), figures)
@@ -198,5 +233,5 @@ def machine_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
         "cores": psutil.cpu_count(logical=False),
         "memory_available_bytes": psutil.virtual_memory().available,
         "nvml_gpus": gpus,
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "variables": {name: os.environ[name] for name in sorted(VARIABLES) if name in os.environ},
     }

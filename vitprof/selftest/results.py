@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,12 +12,11 @@ from vitprof.analysis.arrays import mean, median
 from vitprof.analysis.timing.exposure import synchronous
 from vitprof.analysis.timing.steady import launched_s, steady_state
 from vitprof.analysis.verdict.verdict import judge
-from vitprof.analysis.verdict.wording import CAUSE_NAMES
 from vitprof.config.accelerators import accelerator
 from vitprof.errors import JobError
 from vitprof.recording.columns import TIMED_STAGES
 from vitprof.selftest.cases import Case, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
-from vitprof.selftest.report import Status
+from vitprof.selftest.report import Result
 from vitprof.store import RunStore
 
 
@@ -67,7 +64,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     if run.status != "done" or run.summary is None:
         raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
     steps, telemetry = store.steps(run_id), store.telemetry(run_id)
-    config = dataclasses.replace(run.config, inject=None)
+    config = replace(run.config, inject=None)
     verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
     launched = launched_s(steps)[steady]
@@ -120,71 +117,6 @@ class Round:
     step_ms: float
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a case: medians over its rounds, and whether each figure is right."""
-
-    case: str
-    what: str
-    expected_ms: float
-    """Milliseconds for each batch that the device must have waited because of the slowdown."""
-    reported_ms: float
-    """Milliseconds for each batch that the verdict attributes to the slowdown."""
-    error_ms: float
-    """Median over the rounds of what was reported minus what was expected."""
-    tolerance_ms: float
-    cause: str
-    """The cause that most rounds named."""
-    right: tuple[str, ...]
-    """Causes that count as right; empty: none may be named as costing anything."""
-    idle_frac: float
-    """The device's idle share as the summary states it."""
-    true_idle_frac: float
-    """The device's idle share by arithmetic."""
-    idle_error_frac: float
-    """Median over the rounds of the idle share stated minus the true one."""
-    rounds: int
-    retries: int
-    """Rounds among them that were added because the case was not right until then."""
-    cause_ok: bool
-    size_ok: bool
-    idle_ok: bool
-    failure: str = ""
-    """Why the last round could not be compared, in one line; empty where it could."""
-
-    @property
-    def ok(self) -> bool:
-        """Returns whether the case ran, and cause, size and idle share are right."""
-        return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
-
-    @property
-    def status(self) -> Status:
-        """Returns whether the case passed."""
-        return "passed" if self.ok else "failed"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain values."""
-        return dataclasses.asdict(self) | {"ok": self.ok, "wrong": self.wrong}
-
-    @property
-    def blamed(self) -> str:
-        """Returns the cause in words: "nothing" where none was named, the verdict's kind where it has no cause."""
-        return CAUSE_NAMES.get(self.cause, self.cause) or "nothing"
-
-    @property
-    def wrong(self) -> str:
-        """Returns what is wrong, in words; "" where nothing is."""
-        if self.failure:
-            return self.failure
-        right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
-        verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
-        named = f"the verdict {verdict}, expected {right}"
-        size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
-        idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
-        checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
-        return "; ".join(words for right, words in checks if not right)
-
-
 def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
     """Returns how a slowed run of `case` compares with its reference; `wait_ms` is the wait that each batch was given.
 
@@ -198,23 +130,21 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
     if case.hogs:
         expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
         expected -= slowed.cpu_ms - reference.cpu_ms
-        named = [name for name in case.right if name == slowed.cause or name in slowed.signatures]
         reported = _contention_ms(slowed) - _contention_ms(reference)
     elif case.launch_ms:
         expected = max(0.0, slowed.launching_ms - case.compute_ms)
-        named = [slowed.cause] if slowed.cause in case.right else []
         reported = slowed.launch_ms - reference.launch_ms
     else:
         expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
-        named = [slowed.cause] if slowed.cause in case.right else []
         reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
+    named = [name for name in case.right if name in (slowed.cause, *(slowed.signatures if case.hogs else ()))]
     # A run that is not input-bound names no cause: the largest part of almost nothing does not count as one.
     free = slowed.kind == "not input-bound"
     return Round(
         expected_ms=expected,
         reported_ms=reported,
         cause=named[0] if named else "" if free else slowed.cause or slowed.kind,
-        cause_ok=free if case.hidden else bool(named),
+        cause_ok=bool(named) if case.right else free,
         idle_frac=slowed.idle_frac,
         true_idle_frac=slowed.true_idle_frac,
         step_ms=slowed.step_ms,
@@ -230,27 +160,30 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
 
     `failure` says why the last round could not be compared; "" where it could.
     """
+
+    def middle(figure: Callable[[Round], float]) -> float:
+        return median(np.array([figure(r) for r in rounds]))
+
     names = Counter(r.cause for r in rounds)
-    expected = median(np.array([r.expected_ms for r in rounds]))
-    error = median(np.array([r.reported_ms - r.expected_ms for r in rounds]))
-    step = median(np.array([r.step_ms for r in rounds]))
-    idle_error = median(np.array([r.idle_frac - r.true_idle_frac for r in rounds]))
+    expected = middle(lambda r: r.expected_ms)
+    error = middle(lambda r: r.reported_ms - r.expected_ms)
+    idle_error = middle(lambda r: r.idle_frac - r.true_idle_frac)
     return Result(
         case=case.name,
         what=case.what,
         expected_ms=expected,
-        reported_ms=median(np.array([r.reported_ms for r in rounds])),
+        reported_ms=middle(lambda r: r.reported_ms),
         error_ms=error,
         tolerance_ms=tolerance_ms(expected),
         cause=names.most_common(1)[0][0] if names else "",
         right=case.right,
-        idle_frac=median(np.array([r.idle_frac for r in rounds])),
-        true_idle_frac=median(np.array([r.true_idle_frac for r in rounds])),
+        idle_frac=middle(lambda r: r.idle_frac),
+        true_idle_frac=middle(lambda r: r.true_idle_frac),
         idle_error_frac=idle_error,
         rounds=len(rounds),
         retries=retries,
         cause_ok=2 * sum(r.cause_ok for r in rounds) > len(rounds),
         size_ok=abs(error) <= tolerance_ms(expected),
-        idle_ok=abs(idle_error) <= tolerance_idle_frac(step),
+        idle_ok=abs(idle_error) <= tolerance_idle_frac(middle(lambda r: r.step_ms)),
         failure=failure,
     )

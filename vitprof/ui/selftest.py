@@ -10,7 +10,7 @@ import streamlit as st
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, run_selftest
-from vitprof.selftest.gpu import GPU_CASES, TOTAL_S, run_gpu_selftest
+from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, run_gpu_selftest
 from vitprof.selftest.report import FILE_NAME
 from vitprof.ui import resources, tables
 from vitprof.ui.background import BackgroundTask

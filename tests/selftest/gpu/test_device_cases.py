@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,10 @@ import torch
 from tests.cuda_stand_in import Card
 from tests.engine_fixtures import small_home  # noqa: F401
 from vitprof.errors import DataError, DeviceError
-from vitprof.measure.devices import open_device
 from vitprof.measure.devices.cuda import CudaDevice
-from vitprof.selftest.gpu import GPU_CASES, child, cost, launches, marks
+from vitprof.selftest.gpu import device_cases, driver
 from vitprof.selftest.gpu.bench import Bench
-from vitprof.selftest.gpu.child import CASES, run_case
-from vitprof.selftest.gpu.launches import union
+from vitprof.selftest.gpu.driver import GPU_CASES, run_case
 from vitprof.selftest.report import Outcome, plain
 
 HZ, TOLD_KHZ = 1.5e9, 2_000_000
@@ -39,8 +37,8 @@ def device(card: Card, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
 
 @pytest.fixture
 def bench(card: Card, device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr(marks, "IMAGES", (64, 32, 32, 3))
-    monkeypatch.setattr(marks, "MARKS", 300)
+    monkeypatch.setattr(device_cases, "IMAGES", (64, 32, 32, 3))
+    monkeypatch.setattr(device_cases, "MARKS", 300)
     return Bench(device, clock=card.clock, sleep=card.wait)
 
 
@@ -92,11 +90,11 @@ def test_a_copy_that_takes_longer_than_it_should_fails(bench: Bench, monkeypatch
 class TestLaunches:
     @pytest.fixture(autouse=True)
     def fewer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(launches, "KERNELS", 30)
+        monkeypatch.setattr(device_cases, "KERNELS", 30)
 
     def right(self, work: Any) -> float:
         work()
-        return launches.KERNELS * launches.LONGER_S * launches.PROFILED_STEPS
+        return device_cases.KERNELS * device_cases.LONGER_S * device_cases.PROFILED_STEPS
 
     def test_tiny_kernels_are_called_launch_bound_and_their_time_is_found(self, bench: Bench) -> None:
         bench.kernels_s = self.right
@@ -116,31 +114,12 @@ class TestLaunches:
 
     @pytest.mark.slow
     def test_a_device_that_is_busy_is_not_launch_bound(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(launches, "TINY_S", launches.TINY_EVERY_S)
+        monkeypatch.setattr(device_cases, "TINY_S", device_cases.TINY_EVERY_S)
         assert "were called not input-bound" in run_case("launch-bound", bench).wrong
 
 
 def test_the_union_of_kernels() -> None:
-    assert (union([(5, 7), (0, 2), (1, 3), (1.5, 1.7)]), union([])) == (5, 0)
-
-
-@pytest.mark.parametrize(("on_s", "status", "rounds"), [(1.001, "passed", 5), (1.05, "failed", 5)])
-def test_recording_cost(on_s: float, status: str, rounds: int, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "_recorded_s", lambda bench: on_s)
-    monkeypatch.setattr(cost, "_plain_s", lambda bench: 1.0)
-    outcome = run_case("own cost", bench)
-    assert (outcome.status, len(outcome.figures["plain_step_ms"])) == (status, rounds)
-
-
-@pytest.mark.usefixtures("small_home")
-def test_both_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For real, on a simulated device: it waits for each batch, so both take a step's time at least."""
-    monkeypatch.setattr(cost, "STEPS", 6)
-    monkeypatch.setattr(cost, "WARMUP_STEPS", 2)
-    monkeypatch.setattr(cost, "JOB", cost.JOB | {"warmup_steps": 2})
-    found = Bench(open_device("simulated:3,0", time.perf_counter))
-    assert cost._recorded_s(found) >= 0.003
-    assert cost._plain_s(found) >= 0.003
+    assert (device_cases.union([(5, 7), (0, 2), (1, 3), (1.5, 1.7)]), device_cases.union([])) == (5, 0)
 
 
 @pytest.mark.parametrize("error", [DataError("no room"), ZeroDivisionError("a bug")])
@@ -148,7 +127,7 @@ def test_a_case_that_raises_has_failed(error: Exception, bench: Bench, monkeypat
     def fails(bench: Bench) -> Outcome:
         raise error
 
-    monkeypatch.setitem(CASES, "copies", fails)
+    monkeypatch.setitem(GPU_CASES, "copies", dataclasses.replace(GPU_CASES["copies"], run=fails))
     outcome = run_case("copies", bench)
     assert outcome.status == "failed"
     assert str(error) in outcome.wrong
@@ -157,17 +136,16 @@ def test_a_case_that_raises_has_failed(error: Exception, bench: Bench, monkeypat
 def test_without_a_gpu_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(DeviceError, match=r"needs an NVIDIA GPU .* sees none; `python -m vitprof doctor` says more"):
-        child.open_bench("cuda:0", Path())
+        driver.open_bench("cuda:0", Path())
 
 
 def test_facts_do_not_name_a_machine(bench: Bench) -> None:
-    facts = child.facts(bench)
+    facts = driver.device_facts(bench)
     assert (facts["device_name"], facts["gpus"]) == ("stand-in", 1)
     assert not {"hostname", "gpu_uuid"} & set(facts)
 
 
-def test_every_case_has_a_function_and_outcomes_are_json() -> None:
-    assert set(CASES) == {case.name for case in GPU_CASES}
+def test_outcomes_are_json() -> None:
     outcome = Outcome("failed", "x", "y", {"a": math.nan, "b": (1, math.inf), "c": {"d": 2}})
     message = json.loads(json.dumps(plain(outcome.to_dict()), allow_nan=False))
     assert message["figures"] == {"a": None, "b": [1, None], "c": {"d": 2}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import subprocess
 import sys
@@ -29,9 +30,9 @@ from vitprof.export.code import script
 from vitprof.jobs.manager import JobManager
 from vitprof.measure.devices import Mark
 from vitprof.selftest.gpu.bench import Bench, Spinning
-from vitprof.selftest.gpu.child import CASES, open_bench, run_case
-from vitprof.selftest.gpu.marks import filled, pinned_bytes_per_s, unchanged
-from vitprof.selftest.gpu.strategies import settings_for
+from vitprof.selftest.gpu.device_cases import filled, pinned_bytes_per_s, unchanged
+from vitprof.selftest.gpu.driver import GPU_CASES, open_bench, run_case
+from vitprof.selftest.gpu.job_cases import settings_for
 from vitprof.store import RunStore, StoredRun
 from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.sampler import choose_gpu
@@ -67,7 +68,7 @@ def manager(tmp_path: Path) -> Iterator[JobManager]:
         opened.shutdown()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", GPU_CASES)
 def test_cases_of_the_self_test(name: str, bench: Bench) -> None:
     outcome = run_case(name, bench)
     assert outcome.status == "passed", outcome.words
@@ -102,7 +103,8 @@ def test_deferred_marks_give_the_compute_time_of_forced_ones(bench: Bench) -> No
     compute_s: dict[bool, list[float]] = {False: [], True: []}
     for forced in (False, True) * 3:
         device: Any = Synchronising(bench.device) if forced else bench.device
-        steps = bench.run(device=device, trains=lambda config, _: open_trainer(config, bench.device), **job).steps
+        tested = dataclasses.replace(bench, device=device)
+        steps = tested.run(trains=lambda config, _: open_trainer(config, bench.device), **job).steps
         compute_s[forced].append(float(np.median(steps["compute_s"][steady_state(steps)])))
     assert np.median(compute_s[False]) == pytest.approx(np.median(compute_s[True]), rel=0.02)
 

@@ -70,23 +70,15 @@ class Bench:
         device.release(*{id(mark): mark for mark in (start, end)}.values())
         return took
 
-    def run(
-        self,
-        *,
-        device: Device | None = None,
-        trains: Callable[[RunConfig, Device], Trainer] | None = None,
-        **settings: Any,
-    ) -> Recorded:
-        """Trains with these `settings` in this process, and returns all that the job reported.
-
-        It trains on the bench's device unless `device` is given, and the job's own model unless `trains` returns
-        another trainer. Raises what the job raises.
+    def run(self, *, trains: Callable[[RunConfig, Device], Trainer] | None = None, **settings: Any) -> Recorded:
+        """Trains with these `settings` in this process, and returns all that the job reported: the job's own model
+        unless `trains` returns another trainer. Raises what the job raises.
         """
         from vitprof.engine.train import train
 
         recorded = Recorded(resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings)), self.clock())
         trainer = {} if trains is None else {"trains": trains}
-        train(recorded.config, recorded, never, clock=self.clock, device=device or self.device, **trainer)
+        train(recorded.config, recorded, never, clock=self.clock, device=self.device, **trainer)
         recorded.ended_s = self.clock()
         return recorded
 
@@ -150,16 +142,8 @@ class Recorded:
     @property
     def idle_frac(self) -> float:
         """Returns the device's idle share (0..1), as a run's summary states it."""
-        summary = summarise(
-            self.config,
-            self.steps,
-            NO_TELEMETRY,
-            self.phases,
-            self.known,
-            t_origin_s=self.began_s,
-            t_end_s=self.ended_s,
-        )
-        return summary.device_idle_frac
+        run = self.config, self.steps, NO_TELEMETRY, self.phases, self.known
+        return summarise(*run, t_origin_s=self.began_s, t_end_s=self.ended_s).device_idle_frac
 
     def verdict(self) -> Verdict:
         """Returns the verdict, from which the setting of an injected wait is hidden: it must find the cause itself."""
@@ -169,16 +153,28 @@ class Recorded:
 NO_TELEMETRY: Series = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
 
 
+@dataclass
 class Spinning:
-    """A trainer whose step is a wait of known length on the device."""
+    """A trainer whose step is `n` waits on the device, launched at most one every `every_s` seconds."""
 
-    def __init__(self, device: Device, ask_s: float) -> None:
-        self._device, self._ask_s = device, ask_s
+    device: Device
+    ask_s: float
+    n: int = 1
+    every_s: float = 0.0
+    clock: Clock = time.perf_counter
+
+    def launch(self) -> None:
+        """Launches a step's waits. Time lost by a late launch is not made up: the device must never fall behind."""
+        for _ in range(self.n):
+            due = self.clock() + self.every_s
+            self.device.gate(self.ask_s)
+            while self.clock() < due:
+                pass
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches the wait. Compute begins with it, so that the host's time since the copy is not counted."""
-        start = self._device.mark()
-        self._device.gate(self._ask_s)
+        """Launches the waits. Compute begins with them, so that the host's time since the copy is not counted."""
+        start = self.device.mark()
+        self.launch()
         return start, None
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:

@@ -1,4 +1,9 @@
-"""The cases of the self-test on a GPU, each run in a process of its own: one that hangs or crashes ends no other."""
+"""The cases of the self-test on a GPU, each run in a process of its own: one that hangs or crashes ends no other.
+
+That process is `python -m vitprof.selftest.gpu.driver CASE DIRECTORY`. It writes one JSON object to standard output:
+{"facts": ..., "outcome": ...}, or {"error": ...} without a GPU. What libraries print goes to standard error. It exits
+when its standard input ends, so that it never outlives its parent.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +12,37 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitprof.errors import DeviceError, JobStopped
+from vitprof.config.catalog import by_name
+from vitprof.errors import DeviceError, JobStopped, VitprofError, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, ignore, never
 from vitprof.home import temporary_prefix
 from vitprof.jobs.launcher import command, environment
-from vitprof.selftest.report import Outcome, SelftestReport, machine_facts
+from vitprof.program import program
+from vitprof.selftest.gpu import device_cases, job_cases
+from vitprof.selftest.gpu.bench import Bench
+from vitprof.selftest.report import Outcome, SelftestReport, machine_facts, plain
 
-CHILD = "vitprof.selftest.gpu.child"
 POLL_S = 0.1
+DEVICE = "cuda:0"
+NO_GPU = (
+    "the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and {why}; `{program} doctor` says "
+    "more, and the self-test without --gpu needs none"
+)
+PRIVATE = ("hostname", "gpu_uuid")
+"""Facts that name a machine: not for a bug report."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GpuCase:
     """One thing that must be right on a GPU."""
 
@@ -33,51 +51,48 @@ class GpuCase:
     """What must be found, in words."""
     limit_s: float
     """Seconds that it may take, opening the device included; then it is ended and has failed."""
+    run: Callable[[Bench], Outcome]
 
 
-GPU_CASES: tuple[GpuCase, ...] = (
+GPU_CASES = by_name(
     GpuCase(
-        name="clock mapping",
-        expected="1,000 marks inside their host brackets, within 50 µs; drift under 20 µs a second",
-        limit_s=20,
+        "clock mapping",
+        "1,000 marks inside their host brackets, within 50 µs; drift under 20 µs a second",
+        20,
+        device_cases.clock_mapping,
     ),
     GpuCase(
-        name="known idle",
-        expected="0, 2 and 20 ms put into each stage and the transfer: right cause, 10% or 0.3 ms, idle within 1 point",
-        limit_s=60,
+        "known idle",
+        "0, 2 and 20 ms put into each stage and the transfer: right cause, 10% or 0.3 ms, idle within 1 point",
+        60,
+        job_cases.known_idle,
     ),
     GpuCase(
-        name="launch-bound",
-        expected="300 tiny kernels are called launch-bound; kernel time within 5% of torch.profiler's union of kernels",
-        limit_s=30,
+        "launch-bound",
+        "300 tiny kernels are called launch-bound; kernel time within 5% of torch.profiler's union of kernels",
+        30,
+        device_cases.launch_bound,
     ),
+    GpuCase("copies", "80% of the measured pinned bandwidth or more, at 38 MB", 20, device_cases.copy_bandwidth),
+    GpuCase("own cost", "recording costs 2% or less of a step of `tiny`", 75, job_cases.own_cost),
     GpuCase(
-        name="copies",
-        expected="80% of the measured pinned bandwidth or more, at 38 MB",
-        limit_s=20,
-    ),
-    GpuCase(
-        name="own cost",
-        expected="recording costs 2% or less of a step of `tiny`",
-        limit_s=75,
-    ),
-    GpuCase(
-        name="every strategy",
-        expected="20 steps each in a process of its own, with workers and pinning where it has them",
-        limit_s=95,
+        "every strategy",
+        "20 steps each in a process of its own, with workers and pinning where it has them",
+        95,
+        job_cases.every_strategy,
     ),
 )
-TOTAL_S = sum(case.limit_s for case in GPU_CASES)
+TOTAL_S = sum(case.limit_s for case in GPU_CASES.values())
 """The most seconds that the self-test takes."""
 
 
 def run_gpu_selftest(
-    cases: Sequence[GpuCase] = GPU_CASES,
+    cases: Sequence[GpuCase] = tuple(GPU_CASES.values()),
     *,
     progress: OnProgress = ignore,
     ended: Callable[[Outcome], None] = lambda outcome: None,
     stop: Stop = never,
-    child: Callable[[str, str], Sequence[str]] = lambda name, directory: command(CHILD, name, directory),
+    child: Callable[[str, str], Sequence[str]] = lambda name, directory: command(__name__, name, directory),
 ) -> SelftestReport[Outcome]:
     """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once.
 
@@ -150,3 +165,69 @@ def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[
         return message
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     return {"error": f"its process ended: exit status {process.returncode}{f', {last[0]}' if last else ''}"}
+
+
+def open_bench(name: str, directory: Path) -> Bench:
+    """Returns the bench with a CUDA device. Raises `DeviceError`."""
+    import torch
+
+    from vitprof.measure.devices import open_device
+    from vitprof.measure.devices.cuda_checks import cuda_here
+
+    if not cuda_here():
+        raise DeviceError(NO_GPU.format(why=f"this PyTorch ({torch.__version__}) sees none", program=program()))
+    return Bench(open_device(name, time.perf_counter), kernels_s=device_cases.kernels_s, directory=directory)
+
+
+def device_facts(bench: Bench) -> dict[str, Any]:
+    """Returns facts about device and software, without what names the machine; and how many GPUs PyTorch sees."""
+    import torch
+
+    from vitprof.engine.train import describe
+
+    known = describe() | bench.device.environment() | {"device": bench.device.name, "gpus": torch.cuda.device_count()}
+    if bench.device.torch_device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(bench.device.torch_device)
+        known |= {"capability": f"{major}.{minor}", "arch_list": torch.cuda.get_arch_list()}
+    return {name: value for name, value in known.items() if name not in PRIVATE}
+
+
+def run_case(name: str, bench: Bench) -> Outcome:
+    """Runs a case and returns its outcome: failed where it raises an `Exception`. Ctrl-C still propagates."""
+    try:
+        return GPU_CASES[name].run(bench)
+    except Exception as error:
+        return Outcome("failed", wrong=_printed(error))
+
+
+def _printed(error: Exception) -> str:
+    """Returns the message of an error in a line; prints where it comes from unless it is one of vitprof's own."""
+    if not isinstance(error, VitprofError):
+        traceback.print_exception(error)
+    return one_line(error)
+
+
+def main() -> None:
+    """Opens the device and runs the case that the command line names."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    threading.Thread(target=_end_with_input, name="vitprof-stdin", daemon=True).start()
+    name, directory = sys.argv[1:]
+    try:
+        bench = open_bench(DEVICE, Path(directory))
+        message: dict[str, Any] = {"facts": device_facts(bench), "outcome": run_case(name, bench).to_dict()}
+    except Exception as error:
+        message = {"error": _printed(error)}
+    json.dump(plain(message), channel, allow_nan=False, default=str)
+    channel.flush()
+    os._exit(0)  # tearing down PyTorch takes a second
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,10 @@
-"""Known idle: what is put into a stage is compared with what is said of it; jobs are made up, but for one."""
+"""What is put into a stage is compared with what is said of it, what recording costs, and every strategy's job."""
 
 from __future__ import annotations
 
+import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,13 @@ from tests.conftest import MakeSteps
 from tests.engine_fixtures import small_home  # noqa: F401
 from vitprof.config import RunConfig, injection
 from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES
 from vitprof.measure.devices import open_device
 from vitprof.recording.columns import STEP_COLUMNS
-from vitprof.selftest.gpu import idle
+from vitprof.selftest.gpu import job_cases
 from vitprof.selftest.gpu.bench import SHORT_JOB, Bench, Recorded
-from vitprof.selftest.gpu.child import run_case
+from vitprof.selftest.gpu.driver import run_case
+from vitprof.selftest.gpu.job_cases import STEPS, every_strategy, settings_for, wrong_steps
 
 FETCH_MS, COMPUTE_MS = 3.0, 1.0
 PARTS = {"read": 0.2, "decode": 0.3, "transform": 0.4, "collate": 0.1}
@@ -110,7 +114,7 @@ def test_a_wrong_size_is_told_after_three_rounds(bench: MadeUp) -> None:
     outcome = run_case("known idle", bench)
     assert outcome.status == "failed"
     assert "20 ms in read: it reported 22.50 ms of the 20.00 ms added" in outcome.wrong
-    assert bench.ran.count("read") == 2 * idle.ROUNDS
+    assert bench.ran.count("read") == 2 * job_cases.ROUNDS
     assert "no wait" not in outcome.wrong
 
 
@@ -133,9 +137,64 @@ def test_a_wrong_idle_share_is_told_and_a_clock_that_changed(bench: MadeUp) -> N
 def test_a_real_job_waits_for_as_long_as_it_is_told() -> None:
     """Through the training loop, on a simulated device whose waits are those of the case."""
     bench = Bench(open_device("simulated:1,0", time.perf_counter))
-    recorded = idle._trained(bench, {"inject": "read:2"})
+    recorded = job_cases._spun(bench, {"inject": "read:2"})
     assert recorded.verdict().cause
     assert np.median(recorded.steps["compute_s"]) == pytest.approx(COMPUTE_MS / 1e3, rel=0.05)
     assert recorded.steps["read_s"].min() >= 0.002
     assert 0 < recorded.idle_frac < 1
     assert recorded.step_ms > 2
+
+
+@pytest.mark.parametrize(("on_s", "status", "rounds"), [(1.001, "passed", 5), (1.05, "failed", 5)])
+def test_recording_cost(on_s: float, status: str, rounds: int, bench: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_cases, "_recorded_s", lambda bench: on_s)
+    monkeypatch.setattr(job_cases, "_plain_s", lambda bench: 1.0)
+    outcome = run_case("own cost", bench)
+    assert (outcome.status, len(outcome.figures["plain_step_ms"])) == (status, rounds)
+
+
+@pytest.mark.usefixtures("small_home")
+def test_both_loops_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For real, on a simulated device: it waits for each batch, so both take a step's time at least."""
+    monkeypatch.setattr(job_cases, "COST_STEPS", 6)
+    monkeypatch.setattr(job_cases, "COST_WARMUP_STEPS", 2)
+    found = Bench(open_device("simulated:3,0", time.perf_counter))
+    assert job_cases._recorded_s(found) >= 0.003
+    assert job_cases._plain_s(found) >= 0.003
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_each_strategy_has_a_short_job_that_can_run(name: str) -> None:
+    config = resolve(RunConfig(device="cuda:0", steps=STEPS, **settings_for(name)))
+    assert config.workers in (None, 0, 2)
+    assert config.slow_latency_ms in (None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({}, ""),
+        ({"step": np.arange(3)}, "it has 3 steps"),
+        ({"h2d_s": np.full(STEPS, math.nan)}, "h2d_s has values that are negative or not known"),
+        ({"compute_s": np.zeros(STEPS)}, "a step without compute"),
+    ],
+)
+def test_steps_are_checked(change: dict[str, Any], wrong: str) -> None:
+    columns = ("step", "data_wait_s", "h2d_s", "compute_s", "step_s")
+    assert wrong_steps({name: np.full(STEPS, 1e-3) for name in columns} | change) == wrong
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_home")
+def test_each_that_can_run_is_run_and_what_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(name: str) -> dict[str, Any]:
+        return {"strategy": name, "batch_size": 8} | ({"replay": "nowhere"} if name == "device" else {})
+
+    monkeypatch.setattr(job_cases, "STRATEGIES", ("memory", "device", "dali"))
+    monkeypatch.setattr(job_cases, "settings_for", lambda name: {"dataset": "digits"} | refused(name))
+    monkeypatch.setattr(job_cases, "why_unavailable", lambda plan, info: "no DALI" * (plan.name == "dali"))
+    bench = Bench(open_device("simulated:1,0", time.perf_counter), directory=tmp_path)
+    outcome = every_strategy(bench)
+    assert outcome.measured == "1 of 3 trained 20 steps; cannot run here: dali (no DALI)"
+    assert outcome.wrong.startswith("device: replay")
+    assert outcome.figures["passed"] == ["memory"]

@@ -1,0 +1,216 @@
+"""Cases of the device alone: marks mapped to the host's clock, copies, and kernels that run faster than launched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitprof.analysis import arrays
+from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
+from vitprof.selftest.report import Outcome, judged
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitprof.engine.loaders.contract import Batch
+    from vitprof.engine.transfer.contract import Transfer
+    from vitprof.measure.devices import Device
+
+MARKS = 1000
+APART_S = 0.003
+"""Seconds between marks: they take over 3 s, so that the device's clock is anchored again and its drift shows."""
+MOST_OUTSIDE_S = 50e-6
+"""How far outside its bracket a mark may be mapped: the anchor's own bracket is about 20 us wide, and clocks drift."""
+MOST_DRIFT_S = 20e-6
+"""The most drift for each second. Each clock's crystal is right within about 10 us a second."""
+
+
+def clock_mapping(bench: Bench) -> Outcome:
+    """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them at the end, so
+    that the mapping cannot rely on the time at which a mark is read.
+    """
+    device = bench.device
+    brackets, marks = [], []
+    for _ in range(MARKS):
+        bench.sleep(APART_S)
+        before = bench.clock()
+        mark = device.mark()
+        device.wait(mark)
+        brackets.append((before, bench.clock()))
+        marks.append(mark)
+    at = np.array([device.seconds(mark) for mark in marks])
+    device.release(*marks)
+    before_s, after_s = np.array(brackets).T
+    outside_s = np.maximum(np.maximum(before_s - at, at - after_s), 0.0)
+    drift = float(np.polyfit(at - at[0], at - (before_s + after_s) / 2, 1)[0])
+    wrong = []
+    n_outside = int((outside_s > MOST_OUTSIDE_S).sum())
+    if n_outside:
+        wrong.append(f"{n_outside} marks are outside, the farthest by {outside_s.max() * 1e6:.0f} µs")
+    if not abs(drift) <= MOST_DRIFT_S:
+        wrong.append(f"the clocks drift apart by {drift * 1e6:+.1f} µs a second")
+    if not (np.diff(at) > 0).all():
+        wrong.append("a later mark was mapped to an earlier time")
+    return judged(
+        f"{MARKS - n_outside} of {MARKS} inside, at most {outside_s.max() * 1e6:.0f} µs outside; "
+        f"drift {drift * 1e6:+.1f} µs a second",
+        wrong,
+        marks=MARKS,
+        outside_most_us=float(outside_s.max()) * 1e6,
+        bracket_median_us=float(np.median(after_s - before_s)) * 1e6,
+        drift_us_per_s=drift * 1e6,
+    )
+
+
+IMAGES = (256, 224, 224, 3)
+"""A batch of photos: 38.5 MB of uint8."""
+COPIES, WARMUP_COPIES = 30, 5
+LEAST_BANDWIDTH_FRAC = 0.8
+
+
+def filled(transfer: Transfer, shape: tuple[int, ...], value: int) -> Batch:
+    """Returns a batch in the transfer's own memory, where it has some, with one value in all pixels and labels."""
+    import torch
+
+    from vitprof.engine.loaders.contract import Batch
+
+    images = transfer.buffer(shape) if transfer.buffer else torch.empty(shape, dtype=torch.uint8)
+    images.fill_(value)
+    return Batch(images.permute(0, 3, 1, 2), torch.full((shape[0],), value))
+
+
+def pinned_bytes_per_s(device: Device, n_bytes: int) -> float:
+    """Returns the bandwidth in bytes/s of copies of `n_bytes` from pinned memory: the median of `COPIES`, by marks."""
+    import torch
+
+    host = torch.ones(n_bytes, dtype=torch.uint8, pin_memory=device.torch_device.type == "cuda")
+    bench = Bench(device)
+    took = [bench.timed(lambda: device.upload(host, non_blocking=True)) for _ in range(WARMUP_COPIES + COPIES)]
+    return n_bytes / median(took[WARMUP_COPIES:])
+
+
+def unchanged(images: Tensor) -> Tensor:
+    return images
+
+
+def copy_bandwidth(bench: Bench) -> Outcome:
+    """Copies batches as a job with pinned memory does, between two measurements of the bandwidth alone."""
+    from vitprof.engine.transfer import open_transfer
+
+    device = bench.device
+    transfer = open_transfer("pinned", device, unchanged)
+    n_bytes = int(np.prod(IMAGES))
+    before = pinned_bytes_per_s(device, n_bytes)
+    took = []
+    for i in range(WARMUP_COPIES + COPIES):
+        moved = transfer(filled(transfer, IMAGES, i))
+        device.wait(moved.copy_end)
+        took.append(device.seconds(moved.copy_end) - device.seconds(moved.copy_start))
+        device.release(moved.copy_start, moved.copy_end)
+    after = pinned_bytes_per_s(device, n_bytes)
+    alone, copied = (before + after) / 2, n_bytes / median(took[WARMUP_COPIES:])
+    share = copied / alone
+    return judged(
+        f"{copied / 1e9:.3g} of {alone / 1e9:.3g} GB/s: {share:.0%}",
+        [] if share >= LEAST_BANDWIDTH_FRAC else [f"only {share:.0%} of the bandwidth is reached"],
+        batch_bytes=n_bytes,
+        copied_bytes_per_s=copied,
+        pinned_bytes_per_s=[before, after],
+    )
+
+
+KERNELS = 300
+"""Kernels of a step, about as many as the six layers of `tiny` have (`config.accelerators.LAUNCHES_PER_LAYER`)."""
+TINY_S, TINY_EVERY_S = 2e-6, 10e-6
+"""Kernels of 2 us, one every 10 us: about as long as Python takes to launch one with PyTorch."""
+LONGER_S, LONGER_EVERY_S = 40e-6, 80e-6
+"""Kernels of 40 us, one every 80 us. Between two queued kernels a GPU needs up to 1 us, which no tool counts as kernel
+time: little enough beside 40 us to compare within 5%."""
+MOST_OFF_FRAC = 0.05
+PROFILED_STEPS = 5
+LAUNCHED_JOB: dict[str, Any] = {
+    "dataset": "digits",
+    "strategy": "memory",
+    "transfer": "pinned",
+    "batch_size": 64,
+    "warmup_steps": 8,
+    "steps": 80,
+}
+
+
+def launch_bound(bench: Bench) -> Outcome:
+    """Trains on tiny kernels, which must be called launch-bound, and on longer ones, whose time must be right."""
+    wrong = []
+    tiny, _ = _launched(bench, TINY_S, TINY_EVERY_S)
+    verdict = tiny.verdict()
+    if verdict.kind != "launch-bound":
+        wrong.append(f"{KERNELS} kernels of {TINY_S * 1e6:g} µs were called {verdict.kind}")
+    longer, launch = _launched(bench, LONGER_S, LONGER_EVERY_S)
+    kernel_s, union_s = arrays.median(longer.steps["kernel_s"]), math.nan
+    measured = f"{KERNELS} kernels: {verdict.kind}"
+    if math.isnan(kernel_s):
+        wrong.append("no step was measured behind a gate")
+    elif bench.kernels_s is None or math.isnan(union_s := _union_s(bench, launch)):
+        measured += f"; kernel time {kernel_s * 1e3:.2f} ms, not compared: torch.profiler sees no kernels here (CUPTI)"
+    else:
+        off = kernel_s / union_s - 1
+        measured += f"; kernel time {kernel_s * 1e3:.2f} ms, torch.profiler {union_s * 1e3:.2f} ms ({off:+.1%})"
+        if abs(off) > MOST_OFF_FRAC:
+            wrong.append(f"kernel time is off by {off:+.1%}, and {MOST_OFF_FRAC:.0%} is allowed")
+    return judged(
+        measured,
+        wrong,
+        kernels=KERNELS,
+        kind=verdict.kind,
+        launch_frac=verdict.launch_frac,
+        tiny_kernel_ms=arrays.median(tiny.steps["kernel_s"]) * 1e3,
+        tiny_compute_ms=tiny.steady("compute_s") * 1e3,
+        kernel_ms=kernel_s * 1e3,
+        profiler_kernel_ms=union_s * 1e3,
+    )
+
+
+def _launched(bench: Bench, kernel_s: float, every_s: float) -> tuple[Recorded, Callable[[], None]]:
+    """Returns a job whose steps are `KERNELS` short waits each, and what launches those of a step."""
+    kernels = Spinning(bench.device, bench.spin(kernel_s), KERNELS, every_s, bench.clock)
+    return bench.run(trains=lambda config, device: kernels, **LAUNCHED_JOB), kernels.launch
+
+
+def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
+    """Returns the seconds of a step in which a kernel ran, by torch.profiler; NaN where it sees none."""
+    assert bench.kernels_s is not None
+
+    def work() -> None:
+        for _ in range(PROFILED_STEPS):
+            launch()
+        bench.device.synchronize()
+
+    return bench.kernels_s(work) / PROFILED_STEPS or math.nan
+
+
+def kernels_s(work: Callable[[], None]) -> float:
+    """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none is seen.
+
+    torch.profiler uses CUPTI, which some containers and drivers deny to users. `work` must wait for its device.
+    """
+    from torch._C._autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        work()
+    events = profiled.events() or ()
+    spans = ((e.time_range.start, e.time_range.end) for e in events if e.device_type == DeviceType.CUDA)
+    return union(spans) / 1e6  # microseconds
+
+
+def union(spans: Iterable[tuple[float, float]]) -> float:
+    """Returns the total length that the spans (start, end) cover."""
+    covered, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered

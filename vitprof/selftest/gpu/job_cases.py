@@ -1,0 +1,275 @@
+"""Cases of whole jobs: known waits are found, recording costs next to nothing, and every strategy trains."""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.config import RunConfig
+from vitprof.config.availability import why_unavailable
+from vitprof.config.catalog import dataset_info
+from vitprof.config.parts import why_not
+from vitprof.config.resolve import resolve
+from vitprof.config.strategies import STRATEGIES, strategy
+from vitprof.errors import VitprofError, one_line
+from vitprof.experiments.trials import Trial, job_manager, never, run_trials
+from vitprof.recording.columns import DELAYED_STAGES
+from vitprof.selftest.cases import N_PHOTOS, Case, expected_ms, idle_frac
+from vitprof.selftest.gpu.bench import SHORT_JOB, Bench, Recorded, Spinning
+from vitprof.selftest.report import Outcome, judged
+from vitprof.selftest.results import Round, case_result
+from vitprof.store import RunStore
+
+if TYPE_CHECKING:
+    from vitprof.measure.devices import Device
+
+COMPUTE_MS = 1.0
+WAITS_MS = (2.0, 20.0)
+LATE_SLEEPS = 10
+ROUNDS = 3
+"""Rounds at most: a wait that is not right at once is measured again, and medians decide."""
+# Sample by sample in the loop, as tutorials do: every stage can be told apart. Few samples, so that 2 ms stand out.
+IDLE_JOB: dict[str, Any] = {
+    "dataset": "digits",
+    "strategy": "per-sample",
+    "batch_size": 8,
+    "warmup_steps": 8,
+    "steps": 40,
+}
+IDLE_BASE = RunConfig(**IDLE_JOB)
+IDLE_CASES = (
+    Case(name="no wait", what="no wait", base=IDLE_BASE, part="", right=()),
+    *(
+        Case.waiting(f"{wait_ms:g} ms in {stage}", "", IDLE_BASE, stage, wait_ms)
+        for stage in DELAYED_STAGES
+        for wait_ms in WAITS_MS
+    ),
+)
+
+
+def known_idle(bench: Bench) -> Outcome:
+    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait.
+
+    The device is busy for a known time in each step.
+    """
+    rounds: dict[str, list[Round]] = {case.name: [] for case in IDLE_CASES}
+    compute_ms: list[float] = []
+    for _ in range(ROUNDS):
+        again = [case for case in IDLE_CASES if not rounds[case.name] or not case_result(case, rounds[case.name]).ok]
+        if not again:
+            break
+        reference = _spun(bench, {})
+        compute_ms.append(reference.steady("compute_s") * 1e3)
+        for case in again:
+            rounds[case.name].append(_round(bench, case, reference))
+    results = [case_result(case, rounds[case.name]) for case in IDLE_CASES]
+    wrong = [f"{result.case}: {result.wrong}" for result in results if not result.ok]
+    if wrong and not 0.9 * COMPUTE_MS <= median(compute_ms) <= 1.1 * COMPUTE_MS:  # a laptop that saves power
+        wrong.append(f"the device's clock changed: {COMPUTE_MS:g} ms of work took {median(compute_ms):.2f} ms")
+    error_ms = max(abs(result.error_ms) for result in results)
+    idle = max(abs(result.idle_error_frac) for result in results)
+    return judged(
+        f"{sum(result.ok for result in results)} of {len(IDLE_CASES)} waits right; sizes within {error_ms:.2f} ms, "
+        f"idle shares within {idle * 100:.1f} points",
+        wrong,
+        compute_ms=compute_ms,
+        waits={result.case: result.to_dict() for result in results},
+    )
+
+
+def _spun(bench: Bench, settings: dict[str, Any]) -> Recorded:
+    ask_s = bench.spin(COMPUTE_MS / 1e3)
+    return bench.run(trains=lambda config, device: Spinning(device, ask_s), **IDLE_JOB | settings)
+
+
+def _slept_ms(bench: Bench, wait_ms: float) -> float:
+    """Returns how many ms a sleep of `wait_ms` really takes in this thread, since waking up takes time too.
+
+    It is not measured in another thread during the job, which would also wait for Python's lock.
+    """
+    began = bench.clock()
+    for _ in range(LATE_SLEEPS):
+        bench.sleep(wait_ms / 1e3)
+    return (bench.clock() - began) / LATE_SLEEPS * 1e3
+
+
+def _round(bench: Bench, case: Case, reference: Recorded) -> Round:
+    recorded, wait_ms = reference, 0.0
+    if case.injected_ms is not None:
+        before_ms = _slept_ms(bench, case.injected_ms)
+        recorded = _spun(bench, dict(case.changes))
+        wait_ms = (before_ms + _slept_ms(bench, case.injected_ms)) / 2
+    steps, step_ms = reference.steps, recorded.step_ms
+    # from the device's start of a step to the arrival of the next batch
+    fetched_s = (steps["t_start_s"] + steps["data_wait_s"])[1:] - steps["compute_start_s"][:-1]
+    verdicts = recorded.verdict(), reference.verdict()
+    costs = [{share.name: share.exposed_ms for share in v.shares}.get(case.part, 0.0) for v in verdicts]
+    return Round(
+        # step by step: a fetch that is late now and then must not change what is expected of the other steps
+        expected_ms=fmean(expected_ms(wait_ms, s * 1e3, COMPUTE_MS) for s in fetched_s[steady_state(steps)[1:]]),
+        reported_ms=costs[0] - costs[1],
+        cause=verdicts[0].cause,
+        cause_ok=not case.right or verdicts[0].cause in case.right,
+        idle_frac=recorded.idle_frac,
+        true_idle_frac=idle_frac(COMPUTE_MS, step_ms),
+        step_ms=step_ms,
+    )
+
+
+LEAST_COST_ROUNDS, MOST_COST_ROUNDS = 5, 9
+COST_STEPS, COST_WARMUP_STEPS = 200, 20
+MOST_COST_FRAC = 0.02
+# The copy blocks: the device then waits for the host after each step, and what recording costs is not hidden.
+COST_JOB: dict[str, Any] = {
+    "dataset": "digits",
+    "strategy": "memory",
+    "transfer": "blocking",
+    "batch_size": 64,
+    "model": "tiny",
+}
+
+
+def own_cost(bench: Bench) -> Outcome:
+    """Trains in turns with all marks and clocks and in a plain loop, and compares the times of a step by the host's
+    clock: at least `LEAST_COST_ROUNDS` times, and more while it is open on which side of 2% the cost is.
+    """
+    pairs: list[tuple[float, float]] = []
+    low = high = math.nan
+    while len(pairs) < MOST_COST_ROUNDS:
+        first, second = (_recorded_s, _plain_s) if len(pairs) % 2 == 0 else (_plain_s, _recorded_s)
+        took = {way: way(bench) for way in (first, second)}
+        pairs.append((took[_recorded_s], took[_plain_s]))
+        costs = sorted(on / off - 1 for on, off in pairs)
+        low, high = costs[len(costs) // 4], costs[-1 - len(costs) // 4]
+        if len(pairs) >= LEAST_COST_ROUNDS and not low <= MOST_COST_FRAC <= high:
+            break
+    cost = median(costs)
+    step_ms = median(off for _, off in pairs) * 1e3
+    spread = f"half of the rounds are between {low:+.1%} and {high:+.1%}"
+    return judged(
+        f"{cost:+.1%} of a step of {step_ms:.2f} ms, {len(pairs)} rounds; {spread}",
+        [] if cost <= MOST_COST_FRAC else [f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}"],
+        recorded_step_ms=[on * 1e3 for on, _ in pairs],
+        plain_step_ms=[off * 1e3 for _, off in pairs],
+    )
+
+
+def _cost_job(**changes: Any) -> dict[str, Any]:
+    return {**COST_JOB, "steps": COST_STEPS + COST_WARMUP_STEPS, "warmup_steps": COST_WARMUP_STEPS, **changes}
+
+
+def _recorded_s(bench: Bench) -> float:
+    """Returns the median seconds of a step that is recorded as in any run."""
+    # the steps behind gates count as warm-up too
+    steps = bench.run(**_cost_job()).steps
+    starts = [steps["t_start_s"][(steps["epoch"] == epoch) & (steps["warmup"] == 0)] for epoch in set(steps["epoch"])]
+    return float(np.median(np.concatenate([np.diff(start) for start in starts])))
+
+
+class Unmarked:
+    """A device on which marks cost nothing and mean nothing. Everything else is passed on to the device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def mark(self) -> float:
+        """Returns a placeholder for a mark."""
+        return 0.0
+
+
+def _plain_s(bench: Bench) -> float:
+    """Returns the median seconds of a step of the same loop written plainly: fetch, copy, train."""
+    from vitprof.engine.pipeline import open_pipeline
+    from vitprof.engine.trainer import open_trainer
+
+    job = SHORT_JOB | _cost_job(loader_times=False)
+    config = resolve(RunConfig(device=bench.device.name, **job))
+    device = cast("Device", Unmarked(bench.device))
+    trainer = open_trainer(config, bench.device)
+    took: list[float] = []
+    recorded = Recorded(config, bench.clock())
+    with open_pipeline(config, device, recorded, never, bench.clock, evaluate=False) as pipeline:
+        split = pipeline.train
+        to_input = None if split.transfer.normalises else split.to_input
+        epoch = 0
+        while len(took) < job["steps"]:
+            with closing(split.loader.epoch(epoch)) as batches:
+                start = bench.clock()
+                for batch in batches:
+                    trainer.step(split.transfer(batch), to_input)
+                    now = bench.clock()
+                    took.append(now - start)
+                    start = now
+            epoch += 1
+        bench.device.synchronize()
+    return float(np.median(took[COST_WARMUP_STEPS : job["steps"]]))
+
+
+STEPS = 20
+"""Steps of each strategy."""
+
+
+def settings_for(name: str) -> dict[str, Any]:
+    """Returns the settings of a job with a strategy: photos where it can load them, workers and pinning where it takes
+    them.
+    """
+    plan = strategy(name)
+    info = dataset_info("photos", N_PHOTOS)
+    settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}
+    if why_not(info, plan.combination(info)) is not None:
+        info, settings = dataset_info("digits"), {"dataset": "digits"}
+    taken = plan.knobs(plan.combination(info), info)
+    wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
+    return settings | {"strategy": name, "batch_size": 8} | {k: v for k, v in wanted.items() if k in taken}
+
+
+def every_strategy(bench: Bench) -> Outcome:
+    """Runs each strategy that can run here, one after another, and checks its steps."""
+    wrong: list[str] = []
+    unavailable: list[str] = []
+    step_ms: dict[str, float] = {}
+    with (
+        closing(RunStore(f"sqlite:///{bench.directory / 'runs.sqlite'}")) as store,
+        job_manager(store, logs=bench.directory) as manager,
+    ):
+        for name in STRATEGIES:
+            settings = settings_for(name)
+            info = dataset_info(settings["dataset"], settings.get("n_images"))
+            if reason := why_unavailable(strategy(name), info):
+                unavailable.append(f"{name} ({reason})")
+                continue
+            job = {"device": bench.device.name, "steps": STEPS, "warmup_steps": 4, "evaluate": False}
+            try:
+                [(_, run_id)] = run_trials(manager, [Trial(RunConfig(**settings | job), name)], "")
+            except VitprofError as error:
+                wrong.append(f"{name}: {one_line(error)}")
+                continue
+            run = store.run(run_id)
+            failure = wrong_steps(store.steps(run_id)) if run.status == "done" else f"{run.status}: {run.error}"
+            if failure:
+                wrong.append(f"{name}: {failure}")
+            else:
+                step_ms[name] = run.summary.step_ms_median if run.summary is not None else math.nan
+    measured = f"{len(step_ms)} of {len(STRATEGIES)} trained {STEPS} steps"
+    if unavailable:
+        measured += f"; cannot run here: {', '.join(unavailable)}"
+    return judged(measured, wrong, passed=list(step_ms), cannot_run=unavailable, step_ms_median=step_ms)
+
+
+def wrong_steps(steps: Series) -> str:
+    """Returns what is wrong with the steps of a run that has finished; "" where nothing is."""
+    if len(steps["step"]) != STEPS:
+        return f"it has {len(steps['step'])} steps"
+    for column in ("data_wait_s", "h2d_s", "compute_s", "step_s"):
+        if not (np.isfinite(steps[column]).all() and (steps[column] >= 0).all()):
+            return f"{column} has values that are negative or not known"
+    return "" if (steps["compute_s"] > 0).all() else "a step without compute"
