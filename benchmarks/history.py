@@ -27,7 +27,7 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import RunSummary, summary_to_dict
 from vitprof.store import RunQuery, RunStore
-from vitprof.store.schema import run_tags, runs
+from vitprof.store.database import run_tags, runs
 from vitprof.ui import resources
 
 KINDS = ("input-bound", "moderately input-bound", "not input-bound", "inconclusive")

@@ -32,7 +32,7 @@ from vitprof.engine.data import idx
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.csv import SUMMARY_HEADER
 from vitprof.home import data_dir, home
-from vitprof.jobs.machine_lock import MachineLock
+from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 

@@ -31,7 +31,7 @@ from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
-from vitprof.store.schema import tournaments
+from vitprof.store.database import tournaments
 from vitprof.store.tournaments import tournament
 
 HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]

@@ -31,10 +31,9 @@ from vitprof.names import MAX_NAME
 from vitprof.recording import archive
 from vitprof.recording.archive import ArchiveError
 from vitprof.recording.columns import Phase, summary_to_dict
-from vitprof.store import RunQuery, RunStore
-from vitprof.store.groups import RunGroup
+from vitprof.store import RunGroup, RunQuery, RunStore
+from vitprof.store.database import run_tags, runs, series
 from vitprof.store.run_store import RunImport
-from vitprof.store.schema import run_tags, runs, series
 
 TELLTALE = "was not imported: "
 REFUSED_S = 5.0

@@ -8,7 +8,7 @@ import pytest
 
 from vitprof.config import RunConfig
 from vitprof.jobs.disturbances import N_BESIDE, ConcurrentJobs, Disturbances
-from vitprof.jobs.machine_lock import MachineLock
+from vitprof.jobs.scheduling import MachineLock
 from vitprof.store import RunStore
 
 

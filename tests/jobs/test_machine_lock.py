@@ -18,12 +18,11 @@ from tests.engine_fixtures import wait_until
 from vitprof.config import RunConfig
 from vitprof.home import home, lock_dir
 from vitprof.jobs import machine_lock
-from vitprof.jobs.machine_lock import Holder, MachineLock, caller, holders
-from vitprof.jobs.scheduling import ahead_of, why_waiting
+from vitprof.jobs.scheduling import Holder, MachineLock, ahead_of, caller, holders, why_waiting
 from vitprof.store import RunStore
 
 HOLDER = """
-from vitprof.jobs.machine_lock import MachineLock
+from vitprof.jobs.scheduling import MachineLock
 lock = MachineLock(7, "cpu", shares=False, store_url="sqlite:////elsewhere/runs.sqlite")
 print(lock.acquire(), flush=True)
 input()

@@ -192,8 +192,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_preparation(store: RunStore, mon
 def test_what_nothing_has_room_for_is_counted_and_told(
     store: RunStore, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "MEMORY_BYTES", 20_000)
-    monkeypatch.setattr(outbox_module, "places_of", lambda store: [])
+    monkeypatch.setattr(outbox_module, "MOST_BYTES", 40_000)
 
     def at(now: float) -> None:
         recording.lock_at(2.0, now, lock)
@@ -210,7 +209,7 @@ def test_what_nothing_has_room_for_is_counted_and_told(
     n = store.n_steps(recording.id)
     assert run.status == "done"
     (notice,) = run.notices
-    assert notice.endswith(f"{220 - n} steps of that time are lost: no file could be written (no directory is left)")
+    assert notice.endswith(f"{220 - n} steps of that time are lost: the 0 MB for waiting data were full")
     assert 40 < n < 220
 
 

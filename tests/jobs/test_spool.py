@@ -14,16 +14,7 @@ from tests.jobs.reported import steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs.finalise import settle_interrupted
-from vitprof.jobs.spool import (
-    DAMAGED,
-    VALUES,
-    NoRoom,
-    Spool,
-    header_of,
-    import_left,
-    places_of,
-    values_entry,
-)
+from vitprof.jobs.spool import DAMAGED, Spool, import_left, places_of
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 from vitprof.store.chunks import chunks_of, columns_of
@@ -49,7 +40,9 @@ def begun(store: RunStore) -> int:
 
 
 def spool_of(store: RunStore, run_id: int, /, **changed: Any) -> Spool:
-    return Spool(header_of(store, store.run(run_id), "database is locked") | changed, places_of(store))
+    spool = Spool(store, store.run(run_id), "database is locked")
+    spool._header |= changed
+    return spool
 
 
 def left(store: RunStore, run_id: int, **ended: Any) -> Path:
@@ -58,7 +51,7 @@ def left(store: RunStore, run_id: int, **ended: Any) -> Path:
     for first in range(5, 30, 5):
         spool.append("steps", steps_entry(first, 5))
     if ended:
-        spool.append(VALUES, values_entry(ended))
+        spool.append_values(ended)
     (path,) = [file.path for file in spool.files]
     spool.leave()
     return path
@@ -97,10 +90,11 @@ def test_in_two_places_as_one(store: RunStore) -> None:
     """Where the first disk was full on the way."""
     run_id = begun(store)
     left(store, run_id)
-    other = Spool(header_of(store, store.run(run_id), "full") | {"part": 1}, places_of(store)[1:])
+    other = spool_of(store, run_id, part=1)
+    other._places = other._places[1:]
     samples = columns_of(steps(0, 3)[:, [1] + [2] * len(TELEMETRY_COLUMNS)], ("seq", *TELEMETRY_COLUMNS))
     other.append("telemetry", next(chunks_of("telemetry", samples)).data)
-    other.append(VALUES, values_entry(ENDED))
+    other.append_values(ENDED)
     other.leave()
     settle_interrupted(store)
     run = store.run(run_id)
@@ -170,9 +164,8 @@ def test_of_a_run_that_was_deleted(store: RunStore, capsys: pytest.CaptureFixtur
     assert not path.exists()
 
 
-def test_it_takes_no_longer_than_it_may(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_takes_no_longer_than_it_may(store: RunStore) -> None:
     """The rest is for the next time; until then nobody calls the run interrupted."""
-    monkeypatch.setattr("vitprof.jobs.spool.ROWS_AT_ONCE", 5)
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     times = iter([0.0, 1.0, 1.0, 21.0])
@@ -207,10 +200,3 @@ def test_columns_of_another_version(store: RunStore) -> None:
     found = store.steps(run_id)
     assert found["step"].tolist() == list(range(15))
     assert found["new_s"][10:] == pytest.approx(rows["t_start_s"])
-
-
-def test_no_more_waits_than_may(store: RunStore) -> None:
-    spool = Spool({}, places_of(store), most_bytes=1 << 20)
-    with pytest.raises(NoRoom, match="the 1 MB for waiting data were full"):
-        spool.append("steps", bytes(2 << 20))
-    spool.delete()

@@ -16,8 +16,8 @@ from tests import ROOT
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError
 from vitprof.jobs import trial as trials
+from vitprof.jobs.command import Trial, TrialRunner
 from vitprof.jobs.supervisor import JobRecorder
-from vitprof.jobs.trial import Trial, TrialRunner
 from vitprof.store import RunStore, StoredRun
 
 Run = Callable[..., StoredRun]

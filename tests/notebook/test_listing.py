@@ -63,7 +63,7 @@ def test_a_number_may_be_of_numpy_and_must_be_whole(stored: RunStore) -> None:
 def test_a_run_of_another_version_is_left_out(stored: RunStore) -> None:
     from sqlalchemy import update
 
-    from vitprof.store.schema import runs as table
+    from vitprof.store.database import runs as table
 
     with stored.transaction() as db:
         db.execute(update(table).where(table.c.id == 2).values(config={"warp": 9}))

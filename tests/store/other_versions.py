@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from vitprof.store import RunStore
-from vitprof.store.schema import runs
+from vitprof.store.database import runs
 
 
 def rewrite(store: RunStore, run_id: int, config: dict[str, Any]) -> None:

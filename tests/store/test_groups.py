@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
-from vitprof.store.groups import MADE_FOR_A_RUN, NAMED, GroupKind, RunGroup, read_role, role_of
+from vitprof.store.stored_run import MADE_FOR_A_RUN, NAMED, GroupKind, RunGroup, read_role, role_of
 
 NUMBERED = tuple(kind for kind in get_args(GroupKind) if kind not in NAMED)
 

@@ -26,8 +26,8 @@ from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME
 from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import RunQuery, RunStore
+from vitprof.store.database import runs as runs_table
 from vitprof.store.run_store import VALUES_AT_ONCE, importing
-from vitprof.store.schema import runs as runs_table
 
 NAN, INF = math.nan, math.inf
 # Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.

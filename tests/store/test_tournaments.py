@@ -11,10 +11,9 @@ import sqlalchemy as sa
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError
-from vitprof.store import RunStore, tournaments
-from vitprof.store.groups import RunGroup
-from vitprof.store.schema import runs as run_table
-from vitprof.store.schema import tournaments as store_table
+from vitprof.store import RunGroup, RunStore, tournaments
+from vitprof.store.database import runs as run_table
+from vitprof.store.database import tournaments as store_table
 
 BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
 

@@ -12,8 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, charts, kept_in_url, said
 from vitprof.recording.columns import RunSummary
-from vitprof.store import RunStore
-from vitprof.store.groups import RunGroup
+from vitprof.store import RunGroup, RunStore
 from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
 from vitprof.ui.compare_sections import METRICS

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
-from vitprof.store.schema import runs as runs_table
+from vitprof.store.database import runs as runs_table
 from vitprof.ui import history, resources
 from vitprof.ui.profile.answer import LOOKS
 

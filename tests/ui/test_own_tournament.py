@@ -8,8 +8,7 @@ from tests.ui.dashboard import add_run, app, said
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament, plan
-from vitprof.store import RunStore
-from vitprof.store.groups import role_of
+from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import TournamentStatus, set_status
 from vitprof.ui.tournament.sections import OF_OWN_SCRIPTS, SECTIONS
 

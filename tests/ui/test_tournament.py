@@ -20,8 +20,7 @@ from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import tournament_csv
 from vitprof.recording.columns import TELEMETRY_COLUMNS
-from vitprof.store import RunQuery, RunStore
-from vitprof.store.groups import read_role, role_of
+from vitprof.store import RunQuery, RunStore, read_role, role_of
 from vitprof.store.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.tournament import state as tournament_state

@@ -10,8 +10,7 @@ from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament, plan
-from vitprof.store import RunStore
-from vitprof.store.groups import role_of
+from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import TournamentStatus, set_status
 
 DEVICE = "simulated:5,0"

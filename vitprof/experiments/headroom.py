@@ -19,8 +19,7 @@ from vitprof.errors import ConfigError
 from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
 from vitprof.home import home
 from vitprof.jobs.manager import JobManager
-from vitprof.store import RunStore, StoredRun
-from vitprof.store.groups import RunGroup
+from vitprof.store import RunGroup, RunStore, StoredRun
 from vitprof.telemetry.tmpfs import is_in_ram
 
 REPEATS = 2

@@ -21,8 +21,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
 from vitprof.jobs.manager import JobManager
-from vitprof.store import RunStore, StoredRun
-from vitprof.store.groups import RunGroup
+from vitprof.store import RunGroup, RunStore, StoredRun
 from vitprof.store.predictions import (
     StoredPrediction,
     add_prediction,

@@ -37,7 +37,7 @@ from vitprof.experiments.tournament.planning import why_not_here
 from vitprof.experiments.tournament.tournament_view import ended_run
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, never, run_trials
 from vitprof.jobs.manager import JobManager
-from vitprof.store.groups import RunGroup, role_of
+from vitprof.store import RunGroup, role_of
 
 WARMUP_STEPS = 2
 """Warm-up steps of a run: the default of five would be too many for one so short."""

@@ -23,8 +23,7 @@ from vitprof.recording import archive
 from vitprof.recording.archive import EXPORT_FEWER, MAX_FILE_BYTES, MAX_RUNS, SUFFIX, ArchiveError, need
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
 from vitprof.recording.recording import Columns, Recording
-from vitprof.store import MAX_NOTE, RunStore, StoredRun
-from vitprof.store.groups import RunGroup
+from vitprof.store import MAX_NOTE, RunGroup, RunStore, StoredRun
 from vitprof.store.run_store import RunImport, checked_note, checked_tags, importing
 
 __all__ = ["MAX_FILE_BYTES", "SUFFIX", "bundle_bytes", "import_bundle", "read_bundle", "write_bundle"]

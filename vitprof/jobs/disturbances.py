@@ -13,8 +13,7 @@ import numpy as np
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import end_s
 from vitprof.analysis.timing.suspensions import STOP_COLUMNS, STOPS, in_stops, plain_stops, stop_sentence
-from vitprof.jobs.machine_lock import MachineLock, store_mark
-from vitprof.jobs.scheduling import device_of, name_of, running_beside
+from vitprof.jobs.scheduling import MachineLock, device_of, name_of, running_beside, store_mark
 from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
 from vitprof.store.chunks import joined, n_rows

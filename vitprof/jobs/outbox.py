@@ -1,8 +1,9 @@
 """Brings what a job reports to the run store. Neither the job nor its recorder ever waits for the store.
 
-A thread writes. A store that does not take the data (locked, full, restarted) is unavailable: from then on all data go
-into a file (`spool`), and the thread tries again until the store has them. What no file can take waits in memory. Both
-are bounded: steps beyond that are dropped and counted. The run has a notice of it.
+A thread writes. A store that does not take the data (locked, full, restarted) is unavailable: the data then wait in
+memory, up to `MOST_BYTES`, and the thread tries again until the store has them; what is more is dropped and counted.
+All that waits is in files too (`spool`), so that the next program can import it if this one ends first. The run has a
+notice of it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Series
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
-from vitprof.jobs.spool import VALUES, Entries, NoRoom, Spool, header_of, places_of, values_entry
+from vitprof.jobs.spool import Spool
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import Chunk, chunks_of, columns_of, joined
 
 RETRY_S = 1.0
 """Time (s) between two tries to reach a store that is unavailable."""
-MEMORY_BYTES = 8 << 20
-"""Most bytes of steps and telemetry that wait in memory, for the current write, or where no file can take them."""
+MOST_BYTES = 256 << 20
+"""Most bytes of steps and telemetry that wait: over a million steps."""
+PATIENCE_BYTES = 8 << 20
+"""Bytes that may wait for a single write; beyond that the store is taken to be unavailable."""
+CHUNKS_AT_ONCE = 128
+"""Most chunks in a transaction: a minute of a run."""
 LEAVE_S = 6.0
 """How long (s) the program's end waits for the current write: SQLite waits 5 s for a lock."""
 COMPACT_EVERY = 64
@@ -45,11 +50,20 @@ class Ending(NamedTuple):
     t_end_s: float
 
 
-class Write(NamedTuple):
-    """What is being written to the store."""
+@dataclass
+class Batch:
+    """What is written to the store together."""
 
-    batch: Entries
-    began_s: float
+    chunks: list[Chunk] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    """New values of the run's columns, by name."""
+    ending: Ending | None = None
+    """The end of the run, which is written alone."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Returns the size of the chunks."""
+        return sum(len(chunk.data) for chunk in self.chunks)
 
 
 @dataclass
@@ -57,6 +71,8 @@ class Outages:
     """All times in which the store could not be written, summed up for the notice."""
 
     n: int = 0
+    since_s: float = 0.0
+    """When the last one began, on the outbox's clock: with the write that failed."""
     seconds: float = 0.0
     why: str = ""
     lost: dict[str, int] = field(default_factory=lambda: {"steps": 0, "telemetry": 0})
@@ -65,13 +81,13 @@ class Outages:
     notices: list[str] = field(default_factory=list)
     """The notice for the user; empty where there is nothing to say."""
 
-    def add(self, seconds: float, outcome: str, *, for_good: bool) -> None:
-        """Adds an outage that has ended. A short one that lost nothing is worth no notice, unless it is `for_good`.
+    def end(self, now_s: float, outcome: str, *, for_good: bool) -> None:
+        """Ends the last outage. A short one that lost nothing is worth no notice, unless it is `for_good`.
 
         `outcome`: what became of the data, unless some were lost.
         """
         self.n += 1
-        self.seconds += seconds
+        self.seconds += now_s - self.since_s
         words = {"steps": "step", "telemetry": "telemetry sample"}
         lost = [f"{n:,} {words[kind]}{'' if n == 1 else 's'}" for kind, n in self.lost.items() if n]
         if lost:
@@ -81,56 +97,6 @@ class Outages:
         times = "" if self.n == 1 else f" {self.n} times, in all"
         took = formats.seconds(self.seconds)
         self.notices = [f"the run store could not be written{times} for {took} ({self.why}); {outcome}"]
-
-
-class Backlog:
-    """What waits while the store is unavailable: in files, and in memory what no file can take."""
-
-    def __init__(self, spool: Spool, outages: Outages, since_s: float) -> None:
-        self.spool, self.outages, self.since_s = spool, outages, since_s
-        self._kept: list[Chunk] = []
-        self._from_files: list[Chunk] = []
-
-    def put(self, chunks: Iterable[Chunk], values: dict[str, Any] | None = None, *, keep: bool = True) -> None:
-        """Adds columns of the run and chunks. Without `keep`, chunks that no file can take are lost."""
-        if values:
-            self._into_file(VALUES, values_entry(values))
-        for chunk in chunks:
-            if self._into_file(chunk.kind, chunk.data):
-                continue
-            if keep and _n_bytes(self._kept) + len(chunk.data) <= MEMORY_BYTES:
-                self._kept.append(chunk)
-            else:
-                self.outages.lost[chunk.kind] += chunk.rows
-
-    def _into_file(self, kind: str, payload: bytes) -> bool:
-        try:
-            self.spool.append(kind, payload)
-        except NoRoom as error:
-            self.outages.why_lost = str(error)
-            return False
-        return True
-
-    def next(self) -> list[Chunk]:
-        """Returns the next chunks to write, the same ones until `written`; none at the end. Raises `ValueError` where a
-        file is damaged: what was read before is not lost.
-        """
-        while not self._from_files and (entries := self.spool.read()):
-            self._from_files = entries.chunks  # the outbox has newer values
-        return self._from_files or list(self._kept)
-
-    def written(self, chunks: Sequence[Chunk]) -> None:
-        """Drops the chunks that `next` returned."""
-        if self._from_files:
-            self._from_files = []
-        else:
-            del self._kept[: len(chunks)]
-
-    def leave(self) -> str:
-        """Brings what is in memory into files too, for the next program, and returns their names."""
-        kept, self._kept = self._kept, []
-        self.put(kept, keep=False)
-        return ", ".join(str(file.path) for file in self.spool.files)
 
 
 class Outbox:
@@ -147,16 +113,15 @@ class Outbox:
         """`look` is called in the writing thread before each write, unless the store is unavailable; it may use it."""
         self._store, self._run, self._look, self._clock = store, run, look, clock
         self._changed = threading.Condition()
-        self._waiting = Entries()
-        """What the next write brings to the store; during an outage the newest values of the run's columns alone."""
-        self._due = False
-        """Whether there is something to write, or time to look."""
-        self._write: Write | None = None
+        self._waiting: Batch | None = None
+        """What is to be written next; an empty one where it is only time to look."""
+        self._write: Batch | None = None
+        """What is being written."""
         self._n_writes = self._n_samples = 0
         self._ending: Ending | None = None
-        self._backlog: Backlog | None = None
-        """What waits in this outage; None while the store takes what is written."""
-        self._outages = Outages()
+        self._spool: Spool | None = None
+        """The files of what waits while the store is unavailable; None while it takes what is written."""
+        self._outages = Outages(since_s=clock())
         self._notices: list[str] = []
         """The job's notices, as they were last added."""
         self._leaving = False
@@ -166,26 +131,34 @@ class Outbox:
 
     def add(self, steps: Sequence[Series] = (), samples: Iterable[Sequence[float]] = (), **values: Any) -> None:
         """Takes finished steps, telemetry samples and columns of the run. Never blocks."""
-        chunks = list(chunks_of("steps", joined("steps", steps)))
+        new = list(chunks_of("steps", joined("steps", steps)))
         telemetry = columns_of(samples, TELEMETRY_COLUMNS)
         with self._changed:
             if n := len(telemetry["t_s"]):
                 numbers = np.arange(self._n_samples, self._n_samples + n, dtype=np.float64)
                 self._n_samples += n
-                chunks += chunks_of("telemetry", {"seq": numbers, **telemetry})
+                new += chunks_of("telemetry", {"seq": numbers, **telemetry})
             if "notices" in values:
                 self._notices = list(values["notices"])
                 values["notices"] = self._notices + self._outages.notices
             if "status" in values:
                 self._ending = None  # the run goes on
-            self._waiting.values |= values
-            if self._backlog is not None:
-                self._backlog.put(chunks, values)
-            else:
-                self._due = True
-                self._waiting.chunks += chunks
-                if self._write is not None and _n_bytes(self._waiting.chunks) > MEMORY_BYTES:
-                    self._begin_outage("it does not answer")
+            self._waiting = waiting = self._waiting or Batch()
+            waiting.values |= values
+            n_bytes = waiting.n_bytes
+            for chunk in new:
+                n_bytes += len(chunk.data)
+                if n_bytes > MOST_BYTES:
+                    self._outages.lost[chunk.kind] += chunk.rows
+                    self._outages.why_lost = f"the {MOST_BYTES >> 20} MB for waiting data were full"
+                    continue
+                waiting.chunks.append(chunk)
+                if self._spool is not None:
+                    self._spool.append(chunk.kind, chunk.data)
+            if self._spool is not None and values:
+                self._spool.append_values(values)
+            if self._spool is None and self._write is not None and n_bytes > PATIENCE_BYTES:
+                self._begin_outage("it does not answer")
             self._start()
 
     def finish(self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any) -> None:
@@ -195,15 +168,15 @@ class Outbox:
         """
         with self._changed:
             self._ending = Ending(settle, values, t_end_s)
-            if self._backlog is not None:
-                self._backlog.put([], {**values, "t_end_s": t_end_s})
+            if self._spool is not None:
+                self._spool.append_values({**values, "t_end_s": t_end_s})
             self._start()
 
     @property
     def unavailable(self) -> str:
         """Returns why the store cannot be written just now; "" where it can."""
         with self._changed:
-            return "" if self._backlog is None else self._outages.why
+            return "" if self._spool is None else self._outages.why
 
     def wait(self, within_s: float, *, also_unavailable: bool = False) -> bool:
         """Waits until everything is written, for at most `within_s` seconds; returns whether it is. `also_unavailable`:
@@ -211,7 +184,7 @@ class Outbox:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_written() or (also_unavailable and self._backlog is not None), within_s
+                lambda: self._is_written() or (also_unavailable and self._spool is not None), within_s
             )
             return self._is_written()
 
@@ -222,16 +195,20 @@ class Outbox:
         line = ""
         with self._changed:
             thread, self._leaving = self._thread, True
-            if self._backlog is None and not self._is_written():
+            if self._spool is None and not self._is_written():
                 self._begin_outage("it did not answer in time")
-            if (backlog := self._backlog) is not None:
-                names = backlog.leave()
-                self._end_outage(backlog, "what was measured meanwhile was imported later")
-                backlog.put([], {"notices": self._notices + self._outages.notices})
-                backlog.spool.leave()
-                line = f"what it could not take is in {names} until vitprof starts again"
+            if (spool := self._spool) is not None:
+                if spool.error:  # some of it is in no file: once more, all that the store may not have
+                    self._keep(spool, lost=self._outages.lost)
+                    self._outages.why_lost = spool.error
+                outcome = "what was measured meanwhile was imported later"
+                self._outages.end(self._clock(), outcome, for_good=True)
+                spool.append_values({"notices": self._notices + self._outages.notices})
+                names = spool.leave()
                 line = f"the run store is unavailable ({self._outages.why})" + (
-                    f": {line}" if names else f", and {self._outages.why_lost}"
+                    f": what it could not take is in {names} until vitprof starts again"
+                    if names
+                    else f", and {self._outages.why_lost}"
                 )
             self._changed.notify_all()
         if thread is not None:
@@ -239,7 +216,7 @@ class Outbox:
         return line
 
     def _is_written(self) -> bool:
-        return not self._due and self._write is None and self._backlog is None and self._ending is None
+        return all(each is None for each in (self._waiting, self._write, self._spool, self._ending))
 
     def _start(self) -> None:
         if self._thread is None and not self._leaving:
@@ -249,113 +226,94 @@ class Outbox:
         self._changed.notify_all()
 
     def _begin_outage(self, why: str) -> None:
-        """Begins an outage with the last write, which the store may have after all; the lock is held."""
-        failed, began_s = self._write or Write(Entries(), self._clock())
-        chunks, values = [*failed.chunks, *self._waiting.chunks], failed.values | self._waiting.values
-        self._waiting, self._due, self._outages.why = Entries(values=values), False, why
-        spool = Spool(header_of(self._store, self._run, why), places_of(self._store))
-        self._backlog = Backlog(spool, self._outages, began_s)
-        self._backlog.put(chunks, values)
-        if self._ending is not None:
-            self._backlog.put([], {**self._ending.values, "t_end_s": self._ending.t_end_s})
+        """Brings all that waits into files; the lock is held."""
+        self._outages.why = why
+        self._spool = Spool(self._store, self._run, why)
+        self._keep(self._spool)
         self._changed.notify_all()
 
-    def _end_outage(self, backlog: Backlog, outcome: str) -> None:
-        self._outages.add(self._clock() - backlog.since_s, outcome, for_good=self._leaving)
+    def _keep(self, spool: Spool, lost: dict[str, int] | None = None) -> None:
+        """Adds to files what the store may not have, and counts the rows that no file takes."""
+        values: dict[str, Any] = {}
+        for batch in (self._write, self._waiting):
+            for chunk in batch.chunks if batch is not None else ():
+                if not spool.append(chunk.kind, chunk.data) and lost is not None:
+                    lost[chunk.kind] += chunk.rows
+            values |= batch.values if batch is not None else {}
+        if self._ending is not None:
+            values |= {**self._ending.values, "t_end_s": self._ending.t_end_s}
+        if values:
+            spool.append_values(values)
 
     # the writing thread
 
     def _work(self) -> None:
-        while self._has_work():
-            ending = None if self._backlog is not None or self._due else self._ending
+        while self._take():
             try:
-                if self._backlog is not None:
-                    self._drain()
-                elif ending is not None:
-                    self._end(ending)
-                else:
-                    self._write_next()
+                self._bring()
             except Exception as error:
-                with self._changed:
-                    if isinstance(error, StoreAwayError) or (isinstance(error, StoreError) and ending is None):
-                        why = error.why if isinstance(error, StoreAwayError) else one_line(error)
-                        if self._backlog is None:
-                            self._begin_outage(why)
-                        self._outages.why = why
-                    else:
-                        self._fail(error)
-                    self._write = None
-                    self._changed.notify_all()
+                self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
-        if not isinstance(error, VitprofError):
-            traceback.print_exc()
-        self._ending, self._due = None, True
-        self._waiting.values |= {"status": "failed", "stage": "", "error": one_line(error)}
-
-    def _has_work(self) -> bool:
-        """Returns whether there is work, and waits `RETRY_S` first in an outage; False ends the thread."""
+    def _take(self) -> bool:
+        """Takes what is to be written next; False ends the thread."""
         with self._changed:
-            if self._backlog is not None:
-                self._changed.wait_for(lambda: self._leaving, RETRY_S)
             if self._leaving or self._is_written():
                 self._thread = None
                 self._changed.notify_all()
                 return False
+            if self._spool is None:
+                self._outages.since_s = self._clock()
+            if (waiting := self._waiting) is None:
+                self._write = Batch(ending=self._ending)
+            elif later := waiting.chunks[CHUNKS_AT_ONCE:]:
+                self._write, self._waiting = Batch(waiting.chunks[:CHUNKS_AT_ONCE]), Batch(later, waiting.values)
+            else:
+                self._write, self._waiting = waiting, None
             return True
 
-    def _write_next(self) -> None:
-        with self._changed:
-            batch, self._waiting, self._due = self._waiting, Entries(), False
-            self._write = Write(batch, self._clock())
-        self._look()
-        self._store.record(self._run.id, batch.chunks, batch.values)
-        with self._changed:
-            self._write = None
-            self._changed.notify_all()
-        self._n_writes += 1
-        if self._n_writes % COMPACT_EVERY == 0:
-            self._store.compact(self._run.id, all_of_it=False)
-
-    def _end(self, ending: Ending) -> None:
-        with self._changed:
-            self._write = Write(Entries(), self._clock())
-        self._store.update_run(self._run.id, **{**ending.values, **ending.settle()})
-        with contextlib.suppress(StoreError):  # the run is complete without
-            self._store.compact(self._run.id)
+    def _bring(self) -> None:
+        """Writes what was taken; once all that waited is written, the store is available again."""
+        batch = self._write or Batch()
+        if (ending := batch.ending) is not None:
+            self._store.update_run(self._run.id, **{**ending.values, **ending.settle()})
+            with contextlib.suppress(StoreError):  # the run is complete without
+                self._store.compact(self._run.id)
+        else:
+            if self._spool is None:
+                self._look()
+            self._store.record(self._run.id, batch.chunks, batch.values, again=self._spool is not None)
         with self._changed:
             self._write = None
             if self._ending is ending:
                 self._ending = None
+            if self._spool is not None and self._waiting is None and not self._leaving:
+                self._outages.end(self._clock(), "what was measured meanwhile waited and is complete", for_good=False)
+                notices = self._notices + self._outages.notices
+                self._waiting = Batch(values={"notices": notices} if notices else {})
+                self._spool.delete()
+                self._spool = None
             self._changed.notify_all()
+        self._n_writes += 1
+        if ending is None and self._n_writes % COMPACT_EVERY == 0:
+            self._store.compact(self._run.id, all_of_it=False)
 
-    def _drain(self) -> None:
-        """Writes everything that waits; the store is then available again."""
-        while True:
-            with self._changed:
-                backlog, chunks = self._backlog, list[Chunk]()
-                if backlog is None or self._leaving:
-                    return
-                try:
-                    chunks = backlog.next()
-                except ValueError as error:
-                    self._notices.append(f"a part of what waited for the run store is lost: {error}")
-                if not chunks:
-                    self._resume(backlog)
-                    return
-            self._store.record(self._run.id, chunks, again=True)
-            with self._changed:
-                backlog.written(chunks)
-
-    def _resume(self, backlog: Backlog) -> None:
-        self._end_outage(backlog, "what was measured meanwhile waited and is complete")
-        self._due = True
-        if notices := self._notices + self._outages.notices:
-            self._waiting.values["notices"] = notices
-        backlog.spool.delete()
-        self._backlog = None
-        self._changed.notify_all()
-
-
-def _n_bytes(chunks: Iterable[Chunk]) -> int:
-    return sum(len(chunk.data) for chunk in chunks)
+    def _fail(self, error: Exception) -> None:
+        """Puts back what could not be written, and waits `RETRY_S`; the run fails with an error that is not the
+        store's.
+        """
+        with self._changed:
+            failed, self._write, waiting = self._write or Batch(), None, self._waiting or Batch()
+            if isinstance(error, StoreAwayError) or (isinstance(error, StoreError) and failed.ending is None):
+                self._waiting = Batch([*failed.chunks, *waiting.chunks], failed.values | waiting.values)
+                why = error.why if isinstance(error, StoreAwayError) else one_line(error)
+                if self._spool is None:
+                    self._begin_outage(why)
+                self._outages.why = why
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._leaving, RETRY_S)
+                return
+            if not isinstance(error, VitprofError):
+                traceback.print_exc()
+            self._ending, self._waiting = None, waiting
+            waiting.values |= {"status": "failed", "stage": "", "error": one_line(error)}
+            self._changed.notify_all()

@@ -3,20 +3,213 @@
 Two jobs at once take CPU and disk from each other, so neither measures what it would do alone. The store decides, so
 that jobs of two programs with one store take turns too: a run waits for every run on its machine that was submitted
 before it and that it cannot run beside. Then it waits for running jobs that this store knows nothing of
-(`vitprof.jobs.machine_lock`): those of another home, store or user.
+(`vitprof.jobs.scheduling`): those of another home, store or user.
 """
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import hashlib
 import os
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from vitprof.config.accelerators import is_simulated
-from vitprof.jobs.machine_lock import Holder, holders, store_mark
-from vitprof.store import LiveRun, RunStore
-from vitprof.store.owner import is_alive
+from vitprof.formats import moment
+from vitprof.home import home, lock_dir
+from vitprof.names import tamed_name
+from vitprof.program import program
+from vitprof.store import LiveRun, RunStore, is_alive
 from vitprof.telemetry.visible import visible_gpus
+
+N_PLACES = 32
+"""Jobs that the machine can have at once: some that share it, watched scripts, and those that did not wait."""
+MAX_BYTES = 4096
+"""Bytes to read of a place: any user can write to it."""
+CHECK_S = 1.0
+"""How long (s) to wait for another program that looks through the places, which takes it 2 ms. One that is suspended
+meanwhile is not waited for."""
+NOT_SEEN = "other programs' jobs on this machine cannot be seen ({}): whether one ran at the same time is not known"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job that has a place, as its program wrote it."""
+
+    program: str = "a program"
+    """The program's name for people: "vitprof run", "the dashboard"."""
+    run: int = 0
+    """The run's number in the store of that program; 0 where it does not say."""
+    device: str = "?"
+    """The queue that the job is in, see `scheduling.queue_of`."""
+    shares: bool = False
+    """Whether it may run at the same time as others (`RunConfig.share_machine`)."""
+    since_s: float = 0.0
+    """When it was started, in seconds since the epoch."""
+    store: str = ""
+    """Which store the run is in: `store_mark` of its URL."""
+    home: str = ""
+    """The program's `home.home`."""
+    user: str = ""
+    """The user who runs the program."""
+    pid: int = 0
+    """The program's process id."""
+
+    def fits(self, shares: bool, device: str) -> bool:
+        """Returns whether a job may run at the same time: both agreed to share the machine, on different devices."""
+        return self.shares and shares and self.device != device
+
+    @property
+    def who(self) -> str:
+        """Returns the owner in words: program, process, user (if another one), and since when."""
+        if not self.pid:
+            return f"{self.program} that does not say which"
+        user = f", user {self.user}" if self.user != _user() else ""
+        stopped = "; it is stopped" if _is_stopped(self.pid) else ""
+        return tamed_name(f"{self.program}, process {self.pid}{user}, since {moment(self.since_s)}{stopped}")
+
+
+HOLDER = TypeAdapter(Holder)
+
+
+class MachineLock:
+    """The place of one run. Release it when the job has ended."""
+
+    def __init__(self, run: int, device: str, *, shares: bool, store_url: str) -> None:
+        now, store = time.time(), store_mark(store_url)
+        self.holder = Holder(caller(), run, device, shares, now, store, str(home()), _user(), os.getpid())
+        self.not_seen = ""
+        """Why the jobs of other programs cannot be seen, for a notice; such a job waits for none of them."""
+        self._place: FileLock | None = None
+
+    def acquire(self, *, anyway: bool = False) -> bool:
+        """Returns whether the job has its turn: no other job has a place that it may not run beside, or `anyway`."""
+        if self._place is not None:
+            return True
+        try:
+            with _one_at_a_time():
+                places = dict(_places())
+                if not anyway and not all(h.fits(self.holder.shares, self.holder.device) for h in places.values() if h):
+                    return False
+                self._take([path for path, holder in places.items() if holder is None])
+        except OSError as error:
+            self.not_seen = NOT_SEEN.format(f"{lock_dir()}: {error.strerror or error}")
+        return True
+
+    def _take(self, free: list[Path]) -> None:
+        """Takes the first place that can be locked. Raises `OSError` where there is none."""
+        error = OSError(f"all {N_PLACES} places are taken")
+        for path in free:
+            place = FileLock(path, blocking=False, mode=0o666, thread_local=False, on_acquired=self._write)
+            try:
+                place.acquire()
+            except (OSError, NotImplementedError) as refused:  # `Timeout`, for a job that did not check, is an OSError
+                error = refused if isinstance(refused, OSError) else OSError("its file system has no locks")
+            else:
+                self._place = place
+                return
+        raise error
+
+    def _write(self, fd: int) -> None:
+        os.truncate(fd, 0)
+        os.pwrite(fd, HOLDER.dump_json(self.holder), 0)
+
+    def others(self) -> list[Holder]:
+        """Returns the other jobs that have a place."""
+        return [holder for holder in holders() if holder != self.holder]
+
+    def release(self) -> None:
+        """Frees the place. May be called again."""
+        if self._place is not None:
+            self._place.release()
+            self._place = None
+
+
+def holders() -> list[Holder]:
+    """Returns the jobs that have a place; none where the folder cannot be used."""
+    with contextlib.suppress(OSError), _one_at_a_time():
+        return [holder for _, holder in _places() if holder is not None]
+    return []
+
+
+def _places() -> Iterator[tuple[Path, Holder | None]]:
+    """Yields each place with its holder, None where it is free. One that this user may not use is skipped."""
+    for number in range(N_PLACES):
+        path = lock_dir() / f"job-{number}.lock"
+        if not path.exists():
+            yield path, None
+            continue
+        try:
+            with FileLock(path, blocking=False, mode=0o666):
+                pass
+        except Timeout:
+            yield path, _read(path)
+        except (OSError, NotImplementedError):
+            continue
+        else:
+            yield path, None
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Keeps two programs from looking through the places at once. Raises `OSError` where the folder cannot be used."""
+    folder = lock_dir()
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(0o1777)  # as /tmp: mkdir's own mode is cut by the umask
+    check = FileLock(folder / "check.lock", timeout=CHECK_S, mode=0o666)
+    with contextlib.suppress(Timeout, PermissionError, NotImplementedError):
+        check.acquire()
+    try:
+        yield
+    finally:
+        check.release()
+
+
+def _read(path: Path) -> Holder:
+    """Returns what the holder of a place wrote; an unknown `Holder` where that cannot be read."""
+    with contextlib.suppress(OSError, ValidationError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            return HOLDER.validate_json(file.read(MAX_BYTES))
+    return Holder()
+
+
+def caller() -> str:
+    """Returns this program's name for people, such as "the dashboard"."""
+    if "streamlit" in sys.modules:
+        return "the dashboard"
+    name, command = Path(sys.argv[0]).name, (sys.argv[1:] or [""])[0]
+    if name in ("vitprof", "__main__.py") and command.replace("-", "").isalpha():
+        return f"{program()} {command}"
+    return "a watched script" if name == "-c" else name or "a program"
+
+
+def store_mark(url: str) -> str:
+    """Returns a hash that identifies a store without revealing its URL."""
+    return hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error, OverflowError, ValueError):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        return str(os.getuid())
+
 
 ONE_AT_A_TIME = "jobs run one at a time so that they do not take each other's CPU and disk"
 ONE_A_DEVICE = "a device takes one job at a time"

@@ -17,10 +17,9 @@ from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.disturbances import Disturbances
 from vitprof.jobs.finalise import settle
 from vitprof.jobs.launcher import Launcher
-from vitprof.jobs.machine_lock import MachineLock
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Runner, start_runner
-from vitprof.jobs.scheduling import queue_of
+from vitprof.jobs.scheduling import MachineLock, queue_of
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status

@@ -14,8 +14,7 @@ from vitprof.config.bounds import MAX_SEARCH, MOST_FILTERED
 from vitprof.errors import ConfigError
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store.database import Database
-from vitprof.store.schema import run_tags, runs
+from vitprof.store.database import Database, run_tags, runs
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
 """Columns that a list of runs can be sorted by; "id" is the order in which they were created."""

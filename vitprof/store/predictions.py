@@ -14,8 +14,7 @@ from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.program import program
 from vitprof.store import RunStore
-from vitprof.store.database import inserted_id, now_utc
-from vitprof.store.schema import predictions, runs
+from vitprof.store.database import inserted_id, now_utc, predictions, runs
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,21 @@ from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
-from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, summary_to_dict
 from vitprof.store.chunks import Chunk, chunks_of
-from vitprof.store.database import inserted_id, now_utc
-from vitprof.store.groups import MADE_FOR_A_RUN, RunGroup
+from vitprof.store.database import MAX_ID, figures, inserted_id, listed, now_utc, predictions, run_tags, runs, series
 from vitprof.store.listing import Listing
-from vitprof.store.owner import is_alive, this_program
-from vitprof.store.schema import MAX_ID, figures, listed, predictions, run_tags, runs, series
 from vitprof.store.series import SeriesStore, insert_chunks
-from vitprof.store.stored_run import STORED, StoredRun, UnreadableRun, stored_run
+from vitprof.store.stored_run import (
+    MADE_FOR_A_RUN,
+    STORED,
+    RunGroup,
+    StoredRun,
+    UnreadableRun,
+    is_alive,
+    stored_run,
+    this_program,
+)
 
 MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
@@ -68,7 +74,7 @@ class RunStore(Listing, SeriesStore):
         with self.writing() as db:
             insert_chunks(db, run_id, chunks, again=again)
             if values:
-                db.execute(sa.update(runs).where(runs.c.id == run_id).values(**_plain(values)))
+                db.execute(sa.update(runs).where(runs.c.id == run_id).values(**plain_columns(values)))
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
@@ -197,19 +203,19 @@ class RunStore(Listing, SeriesStore):
         return marked
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns columns of a run as plain values, with those that repeat parts of them."""
+def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns columns of a run as plain values, with those that repeat parts of them. Plain ones stay as they are."""
     values = dict(given)
     if values.get("summary") is not None:
         values["summary"] = summary_to_dict(values["summary"])
         values |= figures(values["summary"])
-    if "config" in values:
+    if isinstance(values.get("config"), RunConfig):
         values["config"] = values["config"].to_dict()
         values |= listed(values["config"])
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
     if "phases" in values:
-        values["phases"] = [dataclasses.astuple(p) for p in values["phases"]]
+        values["phases"] = [dataclasses.astuple(p) if isinstance(p, Phase) else p for p in values["phases"]]
     return values
 
 

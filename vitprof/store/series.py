@@ -12,8 +12,7 @@ from vitprof.analysis.arrays import Floats, Series
 from vitprof.errors import StoreError
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store.chunks import MOST_ROWS, NUMBER, Chunk, Kind, chunks_of, columns_of, joined, merge, n_rows
-from vitprof.store.database import Database
-from vitprof.store.schema import series
+from vitprof.store.database import Database, series
 
 PART_ROWS = 16_384
 """Most rows of a part, see `SeriesStore.steps_in_parts`: 4 MB."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import socket
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
+import psutil
 import sqlalchemy as sa
 
 from vitprof.config import RunConfig
@@ -14,8 +17,77 @@ from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording.columns import LIVE_STATUSES, Phase, summary_from_dict
 from vitprof.recording.recording import Recording
 from vitprof.recording.verdict import Verdict
-from vitprof.store.groups import RunGroup
-from vitprof.store.schema import runs
+from vitprof.store.database import runs
+
+GroupKind = Literal["headroom", "prediction", "tournament", "autotune"]
+MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
+"""Kinds of groups whose runs mean nothing without the run that the group is named after."""
+NAMED: tuple[GroupKind, ...] = ("autotune",)
+"""Kinds of groups with a name in the key; the others have the id of a run or a tournament."""
+KEY = re.compile(r"([a-z]{1,20}):(.{1,60})")
+ID = re.compile(r"[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """A group of runs, as the column `group_key` names it: its kind, and the run or tournament it belongs to."""
+
+    kind: GroupKind
+    of: int | str
+    """Id of the run (headroom, prediction) or of the tournament; for a tuning, a unique name."""
+
+    @property
+    def key(self) -> str:
+        """Returns the value of the column `group_key`, such as "headroom:7"."""
+        return f"{self.kind}:{self.of}"
+
+    @property
+    def run_id(self) -> int | None:
+        """Returns the id of the run that the group was made for; None for a tournament or a tuning."""
+        return int(self.of) if self.kind in MADE_FOR_A_RUN else None
+
+    @classmethod
+    def parse(cls, key: str) -> RunGroup | None:
+        """Returns the group with this `key`; None for a run in no group ("") and for a key of another version."""
+        found = KEY.fullmatch(key)
+        if found is None or found[1] not in get_args(GroupKind):
+            return None
+        kind, of = cast(GroupKind, found[1]), found[2]
+        if kind in NAMED:
+            return cls(kind, of)
+        return cls(kind, int(of)) if ID.fullmatch(of) else None
+
+
+def role_of(key: str, number: int) -> str:
+    """Returns the role of a run in its tournament or tuning, from the trial's key and the round's number."""
+    return f"{key}#{number}"
+
+
+def read_role(role: str) -> tuple[str, int]:
+    """Returns the trial's key and the round's number of a role, the inverse of `role_of`; 0 where it has no number."""
+    key, _, number = role.rpartition("#")
+    return key, int(number) if number.isdecimal() else 0
+
+
+def this_program() -> tuple[str, int, float]:
+    """Returns host, process id and start (seconds since the epoch) of this process, which together identify it."""
+    me = psutil.Process()
+    return socket.gethostname(), me.pid, me.create_time()
+
+
+def is_alive(host: str, pid: int, started: float) -> bool:
+    """Returns whether that program still runs; True for one of another machine, where that cannot be known."""
+    if host != socket.gethostname():
+        return True
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:  # ended too; in a container without an init it stays forever
+            return False
+        return bool(abs(process.create_time() - started) < 1.0)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:  # it exists, but access to it is denied
+        return True
 
 
 class UnreadableRun(StoreError):

@@ -17,10 +17,8 @@ from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore
-from vitprof.store.database import inserted_id, now_utc
-from vitprof.store.groups import RunGroup, read_role
-from vitprof.store.owner import is_alive, this_program
-from vitprof.store.schema import runs, tournaments
+from vitprof.store.database import inserted_id, now_utc, runs, tournaments
+from vitprof.store.stored_run import RunGroup, is_alive, read_role, this_program
 
 TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
 

@@ -10,8 +10,7 @@ from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.formats import count
 from vitprof.names import MAX_NAME
-from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
-from vitprof.store.owner import this_program
+from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, this_program
 from vitprof.ui.notifications import DIALOG_OPEN
 from vitprof.ui.profile.answer import USED
 from vitprof.ui.profile.settings import use_config

@@ -17,8 +17,7 @@ from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import Verdict
-from vitprof.store import RunStore
-from vitprof.store.groups import RunGroup
+from vitprof.store import RunGroup, RunStore
 from vitprof.store.predictions import list_predictions, update_prediction
 from vitprof.ui import findings, resources
 

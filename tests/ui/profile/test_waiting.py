@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
-from vitprof.jobs.machine_lock import MachineLock
+from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources

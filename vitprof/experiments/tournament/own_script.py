@@ -20,8 +20,8 @@ from vitprof.config.own_script import UNCHANGED, OwnScript, OwnSetting, with_loa
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import StoreError
 from vitprof.experiments.tournament.planning import PlannedTrial
+from vitprof.jobs.command import Trial, TrialRunner
 from vitprof.jobs.runners import Runner
-from vitprof.jobs.trial import Trial, TrialRunner
 from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import set_spec, tournament

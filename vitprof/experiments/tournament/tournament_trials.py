@@ -12,8 +12,7 @@ from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of, p
 from vitprof.experiments.tournament.rounds import rounds
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, planned_rounds, rounds_of
 from vitprof.experiments.trials import Trial
-from vitprof.store import RunStore
-from vitprof.store.groups import role_of
+from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import StoredTournament, TournamentStatus, newest_runs, set_status, tournament
 
 End = tuple[TournamentStatus, str]

@@ -26,8 +26,7 @@ from vitprof.charts.style import NEUTRAL
 from vitprof.config.accelerators import device_in_words, is_simulated
 from vitprof.config.own_script import is_own_script
 from vitprof.jobs.scheduling import Ahead, ahead_of, why_waiting
-from vitprof.store import StoredRun
-from vitprof.store.groups import read_role
+from vitprof.store import StoredRun, read_role
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.resources import PointCache, RunSeries

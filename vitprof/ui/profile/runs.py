@@ -15,8 +15,7 @@ from vitprof.config.own_script import is_own_script
 from vitprof.errors import StoreError
 from vitprof.jobs.scheduling import ahead_of
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store import StoredRun, UnreadableRun
-from vitprof.store.groups import read_role
+from vitprof.store import StoredRun, UnreadableRun, read_role
 from vitprof.ui import login, resources
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.profile.settings import use_config

@@ -23,8 +23,7 @@ from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.formats import count, size
 from vitprof.names import cut_name
-from vitprof.store import RunQuery, RunStore
-from vitprof.store.groups import RunGroup
+from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.ui import resources
 from vitprof.ui.profile.what_if import STARTUP_S
 from vitprof.ui.texts import escaped, rough_time
