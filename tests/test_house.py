@@ -22,7 +22,6 @@ METHODS, ATTRIBUTES = 15, 10
 """The most methods of a class, and the most attributes that change after `__init__`."""
 LARGE = {
     "analysis/timing/gaps.py::Gaps",
-    "jobs/outbox.py::Outbox",
     "measure/devices/cuda.py::CudaDevice",
     "measure/devices/simulated.py::SimulatedDevice",
     "notebook/one_run.py::Run",
@@ -139,4 +138,4 @@ def test_names_are_the_fields() -> None:
 
 
 def test_files_can_be_read() -> None:
-    assert {path.stem for path in OWN if len(path.read_text().splitlines()) > 400} <= {"printed", "spool"}
+    assert {path.stem for path in OWN if len(path.read_text().splitlines()) > 400} <= {"printed"}
