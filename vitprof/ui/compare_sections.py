@@ -15,8 +15,8 @@ import streamlit as st
 from vitprof.analysis.compare.comparison import on_one_axis
 from vitprof.analysis.compare.differences import Cell, Difference, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
+from vitprof.charts.breakdown import waterfall
 from vitprof.charts.comparison import ecdf, idle_strips, overlay, shares
-from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
 from vitprof.ui import tables
