@@ -17,7 +17,7 @@ from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
 from vitprof.ui import history, resources
-from vitprof.ui.profile.answer import LOOKS
+from vitprof.ui.profile.page import LOOKS
 
 Tick = Callable[..., None]
 
