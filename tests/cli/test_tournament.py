@@ -26,8 +26,8 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
-from vitprof.experiments.candidates import Tried, Tuning
 from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.experiments.tuning import Tried, Tuning
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore

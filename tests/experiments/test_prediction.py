@@ -17,7 +17,7 @@ from vitprof.experiments.prediction import USUAL, alternative, micro_config, usu
 from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
-from vitprof.store.predictions import list_predictions
+from vitprof.store.predictions import calibrate, list_predictions
 
 QUICK: dict[str, Any] = CHEAP | {
     "strategy": "per-sample",
@@ -65,7 +65,7 @@ class TestPredicting:
         assert jobs.verify(manager, [checked]) == [checked]  # nothing is run again
         error = jobs.calibration_for(manager.store, run)
         assert (error.n, error.median_abs_error) == (1, pytest.approx(abs(checked.error or 0)))
-        assert jobs.calibrate(manager.store, device="cpu").n == 0
+        assert calibrate(manager.store, device="cpu").n == 0
         assert jobs.record_predictions(manager.store, run.id) == list_predictions(manager.store, run.id)
 
     @pytest.mark.slow

@@ -18,11 +18,10 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError
-from vitprof.experiments import candidates as settings
 from vitprof.experiments import trials
 from vitprof.experiments import tuning as jobs
-from vitprof.experiments.candidates import Tried, Tuning, candidates, enough_of, run_command
 from vitprof.experiments.trials import Progress
+from vitprof.experiments.tuning import Tried, Tuning, candidates, enough_of, run_command
 from vitprof.jobs.manager import JobManager
 
 BASE = RunConfig(
@@ -172,7 +171,7 @@ def test_too_little_was_tried_to_say_anything() -> None:
 
 
 def test_the_time_that_is_named_lets_enough_be_tried() -> None:
-    assert settings.settings_within(20.0, 40, 5.0) == 3
-    needed = settings.seconds_for(10, 40, 5.0)
-    assert settings.settings_within(needed, 40, 5.0) >= 10 > settings.settings_within(needed - 10, 40, 5.0)
-    assert settings.settings_within(settings.DEFAULT_S, 40, 5.0) >= enough_of(40)
+    assert jobs.settings_within(20.0, 40, 5.0) == 3
+    needed = jobs.seconds_for(10, 40, 5.0)
+    assert jobs.settings_within(needed, 40, 5.0) >= 10 > jobs.settings_within(needed - 10, 40, 5.0)
+    assert jobs.settings_within(jobs.DEFAULT_S, 40, 5.0) >= enough_of(40)

@@ -16,9 +16,9 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.tournament import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
-from vitprof.experiments.candidates import Tried, Tuning
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.trials import Progress
+from vitprof.experiments.tuning import Tried, Tuning
 from vitprof.store import RunStore
 from vitprof.store.tournaments import claim, list_tournaments
 from vitprof.ui.notifications import TO_SAY

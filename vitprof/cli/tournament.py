@@ -28,12 +28,11 @@ from vitprof.cli.common.tournament_options import (
 from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.experiments.candidates import DEFAULT_S
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Progress, job_manager
-from vitprof.experiments.tuning import tune
+from vitprof.experiments.tuning import DEFAULT_S, tune
 from vitprof.export import write_text
 from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
 from vitprof.program import program

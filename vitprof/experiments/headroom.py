@@ -60,22 +60,16 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
     n_batches = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
     changes["C"] = {"page_cache": "warm"} if cold else {}
     if config.location == "slow-drive":
-        drive = {"slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
-        changes["C"] |= {"location": "disk", **drive}
+        changes["C"] |= {"location": "disk", "slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
     if cold:
         # In a short epoch the warm-up would take most of the steps, and each batch is cold only once.
         warmup = min(config.warmup_steps, n_batches // 4)
         changes["D"] = {"page_cache": "cold", "steps": min(steps, n_batches), "warmup_steps": warmup}
     elif config.location == "slow-drive":  # it is slow without a cold page cache too
         changes["D"] = {}
-    return {
-        role: resolve(dataclasses.replace(job, name=_named(config, role), **change))  # type: ignore[arg-type]
-        for role, change in changes.items()
-    }
-
-
-def _named(config: RunConfig, role: str) -> str:
-    return f"{config.name[:180]}, anchor {role}" if config.name else ""
+    if config.name:
+        changes = {role: change | {"name": f"{config.name[:180]}, anchor {role}"} for role, change in changes.items()}
+    return {role: resolve(dataclasses.replace(job, **change)) for role, change in changes.items()}  # type: ignore[arg-type]
 
 
 def why_no_cold(config: RunConfig) -> str:
@@ -112,13 +106,12 @@ def measure_headroom(
 ) -> Headroom | None:
     """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended.
 
-    An anchor that fails is noted and not run again: it would fail again. Once `stop()` returns
-    true, or on Ctrl-C, the running one is stopped; what was measured counts.
+    An anchor that fails is noted and not run again: it would fail again. Once `stop()` returns true, or on Ctrl-C, the
+    running one is stopped; what was measured counts.
     """
     trials, failed = anchors(run, repeats), set[str]()
     able = (trial for trial in trials if trial.role not in failed)
-    group = group_of(run)
-    for trial, run_id in run_trials(manager, able, group, total=len(trials), progress=progress, stop=stop):
+    for trial, run_id in run_trials(manager, able, group_of(run), total=len(trials), progress=progress, stop=stop):
         if manager.store.run(run_id).status == "failed":
             failed.add(trial.role)
     return find_headroom(manager.store, run)

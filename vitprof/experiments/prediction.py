@@ -8,6 +8,7 @@ drawn.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -21,15 +22,8 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
 from vitprof.jobs.manager import JobManager
-from vitprof.store import RunGroup, RunStore, StoredRun
-from vitprof.store.predictions import (
-    StoredPrediction,
-    add_prediction,
-    calibrate,
-    list_predictions,
-    prediction,
-    update_prediction,
-)
+from vitprof.store import RunGroup, RunStore, StoredRun, predictions
+from vitprof.store.predictions import StoredPrediction, list_predictions, prediction, update_prediction
 
 MICRO, CHECK = "loader-only", "check"
 """Roles in the group: the run that a prediction is made from, and the one that checks it."""
@@ -61,23 +55,20 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
     wanted = run.config.augment
     elsewhere: tuple[str | None, ...] = (wanted,) if wanted in ("off", None) else (wanted, "device", "cpu")
     failed: ConfigError | None = None
-    for page_cache in dict.fromkeys((run.config.page_cache, "as-is")):
-        for inject in dict.fromkeys((run.config.inject, None)):
-            for augment in elsewhere:
-                try:
-                    asked_for = {"page_cache": page_cache, "inject": inject, "augment": augment}
-                    return resolve(RunConfig.from_dict(values | asked_for))
-                except ConfigError as error:
-                    failed = error
+    for tried in itertools.product((run.config.page_cache, "as-is"), (run.config.inject, None), elsewhere):
+        try:
+            kept = dict(zip(("page_cache", "inject", "augment"), tried, strict=True))
+            return resolve(RunConfig.from_dict(values | kept))
+        except ConfigError as error:
+            failed = error
     assert failed is not None
     raise failed
 
 
-def micro_config(config: RunConfig, seconds: float = MICRO_S) -> RunConfig:
+def micro_config(config: RunConfig, seconds: float) -> RunConfig:
     """Returns the loader-only run that goes with the job `config`."""
-    return dataclasses.replace(
-        config, epochs=None, steps=None, seconds=seconds, loader_only=True, evaluate=False, name=""
-    )
+    budget = {"epochs": None, "steps": None, "seconds": seconds}
+    return dataclasses.replace(config, **budget, loader_only=True, evaluate=False, name="")  # type: ignore[arg-type]
 
 
 def device_of(run: StoredRun) -> str:
@@ -98,9 +89,8 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
     if run.live:
         raise JobError(f"run {run_id} is still going on; predict from it once it has ended")
     if run.config.loader_only:
-        raise JobError(
-            f"run {run_id} is loader-only: it does not show how long a step computes; choose one that trained"
-        )
+        why = "it does not show how long a step computes; choose one that trained"
+        raise JobError(f"run {run_id} is loader-only: {why}")
     if run.summary is None or not run.summary.n_steady_steps:
         raise JobError(f"run {run_id} has no steady steps to predict from; choose a run with more steps")
     return run
@@ -160,7 +150,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
                 expected_error=expected_error,
             )
             if prognosis is not None and math.isfinite(prognosis.samples_per_s):
-                add_prediction(store, prognosis, config, profile_run_id=run_id, micro_run_id=micro.id)
+                predictions.add_prediction(store, prognosis, config, profile_run_id=run_id, micro_run_id=micro.id)
     for p in stored:
         if p.verified_run_id is not None and p.measured_per_s is None:
             _note_check(store, p)
@@ -181,7 +171,7 @@ def _note_check(store: RunStore, p: StoredPrediction) -> None:
 
 def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
     """Returns how accurate predictions for this run's machine and device have been."""
-    return calibrate(store, host=run.owner_host, device=device_of(run))
+    return predictions.calibrate(store, host=run.owner_host, device=device_of(run))
 
 
 def predict_strategies(
@@ -198,8 +188,7 @@ def predict_strategies(
     A strategy whose loader-only run fails or is too short has none: `failures` says why. Raises as `micro_runs`.
     """
     trials, ids = micro_runs(manager.store, run_id, strategies, seconds=seconds), set[int]()
-    group = group_of(run_id)
-    for _, ended in run_trials(manager, trials, group, total=len(trials), progress=progress, stop=stop):
+    for _, ended in run_trials(manager, trials, group_of(run_id), total=len(trials), progress=progress, stop=stop):
         ids.add(ended)
         record_predictions(manager.store, run_id)
     return [p for p in list_predictions(manager.store, run_id) if p.micro_run_id in ids]
@@ -230,34 +219,32 @@ def failures(
     return lines
 
 
-def check_of(p: StoredPrediction) -> Trial:
-    """Returns the job that a prediction is about."""
-    return Trial(p.config, CHECK, p.config.strategy)
-
-
 def submit_check(manager: JobManager, prediction_id: int) -> int:
     """Queues the job that a prediction is about, unless a run checks or checked it already; returns the run's id."""
     p = prediction(manager.store, prediction_id)
     if p.verified_run_id is not None:
         return p.verified_run_id
-    [run_id] = submit_trials(manager, [check_of(p)], group_of(p.profile_run_id))
+    [run_id] = submit_trials(manager, [Trial(p.config, CHECK)], group_of(p.profile_run_id))
     update_prediction(manager.store, prediction_id, verified_run_id=run_id)
     return run_id
 
 
 def verify(
-    manager: JobManager, predictions: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
+    manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
 ) -> list[StoredPrediction]:
     """Runs the jobs that predictions of one run are about, and returns these with what the runs measured.
 
     A prediction that a run checks or checked already is left as it is.
     """
     store = manager.store
-    unchecked = [p for p in predictions if p.verified_run_id is None]
+    unchecked = [p for p in given if p.verified_run_id is None]
     if unchecked:
-        trials, group = [check_of(p) for p in unchecked], group_of(unchecked[0].profile_run_id)
+        trials, group = (
+            [Trial(p.config, CHECK, p.config.strategy) for p in unchecked],
+            group_of(unchecked[0].profile_run_id),
+        )
         ended = run_trials(manager, trials, group, total=len(trials), progress=progress, stop=stop)
         for p, (_, run_id) in zip(unchecked, ended, strict=False):
             update_prediction(store, p.id, verified_run_id=run_id)
             _note_check(store, prediction(store, p.id))
-    return [prediction(store, p.id) for p in predictions]
+    return [prediction(store, p.id) for p in given]

@@ -1,47 +1,237 @@
 """Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain.
 
 It uses successive halving (`vitprof.analysis.tournament.tuning`): many settings train for a short time, the best third
-of them for longer, and so on. They are compared by samples/s from end to end, as in every other figure. Then the winner
-and the strategy's own setting are run again in turns, so that the reported gain does not rest on the runs that chose
-the winner.
+of them for longer, and so on, compared by samples/s from end to end. Then the winner and the strategy's own setting are
+run again in turns, so that the reported gain does not rest on the runs that chose the winner.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from vitprof import formats
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
 from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, trial_key
-from vitprof.analysis.tournament.tuning import survivors
-from vitprof.config import RunConfig
-from vitprof.config.bounds import TUNING_S
+from vitprof.analysis.tournament.scores import LEAST_ROUNDS
+from vitprof.analysis.tournament.tuning import Rung, rungs, survivors
+from vitprof.config import BUDGETS, PARTS, RunConfig
+from vitprof.config.bounds import MOST_TRIALS, TUNING_S
+from vitprof.config.catalog import dataset_info
+from vitprof.config.estimates import about
 from vitprof.config.resolve import resolve
+from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
-from vitprof.experiments.candidates import (
-    CHECKS,
-    LEAST_S,
-    OVERHEAD_S,
-    Tried,
-    Tuning,
-    candidate_in_words,
-    candidates,
-    ladder,
-    reserve_s,
-    with_candidate,
-)
 from vitprof.experiments.tournament.planning import why_not_here
 from vitprof.experiments.tournament.tournament_view import ended_run
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, never, run_trials
 from vitprof.jobs.manager import JobManager
+from vitprof.program import program
 from vitprof.store import RunGroup, role_of
 
+MOST_SPAN = 16
+"""The largest batch that is tried, as a multiple of the requested one; the smallest is a quarter of it."""
+OTHER_BATCH = ". Another batch size also changes how the model learns: check the learning rate and the accuracy"
+PREFETCH_FACTORS = (2, 4, 8)
+LEAST_TRIED, LEAST_TRIED_FRAC = 3, 0.25
+"""Least number of settings, and least share of all, that must have been tried before the best is named."""
+DEFAULT_S = 240.0
+"""Seconds of a search unless given: enough to name the best of the 40 settings of a DataLoader with workers."""
+CHECKS = LEAST_ROUNDS
+"""How often winner and default are run again: with fewer runs their difference is hardly ever known."""
+LEAST_S = 1.0
+"""Least seconds of training that say anything about a setting: 20 steps of 50 ms."""
+CHECK_SHARE = 1 / 3
+"""Share of the time for running winner and default again."""
+LEAST_RUNS = 2
+"""Least settings besides the default that are worth a check; with time for fewer, all of it goes into trying."""
+OVERHEAD_S = {"process": 4.0, "thread": 0.3}
+"""Seconds that a run takes besides its training, until the first one has shown it: a process has to import torch."""
 WARMUP_STEPS = 2
 """Warm-up steps of a run: the default of five would be too many for one so short."""
-Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One run of the search."""
+
+    candidate: Candidate
+    rung: int
+    """From 1; 0 for the runs that check the winner."""
+    run_id: int
+    samples_per_s: float
+    """NaN where it failed, or had too few steps."""
+    error: str
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of a search."""
+
+    strategy: str
+    default: Candidate
+    """The strategy's own setting, or the requested one."""
+    winner: Candidate
+    """The best setting; the default where none was better."""
+    config: RunConfig
+    """The job with the winner's setting."""
+    samples_per_s: float
+    """Samples/s of the winner; NaN where nothing was measured."""
+    gain: Interval
+    """Samples/s of the winner over that of the default."""
+    verified: bool
+    """Whether winner and default were run again in turns, and the gain is from those runs alone."""
+    tried: tuple[Tried, ...]
+    n_candidates: int
+    """Settings that could have been tried."""
+    seconds: float
+    """How long the search took."""
+    stopped: bool
+    """Whether it was stopped before its time was up."""
+
+    @property
+    def command(self) -> str:
+        """Returns the command that runs the winner."""
+        return run_command(self.config)
+
+    @property
+    def enough(self) -> bool:
+        """Returns whether enough was tried to name the best setting."""
+        tried = len({t.candidate for t in self.tried}) >= enough_of(self.n_candidates)
+        return (tried or (self.verified and self.gain.low > 1)) and math.isfinite(self.samples_per_s)
+
+    @property
+    def sentence(self) -> str:
+        """Returns what won, and by how much."""
+        n = len({t.candidate for t in self.tried})
+        of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
+        if math.isnan(self.samples_per_s):
+            return f"{self.strategy}: none of {of} gave a figure; give more time"
+        if not self.enough:
+            a_run_s = self.seconds / max(len(self.tried), 1)
+            needs_s = seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
+            remedy = "it was stopped" if self.stopped else f"give it about {about(needs_s)}"
+            return f"{self.strategy}: {of}, too few to name the best; {remedy}"
+        default = candidate_in_words(self.default)
+        if self.winner == self.default:
+            return f"{self.strategy}: keep {default}; nothing was faster ({of})"
+        speed = formats.number(self.samples_per_s, "samples/s")
+        result = f"{self.strategy}: {candidate_in_words(self.winner)} reaches {speed}"
+        learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
+        if not self.verified:
+            return f"{result}; the gain over {default} was not checked ({of}){learns}"
+        low, high = self.gain.low, self.gain.high
+        spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
+        tie = "" if low > 1 or high < 1 else "; we cannot tell yet whether that is a gain"
+        return f"{result}, {self.gain.value:.2f} times that of {default}{spread}{tie} ({of}){learns}"
+
+
+def enough_of(n_candidates: int) -> int:
+    """Returns how many of `n_candidates` settings must be tried before the best is named."""
+    return min(n_candidates, max(LEAST_TRIED, math.ceil(n_candidates * LEAST_TRIED_FRAC)))
+
+
+def candidate_in_words(candidate: Candidate) -> str:
+    """Returns a setting in words: "batch 64, 2 workers, prefetch 4"."""
+    workers, prefetch = candidate.workers, candidate.prefetch_factor
+    parts = [
+        f"batch {candidate.batch_size}",
+        "" if workers is None else f"{workers} worker{'' if workers == 1 else 's'}",
+        "" if prefetch is None else f"prefetch {prefetch}",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def run_command(config: RunConfig) -> str:
+    """Returns the command line of `run` for this job, with all that differs from the defaults; without its budget."""
+    words = ["run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
+    own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
+    left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
+    always = ("workers", "prefetch_factor")
+    for f in dataclasses.fields(RunConfig):
+        value = getattr(config, f.name)
+        same = value in (getattr(own, f.name), f.default) and f.name not in always
+        if f.name in left or value is None or same:
+            continue
+        flag = f.name.replace("_", "-")
+        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return f"{program()} {shlex.join(words)}"
+
+
+def candidates(
+    base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
+) -> list[Candidate]:
+    """Returns the settings to try for the strategy of `base` that can run here: its own first, then the others, those
+    that differ least first.
+
+    `batch_sizes` and `workers` replace the values that are usually tried. Raises `ConfigError`, also for more than
+    `MOST_TRIALS` settings.
+    """
+    job = resolve(base)
+    own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
+    info, chosen = dataset_info(base.dataset, base.n_images), strategy(base.strategy)
+    taken = chosen.knobs(chosen.combination(info), info)
+    b, cores = own.batch_size, os.cpu_count() or 1
+    sizes = batch_sizes or [n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)]
+    counts: Sequence[int | None] = [None]
+    if "workers" in taken:
+        counts = workers or sorted({0, 1, cores, 2 * cores})
+    factors: Sequence[int | None] = PREFETCH_FACTORS if "prefetch_factor" in taken else [None]
+    if (n := len(sizes) * len(counts) * len(factors)) > MOST_TRIALS:
+        raise ConfigError("batch_sizes", len(sizes), f"that makes {n} settings to try; {MOST_TRIALS} are allowed")
+    options = [own]
+    for size, count, factor in itertools.product(sizes, counts, factors):
+        candidate = Candidate(count, factor if count != 0 or "workers" not in taken else None, size)
+        if candidate not in options and _can_run(base, candidate):
+            options.append(candidate)
+
+    def how_different(c: Candidate) -> tuple[int, int, int, int]:
+        changed = (c.batch_size != b) + (c.workers != own.workers) + (c.prefetch_factor != own.prefetch_factor)
+        # With equally many changes, batch size comes first, then workers: they matter more than the prefetch factor.
+        return changed, c.batch_size == b, c.workers == own.workers, -c.batch_size
+
+    return [own, *sorted(options[1:], key=how_different)]
+
+
+def with_candidate(base: RunConfig, candidate: Candidate) -> RunConfig:
+    """Returns the job of `base` with this setting, resolved. Raises `ConfigError`."""
+    return resolve(dataclasses.replace(base, **dataclasses.asdict(candidate)))
+
+
+def _can_run(base: RunConfig, candidate: Candidate) -> bool:
+    try:
+        return not why_not_here(with_candidate(base, candidate))
+    except ConfigError:
+        return False
+
+
+def settings_within(seconds: float, n_candidates: int, a_run_s: float) -> int:
+    """Returns about how many of the settings a search of `seconds` will try if its shortest run takes `a_run_s`."""
+    left_s = seconds - a_run_s
+    steps = ladder(n_candidates, left_s - reserve_s(seconds, left_s, a_run_s), a_run_s)
+    return steps[0].n if steps else 1
+
+
+def seconds_for(n_tried: int, n_candidates: int, a_run_s: float) -> float:
+    """Returns the least seconds, a multiple of ten, in which a search tries about `n_tried` settings."""
+    return next(s for s in itertools.count(10.0, 10.0) if settings_within(s, n_candidates, a_run_s) >= n_tried)
+
+
+def reserve_s(seconds: float, left_s: float, a_run_s: float) -> float:
+    """Returns the seconds to keep for the check; 0 where they would leave too little time to try settings."""
+    reserve_s = max(seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
+    return reserve_s if left_s - reserve_s >= LEAST_RUNS * a_run_s else 0.0
+
+
+def ladder(n_candidates: int, left_s: float, a_run_s: float) -> list[Rung]:
+    """Returns the rungs for the time left, with runs of at least `a_run_s` each; none where nothing fits."""
+    return rungs(n_candidates, left_s, least_s=a_run_s) if left_s > 0 else []
 
 
 def tune(
@@ -53,7 +243,7 @@ def tune(
     workers: Sequence[int] | None = None,
     progress: OnProgress = ignore,
     stop: Stop = never,
-    clock: Clock = time.monotonic,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Tuning:
     """Searches for `seconds`, the start-up of runs included, and returns what it found.
 
@@ -64,17 +254,16 @@ def tune(
     TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):
         raise ConfigError("strategies", base.strategy, why)
-    return _Search(manager, base, seconds, progress, stop, clock).run(candidates(base, batch_sizes, workers))
+    return _Search(manager, base, seconds, stop, clock).run(candidates(base, batch_sizes, workers), progress)
 
 
 class _Search:
     """A search in progress."""
 
     def __init__(
-        self, manager: JobManager, base: RunConfig, seconds: float, progress: OnProgress, stop: Stop, clock: Clock
+        self, manager: JobManager, base: RunConfig, seconds: float, stop: Stop, clock: Callable[[], float]
     ) -> None:
-        self._manager, self._base, self._progress, self._stop = manager, base, progress, stop
-        self._clock = clock
+        self._manager, self._base, self._stop, self._clock = manager, base, stop, clock
         self._began, self._seconds = clock(), seconds
         self._overhead_s = OVERHEAD_S[base.isolation]
         self._tried: list[Tried] = []
@@ -85,22 +274,23 @@ class _Search:
         self._winner: Candidate | None = None
         self._run_id = 0
 
-    def run(self, options: list[Candidate]) -> Tuning:
+    def run(self, options: list[Candidate], progress: OnProgress) -> Tuning:
         """Tries the `options`, the default first, and returns the result."""
         default, self._alive = options[0], options
-        group = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key
-        trials = self._trials(options)
+        group, trials = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key, self._trials(options)
 
         def report(trial: Trial, run_id: int) -> None:
             known = [t.samples_per_s for t in self._tried if not math.isnan(t.samples_per_s)]
             fraction, n = min(1 - self._left_s() / self._seconds, 1.0), len({t.candidate for t in self._tried})
             words = f"{n} of {len(options)} settings tried; now {trial.words}"
             left_s, best = self._seconds * (1 - fraction), max(known, default=math.nan)
-            self._progress(Progress(words, n, len(options), fraction, left_s, run_id, best_per_s=best))
+            progress(Progress(words, n, len(options), fraction, left_s, run_id, best_per_s=best))
 
-        for _, run_id in run_trials(self._manager, trials, group, watch=report, stop=self._is_stopped):
+        for _, run_id in run_trials(
+            self._manager, trials, group, watch=report, stop=lambda: self._stopped or self._stop()
+        ):
             self._run_id = run_id
-            self._stopped |= self._manager.store.run(self._run_id).status == "stopped"
+            self._stopped |= self._manager.store.run(run_id).status == "stopped"
         self._stopped |= self._stop()
         winner = self._winner or self._best()
         gain, speed, verified = self._gain(default, winner)
@@ -128,10 +318,10 @@ class _Search:
         winner = self._winner = self._best()
         if winner == default:
             return
-        pairs = [pair if k % 2 == 0 else pair[::-1] for k in range(CHECKS) for pair in [(default, winner)]]
         self._checks = {default: [], winner: []}
-        for number, candidate in ((k, c) for k, pair in enumerate(pairs, 1) for c in pair):
-            left = 2 * CHECKS - sum(map(len, self._checks.values()))
+        for n_run in range(2 * CHECKS):  # in turns: default, winner, winner, default, ...
+            number, candidate = n_run // 2 + 1, (winner if (n_run + 1) // 2 % 2 else default)
+            left = 2 * CHECKS - n_run
             if self._left_s() < left * (self._overhead_s + LEAST_S) / 2:
                 return  # half of the time that is needed: the last one may end a little late, but not all of them
             budget = max(self._left_s() / left - self._overhead_s, LEAST_S)
@@ -158,18 +348,19 @@ class _Search:
 
     def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Iterator[Trial]:
         """Yields one run, and notes what it gave once it has ended."""
-        config = dataclasses.replace(self._base, epochs=None, steps=None, seconds=seconds, evaluate=False)
-        config = with_candidate(dataclasses.replace(config, warmup_steps=WARMUP_STEPS), candidate)
+        budget = {"epochs": None, "steps": None, "seconds": seconds}
+        config = dataclasses.replace(self._base, **budget, evaluate=False, warmup_steps=WARMUP_STEPS)  # type: ignore[arg-type]
         name = candidate_in_words(candidate)
-        yield Trial(config, role_of(name, rung), f"{words}: {name}")
+        yield Trial(with_candidate(config, candidate), role_of(name, rung), f"{words}: {name}")
         ended = self._manager.store.run(self._run_id)
-        speed = ended.summary.samples_per_s if ended.status == "done" and ended.summary is not None else math.nan
+        summary = ended.summary if ended.status == "done" else None
+        speed = math.nan if summary is None else summary.samples_per_s
         self._tried.append(Tried(candidate, rung, self._run_id, speed, ended.error))
         first = len(self._tried) == 1
-        if ended.status == "done" and ended.summary is not None and not (first and self._base.isolation == "thread"):
+        if summary is not None and not (first and self._base.isolation == "thread"):
             # only the first run prepares the storage, and in a thread it also imports torch
-            once_s = ended.summary.prepare_s if first and math.isfinite(ended.summary.prepare_s) else 0.0
-            self._overhead_s = max(ended.summary.wall_s - seconds - once_s, 0.05)
+            once_s = summary.prepare_s if first and math.isfinite(summary.prepare_s) else 0.0
+            self._overhead_s = max(summary.wall_s - seconds - once_s, 0.05)
 
     def _best(self) -> Candidate:
         """Returns the fastest setting of those that have not dropped out, which were measured longest; otherwise of
@@ -194,29 +385,15 @@ class _Search:
 
     def _score(self, candidate: Candidate) -> float:
         """Returns samples/s of the candidate's latest run that gave a figure; NaN without one."""
-        mine = [t for t in self._tried if t.candidate == candidate and not math.isnan(t.samples_per_s)]
-        return mine[-1].samples_per_s if mine else math.nan
-
-    def _is_stopped(self) -> bool:
-        return self._stopped or self._stop()
+        known = (t.samples_per_s for t in reversed(self._tried) if t.candidate == candidate)
+        return next((speed for speed in known if not math.isnan(speed)), math.nan)
 
     def _left_s(self) -> float:
         return self._seconds - (self._clock() - self._began)
 
 
 def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entry:
-    """Returns a candidate as an entry of the leaderboard."""
-    key = trial_key(name, candidate.batch_size, candidate.workers, f"prefetch {candidate.prefetch_factor}")
-    return Entry(
-        key=key,
-        strategy=name,
-        batch_size=candidate.batch_size,
-        workers=candidate.workers,
-        page_cache="as-is",
-        outcomes=tuple(outcomes),
-        status="done",
-        reason="",
-        prepare_s=math.nan,
-        disk_bytes=math.nan,
-        ram_bytes=math.nan,
-    )
+    """Returns a candidate as an entry of the leaderboard; what it costs is not known."""
+    size, workers = candidate.batch_size, candidate.workers
+    key = trial_key(name, size, workers, f"prefetch {candidate.prefetch_factor}")
+    return Entry(key, name, size, workers, "as-is", tuple(outcomes), "done", "", math.nan, math.nan, math.nan)

@@ -229,7 +229,7 @@ def report_written_files() -> None:
     """Reports each file below the folder in `OPENED_UNDER` once, in this process and in its forks.
 
     It sees only opens by Python: files that a C library writes (as `torch.save` does) are found afterwards, by looking
-    at the files (`vitprof.experiments.tournament.own_script`). The audit hook cannot be removed again.
+    at the files (`vitprof.experiments.tournament.planning`). The audit hook cannot be removed again.
     """
     under = os.path.join(os.environ[OPENED_UNDER], "")
     seen = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file

@@ -15,9 +15,8 @@ from vitprof.analysis.tournament import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments import trials
-from vitprof.experiments.tournament import own_script
-from vitprof.experiments.tournament.own_script import agree, written_since
-from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament import planning
+from vitprof.experiments.tournament.planning import agree, create_tournament, written_since
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.jobs.manager import JobManager
@@ -165,7 +164,7 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("old.txt", "again.pt", "replaced.pt"):
         (tmp_path / name).write_text("a")
         os.utime(tmp_path / name, (1, 1))
-    time.sleep(2 * own_script.CLOCK_S)
+    time.sleep(2 * planning.CLOCK_S)
     since = time.time()
     (tmp_path / "again.pt").write_text("b")
     os.utime(tmp_path / "again.pt", (1, 1))  # as copies do that keep the time
@@ -178,5 +177,5 @@ def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "home" / "recordings.sqlite").touch()
     found, whole = written_since(tmp_path, since)
     assert (sorted(found), whole) == (["again.pt", "replaced.pt", "runs/new.txt"], True)
-    monkeypatch.setattr(own_script, "MOST_FILES", 2)
+    monkeypatch.setattr(planning, "MOST_FILES", 2)
     assert not written_since(tmp_path, since)[1]

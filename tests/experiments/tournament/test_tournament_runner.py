@@ -17,8 +17,8 @@ from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
 from vitprof.experiments import trials
-from vitprof.experiments.tournament import early_stop, rounds, tournament_trials, tournament_view
 from vitprof.experiments.tournament import tournament_runner as jobs
+from vitprof.experiments.tournament import tournament_trials, tournament_view
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner, TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("small_home")
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "POLL_S", 0.005)
     # a look of 10 ms on a busy machine put the next one off for a second
-    monkeypatch.setattr(early_stop, "LOOK_SHARE", 1.0)
+    monkeypatch.setattr(tournament_trials, "LOOK_SHARE", 1.0)
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
 
 
@@ -196,12 +196,11 @@ def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
 class TestEarlyStop:
     @pytest.fixture(autouse=True)
     def _others(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LOOK_S", 0.01)
+        monkeypatch.setattr(tournament_trials, "LOOK_S", 0.01)
         self.by_others(monkeypatch, 0.0)  # whatever runs beside the tests
 
     def by_others(self, monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
-        for module in (early_stop, tournament_view):
-            monkeypatch.setattr(module, "others_of", lambda store, run_id: cores)
+        monkeypatch.setattr(tournament_view, "others_of", lambda store, run_id: cores)
 
     @pytest.mark.slow
     def test_nothing_is_cut_while_others_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +245,8 @@ class TestEarlyStop:
 
     @pytest.mark.slow
     def test_one_without_data_holds_nobody_up(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(early_stop, "LEAST_PATIENCE_S", 0.25)
-        monkeypatch.setattr(early_stop, "PATIENCE_RUNS", 0.0)
+        monkeypatch.setattr(tournament_trials, "LEAST_PATIENCE_S", 0.25)
+        monkeypatch.setattr(tournament_trials, "PATIENCE_RUNS", 0.0)
         number = made_uneven(manager.store, 30, latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
         ran(manager, number)
         now = TournamentView(manager.store, number).look()
@@ -260,7 +259,7 @@ class TestEarlyStop:
     def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made_uneven(manager.store, 50, latency_ms=1.5)  # a busy machine slows the other one down, and not it
         slow = "slow-drive/b32/w0/as-is"
-        monkeypatch.setattr(early_stop, "LOOK_S", 60.0)
+        monkeypatch.setattr(tournament_trials, "LOOK_S", 60.0)
         self.by_others(monkeypatch, 0.1)
         ran(manager, number)
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
@@ -286,7 +285,7 @@ class TestUntilItIsDecided:
 
     @pytest.mark.slow
     def test_a_spoiled_round_is_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rounds, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
+        monkeypatch.setattr(tournament_trials, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
         number = made(manager.store, repeats=2)
         ran(manager, number)
         keys = [key for key, _ in statuses(manager.store, number)]
@@ -310,9 +309,8 @@ class TestUntilItIsDecided:
     def test_undecided_after_all_rounds_it_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(rounds, "MORE_ROUNDS", 1)
-        for module in (tournament_trials, rounds):
-            monkeypatch.setattr(module, "can_be_fastest", lambda board: (A, B))
+        monkeypatch.setattr(tournament_trials, "MORE_ROUNDS", 1)
+        monkeypatch.setattr(tournament_trials, "can_be_fastest", lambda board: (A, B))
         number = made(manager.store, repeats=1, until_decided=True)
         ran(manager, number)
         found = tournament(manager.store, number)
@@ -320,7 +318,7 @@ class TestUntilItIsDecided:
         assert len(statuses(manager.store, number)) == 4
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
-        monkeypatch.setattr(rounds, "MORE_ROUNDS", 0)
+        monkeypatch.setattr(tournament_trials, "MORE_ROUNDS", 0)
         ran(manager, number)
         assert rounds_of(TournamentView(manager.store, number).look()) == 3
         assert len(statuses(manager.store, number)) == 6, "what was run before counts on"

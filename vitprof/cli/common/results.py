@@ -28,9 +28,9 @@ from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentenc
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import code_line, is_own_key
-from vitprof.experiments.candidates import Tried, Tuning, candidate_in_words
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.experiments.tuning import Tried, Tuning, candidate_in_words
 from vitprof.program import program
 from vitprof.recording.columns import RunSummary, json_number
 from vitprof.recording.verdict import Verdict

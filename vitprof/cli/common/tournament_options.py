@@ -19,8 +19,8 @@ from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, VARIED, OwnScript, 
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
-from vitprof.experiments.candidates import DEFAULT_S
-from vitprof.experiments.tournament.own_script import agree, resume_command, written_words
+from vitprof.experiments.tournament.planning import agree, resume_command, written_words
+from vitprof.experiments.tuning import DEFAULT_S
 from vitprof.store import RunStore
 from vitprof.store.tournaments import tournament
 

@@ -1,36 +1,41 @@
-"""The settings that a tournament compares."""
+"""The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own script.
+
+The first trial of a script is the script as it is. It shows which DataLoader is the train loader and what the script
+writes; the user then agrees that the script is repeated. The other trials change the arguments of that loader as it is
+constructed (`vitprof.watch`).
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import psutil
+
+from vitprof import home
 from vitprof.analysis.tournament import trial_key
-from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config import KNOBS, PARTS, RunConfig, own_script
 from vitprof.config.availability import Machine, availability
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import dataset_info
-from vitprof.config.own_script import (
-    KEPT_IN_RAM,
-    NEED_WORKERS,
-    OwnScript,
-    OwnSetting,
-    own_key_in_words,
-    settings_of,
-    with_loader,
-)
+from vitprof.config.own_script import OwnScript, OwnSetting
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.errors import ConfigError
+from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.headroom import why_no_cold
+from vitprof.jobs import command
+from vitprof.jobs.runners import Runner
 from vitprof.names import tamed_name
+from vitprof.program import program
 from vitprof.store import RunStore
-from vitprof.store.tournaments import insert_tournament
+from vitprof.store.tournaments import insert_tournament, set_spec, tournament
 
 LEAST_STEADY_STEPS = 30
 """Least steady steps of a trial whose length is given in seconds: a slow setting would have too few for an interval."""
@@ -71,12 +76,12 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     has no page cache to warm: "warm" is run as "as-is", and "cold" is refused. Raises `ConfigError` where the baseline
     is no trial of this tournament.
     """
-    if spec.script is not None:
-        return tuple(_of_own_script(spec.base, spec.script, s) for s in settings_of(spec.script, spec.base.steps))
+    if (script := spec.script) is not None:
+        return tuple(_of_own_script(spec.base, script, s) for s in own_script.settings_of(script, spec.base.steps))
     trials: dict[str, PlannedTrial] = {}
     wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
-    for name, batch_size, workers, page_cache in wanted:
-        trial = _planned(spec.base, name, batch_size, workers, page_cache, why_not)
+    for setting in wanted:
+        trial = _planned(spec.base, *setting, why_not)
         trials.setdefault(trial.key, trial)
     if spec.baseline and spec.baseline not in trials:
         few = ", ".join(itertools.islice(trials, 8)) + (", ..." if len(trials) > 8 else "")
@@ -97,20 +102,16 @@ def _planned(
     parts = chosen.combination(info)
     taken = chosen.knobs(parts, info)
     knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
+    n_workers = None
     if "workers" in taken:
         knobs["workers"] = base.workers if workers is None else workers
+        n_workers = taken["workers"] if knobs["workers"] is None else knobs["workers"]
     in_memory = not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"
     if in_memory and page_cache == "warm":
         page_cache = "as-is"
-    requested = dataclasses.replace(
-        base,
-        strategy=name,
-        batch_size=batch_size,
-        page_cache=page_cache,
-        least_steps=max(base.least_steps, LEAST_STEADY_STEPS) if base.seconds else base.least_steps,
-        **knobs,  # type: ignore[arg-type]
-    )
-    n_workers = (knobs["workers"] if knobs["workers"] is not None else taken["workers"]) if "workers" in taken else None
+    least_steps = max(base.least_steps, LEAST_STEADY_STEPS) if base.seconds else base.least_steps
+    changes = {"strategy": name, "batch_size": batch_size, "page_cache": page_cache, "least_steps": least_steps}
+    requested = replace(base, **changes, **knobs)  # type: ignore[arg-type]
     key = trial_key(name, batch_size, n_workers, page_cache)
     try:
         config = resolve(requested)
@@ -123,10 +124,10 @@ def _of_own_script(base: RunConfig, script: OwnScript, setting: OwnSetting) -> P
     known = {**(script.loader or {}), **setting.changes}
     known["num_workers"] = known.get("workers", known.get("num_workers"))
     if known["num_workers"] == 0:
-        known |= dict.fromkeys(NEED_WORKERS)
-    config = with_loader(base, {"watched": known})
-    name = tamed_name(f"{own_key_in_words(setting.key)}: {shlex.join(script.command)}")
-    config = dataclasses.replace(config, name=name, storage=KEPT_IN_RAM if setting.keeps_samples else None)
+        known |= dict.fromkeys(own_script.NEED_WORKERS)
+    config = own_script.with_loader(base, {"watched": known})
+    name = tamed_name(f"{own_script.own_key_in_words(setting.key)}: {shlex.join(script.command)}")
+    config = replace(config, name=name, storage=own_script.KEPT_IN_RAM if setting.keeps_samples else None)
     return PlannedTrial(setting.key, config, config.workers, setting.refused, setting)
 
 
@@ -139,3 +140,129 @@ def rounds_words(spec: TournamentSpec) -> str:
     """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
     rounds = f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
     return f"{rounds}, up to {spec.repeats + MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
+
+
+# a user's own script
+
+CACHE_SHARE = 0.5
+"""Share of the free memory for samples that are kept; the rest is for additional workers and batches."""
+MOST_WRITES, WRITES_NAMED = 1000, 4
+"""The most names of written files that the store keeps, and that a line names."""
+IGNORED = ("__pycache__", ".git")
+"""Folders that are not searched: what is written there does not matter to the user, such as byte code."""
+MOST_FILES, MOST_S = 300_000, 20.0
+"""The most files that are checked, and the most seconds: a folder of samples can have millions."""
+CLOCK_S = 0.05
+"""Tolerance for the times of files, whose clock advances only every few milliseconds."""
+
+
+def start_trial(
+    spec: TournamentSpec, planned: PlannedTrial, number: int, opened: list[str] | None = None
+) -> Callable[[Path], Runner]:
+    """Returns a function that starts a trial of the script, given the file for what the script prints.
+
+    `number` counts the starts of the script, from 1. Files that it opens for writing are added to `opened`.
+    """
+    script, setting = _own(spec), planned.setting or OwnSetting(own_script.UNCHANGED)
+    loader = script.loader or {}
+    trial = command.Trial(
+        command=script.command,
+        directory=script.directory,
+        number=number,
+        steps=spec.base.steps or 1,
+        arguments=setting.arguments,
+        place=loader.get("made_place", ""),
+        where=loader.get("made_where", ""),
+        nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
+        cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
+        remarks=setting.remarks,
+        lists_opened=opened is not None,
+    )
+    return lambda log: command.TrialRunner(trial, log, opened)
+
+
+def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], began_s: float) -> None:
+    """Stores what the first trial showed: the train loader, and the files written since `began_s` (`time.time()`).
+
+    Raises `StoreError`.
+    """
+    spec, environment = tournament(store, tournament_id).spec, store.run(run_id).environment
+    script = _own(spec)
+    written, whole = written_since(Path(script.directory), began_s)
+    files = sorted({*opened, *written})[:MOST_WRITES]
+    if not whole:
+        files.append("(and perhaps more: there are too many files to check all of them)")
+    known = replace(script, loader=dict(environment.get("watched") or {}), writes=tuple(files))
+    seen = own_script.with_loader(spec.base, environment)
+    base = replace(spec.base, dataset=seen.dataset, device=seen.device, batch_size=seen.batch_size)
+    set_spec(store, tournament_id, replace(spec, script=known, base=base))
+
+
+def agree(store: RunStore, tournament_id: int) -> None:
+    """Records that the user agrees that the script is repeated. Raises `StoreError`."""
+    spec = tournament(store, tournament_id).spec
+    set_spec(store, tournament_id, replace(spec, script=replace(_own(spec), agreed=True)))
+
+
+def to_be_agreed(tournament_id: int, script: OwnScript) -> str:
+    """Returns why a tournament waits after its first trial, and how to continue it."""
+    return f"{written_words(script)}; agree that the script is repeated: {resume_command(tournament_id)} --yes"
+
+
+def written_words(script: OwnScript) -> str:
+    """Returns what the first trial wrote, in a line."""
+    if not script.writes:
+        return f"the first trial wrote no file under {script.directory}"
+    few = ", ".join(script.writes[:WRITES_NAMED])
+    more = f" and {len(script.writes) - WRITES_NAMED} more" if len(script.writes) > WRITES_NAMED else ""
+    n = "1 file" if len(script.writes) == 1 else f"{len(script.writes)} files"
+    return f"the first trial wrote {n} under {script.directory}: {few}{more}"
+
+
+def resume_command(tournament_id: int) -> str:
+    """Returns the command that resumes a tournament."""
+    return f"{program()} tournament --resume {tournament_id}"
+
+
+def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:
+    """Returns why no setting can run but the script as it is."""
+    remarks = [*(planned[0].setting.remarks if planned[0].setting else ()), *(t.refused for t in planned[1:])]
+    why = "; ".join(dict.fromkeys(remarks)) or "the requested settings are the script's own"
+    return f"nothing to compare the script with: {why}"
+
+
+def _own(spec: TournamentSpec) -> OwnScript:
+    if spec.script is None:
+        raise StoreError("this tournament does not run a script of your own")
+    return spec.script
+
+
+def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
+    """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`), relative to it, and
+    whether all files were checked.
+
+    It goes by ctime, which programs cannot set, so it also finds files that a C library wrote and files that replaced
+    others. vitprof's own files, byte code and `.git` are ignored.
+    """
+    written: list[str] = []
+    own, until, n = home.home().resolve(), time.monotonic() + MOST_S, 0
+    folders = [folder.resolve()]
+    while folders:
+        here = folders.pop()
+        try:
+            entries = list(os.scandir(here))
+        except OSError:  # such as a folder that this user may not read
+            continue
+        for entry in entries:
+            n += 1
+            if n > MOST_FILES or (n % 1000 == 0 and time.monotonic() > until):
+                return written, False
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in IGNORED and Path(entry.path) != own:
+                        folders.append(Path(entry.path))
+                elif entry.stat(follow_symlinks=False).st_ctime >= since_s - CLOCK_S:
+                    written.append(os.path.relpath(entry.path, folder.resolve()))
+            except OSError:  # gone meanwhile
+                continue
+    return written, True

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class TournamentState:
     spent_s: float
     """Seconds that its runs took in total."""
 
+    def entry(self, key: str) -> Entry:
+        """Returns the trial with this key."""
+        return next(e for e in self.entries if e.key == key)
+
 
 class TournamentView:
     """Reads one tournament. The results of runs that have ended are read once and kept. Threads may share it."""
@@ -60,8 +64,7 @@ class TournamentView:
     def __init__(self, store: RunStore, tournament_id: int) -> None:
         self._store, self._id = store, tournament_id
         self._lock = threading.RLock()
-        self._ended: dict[int, tuple[RunSummary | None, Floats]] = {}
-        self._others: dict[int, float] = {}
+        self._ended: dict[tuple[int, bool], Outcome] = {}
         self._losses: dict[int, Losses] = {}
         self._planned: tuple[TournamentSpec, tuple[PlannedTrial, ...]] | None = None
         self._board: tuple[object, Leaderboard] | None = None
@@ -139,18 +142,15 @@ class TournamentView:
     def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
             return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
-        if run.id not in self._ended:
-            self._ended[run.id] = ended_run(self._store, run.id)
-        summary, blocks = self._ended[run.id]
-        if run.status == "done":
-            if run.id not in self._others:
-                self._others[run.id] = others_of(self._store, run.id)
-            return Outcome(run.round, run.id, "done", blocks, summary, self._others[run.id])
-        if run.status == "failed":
-            return Outcome(run.round, run.id, "failed", EMPTY, summary)
-        if was_cut:  # it was cut for what it had reached by then, so that counts
-            return Outcome(run.round, run.id, "cut", blocks, summary)
-        return Outcome(run.round, run.id, "stopped", EMPTY, summary)
+        key = run.id, was_cut
+        if key not in self._ended:
+            summary, blocks = ended_run(self._store, run.id)
+            # one that was cut was cut for what it had reached by then, so that counts
+            status: Status = "cut" if was_cut and run.status == "stopped" else cast(Status, run.status)
+            others = others_of(self._store, run.id) if status == "done" else math.nan
+            counted = blocks if status in ("done", "cut") else EMPTY
+            self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others)
+        return self._ended[key]
 
 
 def _n_train(spec: TournamentSpec) -> int:

@@ -13,8 +13,7 @@ import streamlit as st
 from vitprof.analysis.tournament import key_in_words
 from vitprof.config.own_script import OwnScript
 from vitprof.errors import StoreError
-from vitprof.experiments.tournament.own_script import resume_command
-from vitprof.experiments.tournament.planning import rounds_words
+from vitprof.experiments.tournament.planning import resume_command, rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.trials import Progress
 from vitprof.formats import count

@@ -13,11 +13,10 @@ import streamlit as st
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
-from vitprof.experiments.candidates import Tuning
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
-from vitprof.experiments.tuning import tune
+from vitprof.experiments.tuning import Tuning, tune
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
 from vitprof.ui.background import BackgroundTask, at_end

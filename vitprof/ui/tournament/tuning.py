@@ -13,7 +13,7 @@ from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.estimates import about
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.experiments import candidates
+from vitprof.experiments import tuning as search
 from vitprof.formats import count
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import resources, tables
@@ -60,7 +60,7 @@ def _draw_form() -> None:
             "Time (s)",
             min_value=LEAST_TIME_S,
             max_value=float(TUNING_S.most),
-            value=candidates.DEFAULT_S,
+            value=search.DEFAULT_S,
             step=10.0,
             format="%g",
             key="tune_seconds",
@@ -107,13 +107,13 @@ def _draw_form() -> None:
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     """Returns how many settings a search of `seconds` will try, and how long it should be if those are too few."""
-    n = len(candidates.candidates(base, (base.batch_size,) if same_batch else None))
-    a_run_s, enough = candidates.OVERHEAD_S[base.isolation] + candidates.LEAST_S, candidates.enough_of(n)
-    tried = candidates.settings_within(seconds, n, a_run_s)
+    n = len(search.candidates(base, (base.batch_size,) if same_batch else None))
+    a_run_s, enough = search.OVERHEAD_S[base.isolation] + search.LEAST_S, search.enough_of(n)
+    tried = search.settings_within(seconds, n, a_run_s)
     text = f"Time for about {tried} of {count(n, 'setting')}"
     if tried >= enough:
         return f"{text}."
-    return f"{text}: too few to say anything. Give it about {about(candidates.seconds_for(enough, n, a_run_s))}."
+    return f"{text}: too few to say anything. Give it about {about(search.seconds_for(enough, n, a_run_s))}."
 
 
 def _base(name: str) -> RunConfig | ConfigError:
@@ -148,13 +148,13 @@ def _draw_work(was_running: bool) -> None:
         _draw_found(tuning.result)
 
 
-def _draw_found(tuning: candidates.Tuning) -> None:
+def _draw_found(tuning: search.Tuning) -> None:
     with st.container(border=True):
         st.header("Found", anchor=False)
         st.markdown(f"{escaped(tuning.sentence)}.")
         if tuning.enough:
             _draw_way_on(tuning)
-    names = [candidates.candidate_in_words(t.candidate) for t in tuning.tried]
+    names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
         plot(optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
@@ -172,7 +172,7 @@ def _draw_found(tuning: candidates.Tuning) -> None:
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
 
 
-def _draw_way_on(tuning: candidates.Tuning) -> None:
+def _draw_way_on(tuning: search.Tuning) -> None:
     if st.button(
         "Use this setting",
         type="primary",
@@ -186,7 +186,7 @@ def _draw_way_on(tuning: candidates.Tuning) -> None:
 
 COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Trial", "In the order in which they ran.", lambda n, t: float(n), "%d", exact=True, always=True),
-    tables.Column("Setting", "What was tried.", lambda n, t: candidates.candidate_in_words(t.candidate), always=True),
+    tables.Column("Setting", "What was tried.", lambda n, t: search.candidate_in_words(t.candidate), always=True),
     tables.Column(
         "Stage",
         "Each rung trains fewer settings for longer. check: the winner and the strategy's own setting, run again.",

@@ -13,7 +13,7 @@ from vitprof.analysis.tournament import Entry, Outcome
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
-from vitprof.experiments.tournament.rounds import is_large, rounds
+from vitprof.experiments.tournament.tournament_trials import is_large, rounds
 from vitprof.recording.columns import RunSummary
 
 RUN_S = 10.0
@@ -45,7 +45,7 @@ class Made:
             outcomes, cut = tuple(self.runs[trial.key]), trial.key in self.cut
             entry = Entry(trial.key, "", 1, None, "as-is", outcomes, "cut" if cut else "done", "", 0, 0, 0)
             entries.append(entry)
-        return SimpleNamespace(entries=tuple(entries))
+        return SimpleNamespace(entries=entries, entry={e.key: e for e in entries}.__getitem__)
 
     def play(self, most: int = 1000) -> list[tuple[int, str]]:
         """Runs what comes next, as a runner does: not again, and not what is out."""
