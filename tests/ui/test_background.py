@@ -12,7 +12,7 @@ import pytest
 from vitprof.errors import JobError
 from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.jobs import users
-from vitprof.ui.background import BackgroundTask
+from vitprof.ui.resources import BackgroundTask
 
 Task = BackgroundTask[str]
 SEVEN = Progress("", 7, 10, 0.7)
@@ -118,7 +118,7 @@ def test_the_end_of_the_program_stops_it_and_waits() -> None:
     code = """
 import threading
 from vitprof.jobs import users
-from vitprof.ui.background import BackgroundTask
+from vitprof.ui.resources import BackgroundTask
 pause = threading.Event()
 def work(tell, stopped):
     while not stopped():

@@ -239,9 +239,9 @@ def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pyte
     def never(*_: object) -> None:
         raise AssertionError("worked out though hidden")
 
-    monkeypatch.setattr("vitprof.ui.compare_sections.device_time_of", never)
-    monkeypatch.setattr("vitprof.ui.compare_sections.line_of", never)
-    monkeypatch.setattr("vitprof.ui.compare_sections.headroom_of", never)
+    monkeypatch.setattr("vitprof.ui.findings.device_time_of", never)
+    monkeypatch.setattr("vitprof.ui.findings.line_of", never)
+    monkeypatch.setattr("vitprof.ui.findings.headroom_of", never)
     at = compare(a, b, show="Data waits")
     assert [drawn(at, key) for key in ("compare-waits", "compare-shares", "compare-steps")] == [True, False, False]
 

@@ -13,10 +13,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import LIMIT_S, add_run
+from vitprof.export import trace
 from vitprof.store import RunStore
 from vitprof.ui import downloads
 
-OPENED_BY = {"trace": "ui.perfetto.dev", "tensorboard": "tensorboard --logdir", "parquet": "read_parquet"}
+OPENED_BY = {"Trace": "ui.perfetto.dev", "TensorBoard": "tensorboard --logdir", "Parquet": "read_parquet"}
 
 
 def drawn(script: str) -> AppTest:
@@ -32,8 +33,7 @@ def test_buttons_of_a_run_say_what_opens_files_and_make_none(store: RunStore, mo
     at = drawn("downloads.draw_take_home(store.run(1))")
     buttons = {b.proto.label: b.proto.help for b in at.get("download_button")}
     assert list(buttons) == [file.label for file in downloads.OF_ONE]
-    for key, how in OPENED_BY.items():
-        assert how in next(file.help for file in downloads.OF_ONE if file.key == key)
+    assert all(how in buttons[label] for label, how in OPENED_BY.items())
     assert all(buttons.values())
     assert "import torch" in at.code[0].value
     assert not at.error
@@ -50,21 +50,22 @@ def test_too_many_runs_for_a_report_say_so_before_the_click(store: RunStore) -> 
 @pytest.mark.slow
 def test_every_button_gives_its_file(store: RunStore) -> None:
     runs = [store.run(add_run(store, n=30)), store.run(add_run(store, n=0, status="failed"))]
-    made = {file.key: file.make(store, runs) for file in (*downloads.OF_MANY, downloads.BUNDLE)}
-    assert len(zipfile.ZipFile(BytesIO(made["bundle"])).namelist()) == 7
-    assert made["report"].startswith(b"<!DOCTYPE html>")
-    assert len(pd.read_csv(BytesIO(made["summary"]))) == len(pd.read_parquet(BytesIO(made["summary-parquet"]))) == 2
-    assert len(pd.read_csv(BytesIO(made["steps"]))) == len(pd.read_parquet(BytesIO(made["parquet"]))) == 30
-    assert len(json.loads(made["json"])["runs"]) == 2
-    assert json.loads(gzip.decompress(made["trace"]))["traceEvents"]
-    assert len(zipfile.ZipFile(BytesIO(made["tensorboard"])).namelist()) == 2
+    made = {file.label: file.make(store, runs) for file in (*downloads.OF_MANY, downloads.BUNDLE)}
+    assert len(zipfile.ZipFile(BytesIO(made["Bundle"])).namelist()) == 7
+    assert made["Report"].startswith(b"<!DOCTYPE html>")
+    rows = {name: len(pd.read_csv(BytesIO(made[name]))) for name in made if name.endswith("CSV")}
+    rows |= {name: len(pd.read_parquet(BytesIO(made[name]))) for name in made if name.endswith("Parquet")}
+    assert rows == {"Summary as CSV": 2, "Summary as Parquet": 2, "Every step as CSV": 30, "Parquet": 30}
+    assert len(json.loads(made["JSON"])["runs"]) == 2
+    assert json.loads(gzip.decompress(made["Trace"]))["traceEvents"]
+    assert len(zipfile.ZipFile(BytesIO(made["TensorBoard"])).namelist()) == 2
 
 
 def test_the_trace_of_a_long_run_is_cut_unless_ticked(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     add_run(store, n=6)
     at = drawn("downloads.draw_take_home(store.run(1))")
     assert not at.checkbox
-    monkeypatch.setattr(downloads, "MOST_STEPS", 5)
+    monkeypatch.setattr(trace, "MOST_STEPS", 5)
     asked: list[bool] = []
     assert json.loads(gzip.decompress(downloads.WHOLE_TRACE.make(store, [store.run(1)])))["traceEvents"]
     button = downloads._button

@@ -17,7 +17,8 @@ from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
 from vitprof.ui import history, resources
-from vitprof.ui.profile.page import LOOKS
+from vitprof.ui.notifications import TO_SAY
+from vitprof.ui.profile.answer import LOOKS
 
 Tick = Callable[..., None]
 
@@ -53,17 +54,12 @@ def dialog(name: str, ids: list[int]) -> AppTest:
 
 
 def _draw_dialog(name: str, ids: list[int]) -> None:
-    import streamlit as st
-
     from vitprof.store import RunQuery
-    from vitprof.ui import history_actions, resources
+    from vitprof.ui import history_actions, notifications, resources
 
-    history_actions.tell_what_was_done()
+    notifications.announce()
     rows = resources.store().list_runs(RunQuery(helpers=True, descending=False), limit=100)
-    if not st.session_state.get("over"):
-        getattr(history_actions, name)([row for row in rows if row.id in ids])
-    if history_actions.DONE in st.session_state:
-        st.session_state["over"] = True
+    getattr(history_actions, name)([row for row in rows if row.id in ids])
 
 
 def address(at: AppTest) -> dict[str, str]:
@@ -331,7 +327,7 @@ def test_a_run_of_a_machine_that_is_gone_can_be_given_up(store: RunStore, tick: 
     assert "box-1, process" in said(at)
     at.button(key="history-given-up").click().run()
     assert store.run(run_id).status == "interrupted"
-    assert "1 run marked as interrupted" in [t.value for t in at.toast]
+    assert [words for words, _ in at.session_state[TO_SAY]] == ["1 run marked as interrupted"]
 
 
 def test_delete_asks_first(store: RunStore) -> None:

@@ -124,7 +124,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, result: SelftestReport[Outcome] | Ex
             raise result
         return result
 
-    monkeypatch.setattr(selftest, "run_gpu_selftest", run)
+    monkeypatch.setattr(selftest.gpu, "run_gpu_selftest", run)
     at = app("selftest")
     at.selectbox(key="selftest-choice").set_value(selftest.ON_GPU).run()
     assert "6 cases on the first NVIDIA GPU: at most 5 minutes" in said(at)

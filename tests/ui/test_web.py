@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vitprof.ui import background, web
+from vitprof.ui import resources, web
 from vitprof.ui.gate import Token
-from vitprof.ui.web import told_at_start
+from vitprof.ui.web import start_lines
 
 GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at this start", generated=True)
 
@@ -14,41 +14,41 @@ GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at th
 @pytest.mark.parametrize("token", [None, GIVEN])
 def test_nothing_is_said_where_only_this_machine_reaches_it(token: Token | None) -> None:
     for address in ("127.0.0.1", "::1", "localhost"):
-        assert told_at_start(address, token, login=False) == []
+        assert start_lines(address, token, login=False) == []
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
 def test_wider_it_says_it_is_closed_or_what_it_asks_for(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "find_spec", lambda name: name == "authlib")
-    closed, *ways = told_at_start(address, None, login=False)
+    closed, *ways = start_lines(address, None, login=False)
     assert "closed" in closed
     assert (address or "all addresses") in closed
     assert [way for way in ways if "VITPROF_TOKEN" in way]
-    (asks,) = told_at_start(address, GIVEN, login=True)
+    (asks,) = start_lines(address, GIVEN, login=True)
     assert asks.endswith("it asks for the token (VITPROF_TOKEN) and a login")
-    (asks,) = told_at_start(address, None, login=True)
+    (asks,) = start_lines(address, None, login=True)
     assert asks.endswith("it asks for a login")
 
 
 def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "find_spec", lambda _: None)
-    (line,) = told_at_start("127.0.0.1", None, login=True)
+    (line,) = start_lines("127.0.0.1", None, login=True)
     assert line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
 
 
 def test_a_token_is_said_only_where_it_was_made() -> None:
-    assert GIVEN.text not in "".join(told_at_start("0.0.0.0", GIVEN, login=False))
+    assert GIVEN.text not in "".join(start_lines("0.0.0.0", GIVEN, login=False))
     for address in ("0.0.0.0", "127.0.0.1"):
-        assert told_at_start(address, MADE, login=False)[0].endswith(f": {MADE.text}")
+        assert start_lines(address, MADE, login=False)[0].endswith(f": {MADE.text}")
 
 
 def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(background, "_closers", [])
+    monkeypatch.setattr(resources, "_closers", [])
     closed: list[str] = []
-    background.at_end(lambda: closed.append("manager"))
-    background.at_end(lambda: 1 / 0)
-    background.at_end(lambda: closed.append("tournaments"))
-    background.end()
-    background.end()
+    resources.at_end(lambda: closed.append("manager"))
+    resources.at_end(lambda: 1 / 0)
+    resources.at_end(lambda: closed.append("tournaments"))
+    resources.end()
+    resources.end()
     assert closed == ["tournaments", "manager"]
     assert "ZeroDivisionError" in capsys.readouterr().err

@@ -1,26 +1,22 @@
-"""The Compare page's sections: the device's time, every step, the data waits, headroom, and the settings that differ.
-One at a time.
-"""
+"""The sections of the Compare page: device time, every step, data waits, headroom, and the settings that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
 from vitprof.analysis.compare.comparison import on_one_axis
-from vitprof.analysis.compare.differences import Cell, Difference, config_differences
+from vitprof.analysis.compare.differences import Cell, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
-from vitprof.charts.breakdown import waterfall
-from vitprof.charts.comparison import ecdf, idle_strips, overlay, shares
+from vitprof.charts import comparison
+from vitprof.charts.headroom import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
-from vitprof.ui import tables
-from vitprof.ui.findings import DeviceTime, device_time_of, groups_each, headroom_of, line_of, waits_of
+from vitprof.ui import findings, tables
 from vitprof.ui.live_chart import plot
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.texts import escaped
@@ -32,6 +28,9 @@ STRIP_BINS = 400
 """Spans of time in a row of idle shares; all runs share one axis."""
 LONGEST_NAME = 48
 """Characters of a run's name in a chart: more leave no room for the chart on a phone."""
+RUN_WIDTH = 190
+HIGHLIGHT = "background-color: rgba(230, 159, 0, 0.28)"
+"""Translucent, so that the text keeps its contrast on a light and on a dark page."""
 LOSS = "loss"
 WAIT_COLUMNS = (
     tables.Column("Run", "Number and name.", lambda name, _: name),
@@ -78,21 +77,19 @@ def names_of(runs: Sequence[StoredRun]) -> list[str]:
     return [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in full]
 
 
-def bars_height(n: int) -> int:
-    """Returns the height of a chart with `n` bars, in pixels."""
-    return 150 + n * (48 if n <= 12 else 40)
+def _these(runs: Sequence[StoredRun]) -> str:
+    numbers = [str(run.id) for run in runs]
+    return f"run {numbers[0]}" if len(runs) == 1 else f"runs {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
     """Draws the parts of each run's mean step, and the idle share over each run's length."""
     trained = [run for run in runs if not run.config.loader_only]
-    loaded = [str(run.id) for run in runs if run.config.loader_only]
-    if loaded:
-        st.caption(f"Loader only, so no device time: {_these(loaded)}.")
-    times = [(name, device_time_of(run.id)) for run, name in zip(trained, names_of(trained), strict=True)]
-    timed = [(name, time) for name, time in times if time.mean is not None]
-    untimed = [str(run.id) for run, (_, time) in zip(trained, times, strict=True) if time.mean is None]
-    if not timed:
+    if len(trained) < len(runs):
+        st.caption(f"Loader only, so no device time: {_these([run for run in runs if run not in trained])}.")
+    times = {run.id: findings.device_time_of(run.id) for run in trained}
+    untimed = [run for run in trained if times[run.id].mean is None]
+    if len(untimed) == len(trained):
         st.info("None of these runs recorded when its device computed. Choose one that trained for at least 2 steps.")
         return
     if untimed:
@@ -108,35 +105,23 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         "Launch bubbles, where they are known, are apart from compute: in them the device waited for the next launch. "
         "With different batch sizes compare times per sample.",
     )
-    _draw_bars(timed, unit)
-    st.header(
-        "Idle share over each run",
-        anchor=False,
-        help="Each run from its first request for a batch to the end of its last step.",
-    )
-    st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
-    edges, idle = on_one_axis([(time.edges_s, time.idle) for _, time in timed], bins=STRIP_BINS)
-    plot(
-        idle_strips([name for name, _ in timed], edges, idle),
-        height=bars_height(len(timed)) - 50,
-        key="compare-idle",
-    )
-
-
-def _draw_bars(timed: Sequence[tuple[str, DeviceTime]], unit: str) -> None:
-    _, title, suffix = UNITS[unit]
-    scaled = [time.mean.scaled(unit) for _, time in timed if time.mean is not None]
+    names = [name for run, name in zip(trained, names_of(trained), strict=True) if run not in untimed]
+    height = 150 + len(names) * (48 if len(names) <= 12 else 40)
+    scaled = [time.mean.scaled(unit) for time in times.values() if time.mean is not None]
     parts = []
     for cause in ("compute", "launch_idle", *IDLE_CAUSES):
         lengths = [values[cause] for values in scaled]
         if max(lengths) > 0:
             words, colour = DEVICE_TIME[cause]
             parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
-    plot(
-        shares([name for name, _ in timed], parts, x_title=title, unit=suffix),
-        height=bars_height(len(timed)),
-        key="compare-shares",
-    )
+    _, title, suffix = UNITS[unit]
+    plot(comparison.shares(names, parts, x_title=title, unit=suffix), height=height, key="compare-shares")
+    about = "Each run from its first request for a batch to the end of its last step."
+    st.header("Idle share over each run", anchor=False, help=about)
+    st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
+    strips = [(time.edges_s, time.idle) for time in times.values() if time.mean is not None]
+    edges, idle = on_one_axis(strips, bins=STRIP_BINS)
+    plot(comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle")
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
@@ -169,34 +154,29 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         st.info("A simulated device computes no loss, and neither does a run that only loads. Choose another figure.")
         return
     if len(shown) < len(runs):
-        st.caption(f"No loss for {_these([str(run.id) for run in runs if run not in shown])}.")
-    groups = groups_each(len(shown))
-    figures = [line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
-    lines = [
-        (name, line.step if by == "step" else line.t_s, line.value * np.float32(metric.scale))
-        for name, line in zip(names_of(shown), figures, strict=True)
-        if np.isfinite(line.value).any()
-    ]
-    absent = [str(run.id) for run, line in zip(shown, figures, strict=True) if not np.isfinite(line.value).any()]
-    if not lines:
+        st.caption(f"No loss for {_these([run for run in runs if run not in shown])}.")
+    groups = findings.groups_each(len(shown))
+    lines = [findings.line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
+    absent = [run for run, line in zip(shown, lines, strict=True) if not np.isfinite(line.value).any()]
+    if len(absent) == len(shown):
         st.info(f"None of these runs recorded {metric.words.lower()}. Choose another figure.")
         return
+    drawn = [
+        (name, line.step if by == "step" else line.t_s, line.value * np.float32(metric.scale))
+        for run, name, line in zip(shown, names_of(shown), lines, strict=True)
+        if run not in absent
+    ]
+    x_title = "step" if by == "step" else "time since training began (s)"
     plot(
-        overlay(
-            lines,
-            x_title="step" if by == "step" else "time since training began (s)",
-            y_title=metric.y_title,
-            hover=metric.hover,
-        ),
-        height=CHART_HEIGHT + LEGEND_ROW * len(lines),
+        comparison.overlay(drawn, x_title=x_title, y_title=metric.y_title, hover=metric.hover),
+        height=CHART_HEIGHT + LEGEND_ROW * len(drawn),
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
         zooms=True,
     )
-    coarse = max(line.group for line in figures)
     notes = [f"Left out, without this figure: {_these(absent)}."] if absent else []
-    if coarse > 1:
+    if (coarse := max(line.group for line in lines)) > 1:
         notes.append(f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak is lost.")
-    if n_warmup := max(line.warmup for line in figures):
+    if n_warmup := max(line.warmup for line in lines):
         notes.append(f"Left out: {n_warmup:,} warm-up steps.")
     if notes:
         st.caption(" ".join(notes))
@@ -211,12 +191,12 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
         "axis says. Further left is better; a flat tail to the right is a few steps that waited long. The axis is "
         "logarithmic. A wait that the device's queued work hides costs nothing.",
     )
-    waits_of_runs = [(name, waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
-    if not any(waits.n for _, waits in waits_of_runs):
+    waits = [(name, findings.waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
+    if not any(distribution.n for _, distribution in waits):
         st.info("None of these runs got past its warm-up. Train for more steps.")
         return
-    plot(ecdf(waits_of_runs), height=CHART_HEIGHT + LEGEND_ROW * len(waits_of_runs), key="compare-waits", zooms=True)
-    tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, waits_of_runs), key="compare-wait-figures")
+    plot(comparison.ecdf(waits), height=CHART_HEIGHT + LEGEND_ROW * len(waits), key="compare-waits", zooms=True)
+    tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, waits), key="compare-wait-figures")
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
@@ -227,14 +207,11 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
         "with short runs of the same job. All charts have the same scale.",
     )
-    measured = [(run, headroom) for run in runs if (headroom := headroom_of(run)) is not None]
-    without = [str(run.id) for run in runs if run.id not in {r.id for r, _ in measured}]
-    if without:
-        st.info(
-            f"Headroom is not measured for {_these(without)}. "
-            f"Open {'it' if len(without) == 1 else 'them'} in Profile and press Measure headroom.",
-            icon=":material/stairs:",
-        )
+    measured = [(run, headroom) for run in runs if (headroom := findings.headroom_of(run)) is not None]
+    if without := [run for run in runs if run.id not in {r.id for r, _ in measured}]:
+        which = "it" if len(without) == 1 else "them"
+        text = f"Headroom is not measured for {_these(without)}. Open {which} in Profile and press Measure headroom."
+        st.info(text, icon=":material/stairs:")
     figures = [(run, waterfall(headroom, run.config.batch_size)) for run, headroom in measured]
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
     top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)
@@ -245,15 +222,6 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         with columns[place % len(columns)]:
             st.subheader(f"Run {run.id}: {escaped(run.name)}", anchor=False)
             plot(figure, height=320, key=f"compare-waterfall-{run.id}")
-
-
-def _these(ids: Sequence[str]) -> str:
-    return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"
-
-
-RUN_WIDTH = 190
-HIGHLIGHT = "background-color: rgba(230, 159, 0, 0.28)"
-"""Translucent, so that the text keeps its contrast on a light and on a dark page."""
 
 
 def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
@@ -274,8 +242,12 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
     headers = names_of(runs)
     headers[at] += " (baseline)"
+    about = [str(FIELDS[d.field].metadata.get("description", "")) for d in differences]
+    rows = [[label(d.field), *map(_value, d.cells), text] for d, text in zip(differences, about, strict=True)]
+    shown = pd.DataFrame(rows, columns=["Setting", *headers, "What it is"])
+    colours = [["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""] for d in differences]
     tables.show(
-        _highlighted(differences, headers),
+        shown.style.apply(lambda _: pd.DataFrame(colours, columns=shown.columns), axis=None),
         key="compare-settings",
         column_config={
             "Setting": st.column_config.TextColumn(help="As in the sidebar and on the command line.", pinned=True),
@@ -288,37 +260,17 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
 
 
-def settings_frame(differences: Sequence[Difference], headers: Sequence[str]) -> pd.DataFrame:
-    """Returns one row for each difference: the setting, its value in each run, and what it is."""
-    columns: dict[str, list[str]] = {"Setting": [label(difference.field) for difference in differences]}
-    columns |= {header: [said(difference.cells[i]) for difference in differences] for i, header in enumerate(headers)}
-    columns["What it is"] = [
-        str(FIELDS[difference.field].metadata.get("description", "")) for difference in differences
-    ]
-    return pd.DataFrame(columns)
-
-
-def said(cell: Cell) -> str:
+def _value(cell: Cell) -> str:
     """Returns a setting's value as text, marked where it is a default."""
-    return _value_text(cell.value) + (" (default)" if cell.default else "")
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "not set"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int):
-        return f"{value:,}" if value < 2**31 else str(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _highlighted(differences: Sequence[Difference], headers: Sequence[str]) -> Any:
-    """Returns `frame` with those cells coloured that differ from the baseline's."""
-    shown = settings_frame(differences, headers)
-    colours = pd.DataFrame("", index=shown.index, columns=shown.columns)
-    for row, difference in enumerate(differences):
-        for header, cell in zip(headers, difference.cells, strict=True):
-            if cell.differs:
-                colours.loc[row, header] = HIGHLIGHT
-    return shown.style.apply(lambda _: colours, axis=None)
+    match cell.value:
+        case None:
+            text = "not set"
+        case bool(on):
+            text = "on" if on else "off"
+        case int(whole):
+            text = f"{whole:,}" if whole < 2**31 else str(whole)
+        case float(number):
+            text = f"{number:g}"
+        case other:
+            text = str(other)
+    return text + (" (default)" if cell.default else "")

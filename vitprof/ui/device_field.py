@@ -47,7 +47,7 @@ def draw_device(key: str) -> None:
     values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if values["device"] != "cpu" and not accelerators.is_simulated(values["device"]):
-        findings = resources.gpu_findings(values["precision"], values["device"])
+        findings = resources.findings_of_gpu(values["precision"], values["device"])
         for finding in [f for f in findings if f.verdict == "bad"] or findings:
             st.caption(f":material/warning: {escaped(sentence(finding.line))}")
     if accelerators.is_simulated(values["device"]):
@@ -113,7 +113,7 @@ def _automatic() -> str:
     gpus = resources.gpus()
     if not gpus:
         return "the CPU, no GPU here"
-    unusable = any(finding.verdict == "bad" for finding in resources.gpu_findings())
+    unusable = any(finding.verdict == "bad" for finding in resources.findings_of_gpu())
     return f"the CPU, {gpus[0].name} cannot be used" if unusable else resources.card(gpus[0], among=gpus)
 
 

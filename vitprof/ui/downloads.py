@@ -13,15 +13,12 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from vitprof import formats
+from vitprof import export, formats
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.headroom import find_headroom
-from vitprof.export import summary_csv, summary_parquet, write_runs_json, write_steps_csv, write_steps_parquet
-from vitprof.export.bundle import SUFFIX, bundle_bytes
+from vitprof.export import bundle, report, trace
 from vitprof.export.code import script
-from vitprof.export.report import MOST_RUNS, html_report
 from vitprof.export.tensorboard import tensorboard_zip
-from vitprof.export.trace import MOST_STEPS, write_trace_gz
 from vitprof.store import RunStore, StoredRun
 from vitprof.ui import resources
 from vitprof.ui.findings import verdict_of
@@ -30,16 +27,24 @@ from vitprof.ui.texts import file_stamp, guarded
 CODE_HEIGHT = 480
 IN_SIGHT = 2
 """Files with a button of their own; the others are one click away."""
+PACKED_BYTES = 130
+"""Bytes of a step in a compressed trace, about."""
+MIME = {
+    "html": "text/html",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "json": "application/json",
+    "gz": "application/gzip",
+}
+"""End of a file's name -> its media type; all others are archives."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to download: the words on its button, its format, and the function that makes it."""
+    """A file to download: the words on its button, how its name ends, and the function that makes it."""
 
-    key: str
     label: str
     suffix: str
-    mime: str
     icon: str
     help: str
     make: Callable[[RunStore, Sequence[StoredRun]], bytes]
@@ -47,101 +52,84 @@ class File:
 
 def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
-    counted = {run.id for run in runs if run.summary is not None and run.summary.n_steps}
-    verdicts = {run.id: verdict_of(run) for run in runs if run.id in counted}
-    return html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
+    verdicts = {run.id: verdict_of(run) for run in runs if run.summary is not None and run.summary.n_steps}
+    return report.html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
 
 
-def _bytes(write: Callable[..., object], store: RunStore, runs: Sequence[StoredRun], **options: Any) -> bytes:
-    """Returns what `write` writes into a file."""
-    file = io.BytesIO()
-    write(store, runs, file, **options)
-    return file.getvalue()
+def _written(write: Callable[..., object], **options: Any) -> Callable[[RunStore, Sequence[StoredRun]], bytes]:
+    """Returns a function that returns what `write` writes into a file."""
+
+    def make(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
+        file = io.BytesIO()
+        write(store, runs, file, **options)
+        return file.getvalue()
+
+    return make
 
 
 REPORT = File(
-    "report",
     "Report",
     ".html",
-    "text/html",
-    ":material/description:",
+    "description",
     "One HTML file with verdict, charts, figures and settings. Opens in any browser, without a network.",
     _report,
 )
 SUMMARY = File(
-    "summary",
     "Summary as CSV",
     ".csv",
-    "text/csv",
-    ":material/table:",
+    "table",
     "One row for each run: its settings and all its figures, units in the header.",
-    lambda store, runs: summary_csv(runs).encode(),
+    lambda store, runs: export.summary_csv(runs).encode(),
 )
 STEPS = File(
-    "steps",
     "Every step as CSV",
     "-steps.csv",
-    "text/csv",
-    ":material/table_rows:",
+    "table_rows",
     "One row for each step of each run; times since the start of the run.",
-    partial(_bytes, write_steps_csv),
+    _written(export.write_steps_csv),
 )
 PARQUET = File(
-    "parquet",
     "Parquet",
     "-steps.parquet",
-    "application/vnd.apache.parquet",
-    ":material/view_column:",
+    "view_column",
     "Every step, with column types, for pandas.read_parquet, DuckDB and the like; each run's settings in the metadata.",
-    partial(_bytes, write_steps_parquet),
+    _written(export.write_steps_parquet),
 )
 SUMMARY_PARQUET = File(
-    "summary-parquet",
     "Summary as Parquet",
     ".parquet",
-    "application/vnd.apache.parquet",
-    ":material/view_column:",
+    "view_column",
     "One row for each run, with column types, for pandas.read_parquet, DuckDB and the like.",
-    lambda store, runs: summary_parquet(runs),
+    lambda store, runs: export.summary_parquet(runs),
 )
 JSON = File(
-    "json",
     "JSON",
     ".json",
-    "application/json",
-    ":material/data_object:",
+    "data_object",
     "Settings, machine, verdict and figures, and every step and telemetry sample by column.",
-    partial(_bytes, write_runs_json),
+    _written(export.write_runs_json),
 )
 TRACE = File(
-    "trace",
     "Trace",
     ".trace.json.gz",
-    "application/gzip",
-    ":material/view_timeline:",
+    "view_timeline",
     "Device, training loop, copies and loader workers as tracks. Open it at ui.perfetto.dev: it stays in your browser.",
-    partial(_bytes, write_trace_gz),
+    _written(trace.write_trace_gz),
 )
-WHOLE_TRACE = replace(TRACE, make=partial(_bytes, write_trace_gz, whole=True))
-PACKED_BYTES = 130
-"""Bytes of a step in a compressed trace, about."""
+WHOLE_TRACE = replace(TRACE, make=_written(trace.write_trace_gz, whole=True))
 TENSORBOARD = File(
-    "tensorboard",
     "TensorBoard",
     "-tensorboard.zip",
-    "application/zip",
-    ":material/show_chart:",
+    "show_chart",
     "Scalars of each step. Unpack it, then: tensorboard --logdir tensorboard",
     tensorboard_zip,
 )
 BUNDLE = File(
-    "bundle",
     "Bundle",
-    SUFFIX,
-    "application/zip",
-    ":material/inventory_2:",
+    bundle.SUFFIX,
+    "inventory_2",
     "All that was recorded of the run, headroom too, in one file. Import it on the History page of another machine.",
-    lambda store, runs: bundle_bytes(store, [run.id for run in runs]),
+    lambda store, runs: bundle.bundle_bytes(store, [run.id for run in runs]),
 )
 OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD, BUNDLE)
 OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSORBOARD)
@@ -151,7 +139,7 @@ def draw_exports(run: StoredRun) -> None:
     """Draws buttons for the two files that most people want; the others are in the tab Take home."""
     with st.container(horizontal=True, gap="small", key="exports", width="content"):
         for file in OF_ONE[:IN_SIGHT]:
-            _button(file, [run], _name(run))
+            _button(file, [run])
 
 
 @guarded
@@ -164,71 +152,53 @@ def draw_take_home(run: StoredRun) -> None:
             st.caption(file.help)
             chosen = _whole_or_sampled(file, [run])
         with button:
-            _button(chosen, [run], _name(run), width="stretch")
-    if not is_own_script(run.config):
-        st.header("Copy as code", anchor=False)
-        _draw_code(run)
-
-
-def _name(run: StoredRun) -> str:
-    return f"vitprof-run-{run.id}"
+            _button(chosen, [run], width="stretch")
+    if is_own_script(run.config):
+        return
+    st.header("Copy as code", anchor=False)
+    st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
+    speed = formats.number(run.summary.samples_per_s if run.summary is not None else None, "samples/s")
+    reached = "" if speed == formats.NOT_AVAILABLE else f"{speed} in steady state"
+    st.code(script(run.config, reached, run.id), language="python", height=CODE_HEIGHT)
 
 
 @guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
     """Draws the downloads of several runs together."""
-    _buttons(OF_MANY, runs, f"vitprof-runs-{file_stamp()}")
-
-
-def _buttons(files: Sequence[File], runs: Sequence[StoredRun], name: str) -> None:
+    shown, folded = OF_MANY[:IN_SIGHT], OF_MANY[IN_SIGHT:]
+    listed = "For other tools: " + ", ".join(file.label for file in folded) + "."
     with st.container(horizontal=True, gap="small", key="take-home"):
-        for file in files[:IN_SIGHT]:
-            _button(file, runs, name)
-        with st.popover("Other formats", icon=":material/download:", help="For other tools: " + _listed(files)):
-            for file in files[IN_SIGHT:]:
-                _button(_whole_or_sampled(file, runs), runs, name)
+        for file in shown:
+            _button(file, runs, many=True)
+        with st.popover("Other formats", icon=":material/download:", help=listed):
+            for file in folded:
+                _button(_whole_or_sampled(file, runs), runs, many=True)
 
 
 def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
     """Returns `file`. For the trace of a long run it draws a checkbox that chooses the trace of all steps instead."""
     n = max((run.summary.n_steps for run in runs if run.summary is not None), default=0)
-    if file is not TRACE or n <= MOST_STEPS:
+    if file is not TRACE or n <= trace.MOST_STEPS:
         return file
-    text = f"The trace has the first {MOST_STEPS:,} of the {n:,} steps. "
+    text = f"The trace has the first {trace.MOST_STEPS:,} of the {n:,} steps. "
     text += f"All of them are about {formats.size(n * PACKED_BYTES)}, more than most browsers can show."
     return WHOLE_TRACE if st.checkbox("Trace of every step", key="whole-trace", help=text) else file
 
 
-def _listed(files: Sequence[File]) -> str:
-    return ", ".join(file.label for file in files[IN_SIGHT:]) + "."
-
-
 def _button(
-    file: File, runs: Sequence[StoredRun], name: str, *, width: Literal["content", "stretch"] = "content"
+    file: File, runs: Sequence[StoredRun], *, many: bool = False, width: Literal["content", "stretch"] = "content"
 ) -> None:
-    too_many = file is REPORT and len(runs) > MOST_RUNS
+    too_many = file is REPORT and len(runs) > report.MOST_RUNS
+    name = f"vitprof-runs-{file_stamp()}" if many else f"vitprof-run-{runs[0].id}"
     st.download_button(
         file.label,
-        data=_maker(file, resources.store(), runs),
+        data=partial(file.make, resources.store(), runs),
         file_name=name + file.suffix,
-        mime=file.mime,
+        mime=MIME.get(file.suffix.rpartition(".")[2], "application/zip"),
         on_click="ignore",
-        key=f"download-{file.key}",
-        icon=file.icon,
-        help=f"At most {MOST_RUNS} runs." if too_many else file.help,
+        key=f"download-{file.label}",
+        icon=f":material/{file.icon}:",
+        help=f"At most {report.MOST_RUNS} runs." if too_many else file.help,
         disabled=too_many,
         width=width,
     )
-
-
-def _maker(file: File, store: RunStore, runs: Sequence[StoredRun]) -> Callable[[], bytes]:
-    return lambda: file.make(store, runs)
-
-
-@guarded
-def _draw_code(run: StoredRun) -> None:
-    st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
-    speed = run.summary.samples_per_s if run.summary is not None else None
-    reached = formats.number(speed, "samples/s")
-    reached_words = "" if reached == formats.NOT_AVAILABLE else f"{reached} in steady state"
-    st.code(script(run.config, reached_words, run.id), language="python", height=CODE_HEIGHT)

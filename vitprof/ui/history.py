@@ -24,7 +24,8 @@ from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
 from vitprof.program import program
 from vitprof.store import RunQuery, RunRow
 from vitprof.ui import tables
-from vitprof.ui.history_actions import DONE, draw_actions, tell_what_was_done
+from vitprof.ui.history_actions import draw_actions
+from vitprof.ui.notifications import say_there
 from vitprof.ui.resources import store
 from vitprof.ui.texts import escaped, guarded, sentence
 from vitprof.ui.widgets import IN_URL, RUNS
@@ -34,7 +35,6 @@ from vitprof.ui.widgets import IN_URL, RUNS
 def page() -> None:
     """Draws the whole page."""
     st.title("History", anchor=False)
-    tell_what_was_done()
     if not store().count_runs(RunQuery(helpers=True)):
         _draw_nothing_yet()
         return
@@ -81,11 +81,7 @@ def _draw_no_match(text: str) -> None:
         icon=":material/search_off:",
     )
     st.button(
-        "Clear search and filters",
-        icon=":material/filter_alt_off:",
-        on_click=clear,
-        key="history-clear",
-        help="Shows every run again.",
+        "Clear search and filters", key="history-clear", on_click=clear, icon=CLEAR_ICON, help="Shows every run again."
     )
 
 
@@ -110,21 +106,21 @@ def draw_import() -> None:
             f"History page or by `{program()} bundle`. It is checked before anything is stored.",
         )
         if given is not None:
-            _take_in(given.name, given)
+            _import(given)
         if outcome := st.session_state.get(OUTCOME):
             worked, words = outcome
             (st.success if worked else st.error)(escaped(words))
 
 
-def _take_in(name: str, file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
+def _import(file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
     """Imports the file, then redraws the page with an empty uploader, so that a rerun does not import it again."""
     try:
         with st.spinner("Checking and storing the runs..."):
             words = sentence(import_bundle(store(), file).sentence)
-        st.session_state[OUTCOME] = (True, f"{name}: {words}")
-        st.session_state[DONE] = words
+        st.session_state[OUTCOME] = (True, f"{file.name}: {words}")
+        say_there(words, ":material/check:")
     except VitprofError as error:
-        st.session_state[OUTCOME] = (False, f"{name}: {one_line(error)}")
+        st.session_state[OUTCOME] = (False, f"{file.name}: {one_line(error)}")
     st.session_state[TURN] += 1
     st.rerun()
 
@@ -151,6 +147,7 @@ FILTERS: dict[str, tuple[str, str, str]] = {
 }
 """Field of `RunQuery` -> label, what `RunStore.choices` calls it, help."""
 SEARCH, PAGE = "q", "page"
+CLEAR_ICON = ":material/filter_alt_off:"
 
 
 def draw_search() -> RunQuery:
@@ -182,7 +179,20 @@ def draw_search() -> RunQuery:
         help="By verdict, strategy, data set, device, status and tag.",
         key="history-filters",
     ):
-        chosen: dict[str, Any] = {name: _draw_filter(name) for name in FILTERS}
+        chosen: dict[str, Any] = {}
+        for name, (label, field, about) in FILTERS.items():
+            options = {*store().choices(field), *filter(None, st.query_params.get_all(name))}  # also those without runs
+            chosen[name] = tuple(
+                st.multiselect(
+                    label,
+                    sorted(options),
+                    key=name,
+                    help=about,
+                    on_change=show_first_page,
+                    placeholder="any",
+                    bind=IN_URL,
+                )
+            )
         helpers = st.toggle(
             "Also helper runs",
             key="helpers",
@@ -190,35 +200,15 @@ def draw_search() -> RunQuery:
             on_change=show_first_page,
             bind=IN_URL,
         )
-        st.button(
-            "Clear filters",
-            on_click=clear,
-            key="history-clear-filters",
-            help="Shows every run again.",
-            icon=":material/filter_alt_off:",
-        )
+        about = "Shows every run again."
+        st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
     return RunQuery(text=text, **chosen, helpers=helpers, sort=by, descending=descending)
 
 
-def _draw_filter(name: str) -> tuple[str, ...]:
-    label, column, help_text = FILTERS[name]
-    return tuple(
-        st.multiselect(
-            label,
-            sorted({*store().choices(column), *filter(None, st.query_params.get_all(name))}),  # also without runs
-            key=name,
-            help=help_text,
-            on_change=show_first_page,
-            placeholder="any",
-            bind=IN_URL,
-        )
-    )
-
-
 def draw_pager(total: int) -> tuple[int, int]:
-    """Draws the choice of a page of `found` runs; returns how many runs come before it, and its size."""
+    """Draws the choice of a page of `total` runs; returns how many runs come before it, and its size."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
         chosen: int | None = st.selectbox(
@@ -332,13 +322,6 @@ COLUMNS: dict[str, tuple[Callable[[RunRow], Any], Any]] = {
 """Name of a column -> its value for a run, and how it is shown."""
 
 
-def table(rows: Sequence[RunRow]) -> pd.DataFrame:
-    """Returns one row for each run; the columns of `COLUMNS` and the time when it was made."""
-    data = {name: [value(row) for row in rows] for name, (value, _) in COLUMNS.items()}
-    made = pd.to_datetime([row.created_utc for row in rows], utc=True, errors="coerce")
-    return pd.DataFrame(data | {"created": made})
-
-
 def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
     """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
@@ -348,19 +331,22 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
         before = st.session_state.get(TICKED, ())
         at = [at for at, row in enumerate(rows) if row.id in before]
         st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
-    made = column.DatetimeColumn(
+    data = {name: [value(row) for row in rows] for name, (value, _) in COLUMNS.items()}
+    data["created"] = pd.to_datetime([row.created_utc for row in rows], utc=True, errors="coerce")
+    config = {name: config for name, (_, config) in COLUMNS.items()}
+    config["created"] = column.DatetimeColumn(
         "Made",
         help=f"When it was queued, in your time zone ({zone})." if zone else "When it was queued, in UTC.",
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
     )
     shown = tables.show(
-        table(rows),
+        pd.DataFrame(data),
         key=key,
         on_select="rerun",
         selection_mode="multi-row",
         placeholder="",
-        column_config={**{name: config for name, (_, config) in COLUMNS.items()}, "created": made},
+        column_config=config,
     )
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}

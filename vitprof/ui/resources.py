@@ -1,26 +1,30 @@
-"""What all sessions of a server share: the store, the job manager, what the machine has, and the series of the runs on
-view, which grow with the run: each refresh reads and computes only what is new.
+"""What all sessions of a server share: the store, the job manager, what the machine has, work that takes minutes, and
+the series of the runs on view, of which each refresh reads and computes only what is new.
 """
 
 from __future__ import annotations
 
+import atexit
+import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import streamlit as st
 
+from vitprof import formats
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.downsample import group_size
-from vitprof.analysis.timing.summary import RunningTotals, Totals
-from vitprof.analysis.timing.suspensions import stops_of
+from vitprof.analysis.timing import downsample, summary, suspensions
 from vitprof.charts.live import LiveChart, Points
-from vitprof.config.accelerators import CARDS, SIMULATED
+from vitprof.config import accelerators, gpu_findings
 from vitprof.config.availability import Machine, look_around
-from vitprof.config.gpu_findings import Finding, findings
+from vitprof.errors import one_line
+from vitprof.experiments.trials import OnProgress, Progress, Stop
+from vitprof.jobs import users
 from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
@@ -28,10 +32,44 @@ from vitprof.store import RunStore
 from vitprof.telemetry.cards import driver_version
 from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.visible import VisibleGpu, visible_gpus
-from vitprof.ui.background import at_end
+from vitprof.ui.texts import escaped, rough_time
 
+Result = TypeVar("Result")
+Work = Callable[[OnProgress, Stop], Result]
+"""A function that receives two others: one to call with its progress, and one that returns whether to stop."""
 SERIES_KEPT = 12
 """Runs whose series stay in memory: 100,000 steps take 10 MB."""
+LOOK_AGAIN_S = 10.0
+"""Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting redraws the form."""
+READ_LATER = frozenset(
+    {*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s", "made_start_s", "made_end_s", "queue_depth", "worker"}
+    | {"kernel_s", "rank"}
+)
+"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
+STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
+"""Columns that are kept in memory. A new column is one of them."""
+_closers: list[Callable[[], object]] = []
+
+
+def at_end(close: Callable[[], object]) -> None:
+    """Registers `close` to be called when the server ends, before those that were registered earlier."""
+    _closers.append(close)
+
+
+def end() -> None:
+    """Calls each registered function once, the last one first. Errors are printed, and the rest are still called.
+
+    The server calls this when it shuts down, because a process that then ends by a signal does not run atexit's
+    functions.
+    """
+    while _closers:
+        try:
+            _closers.pop()()
+        except Exception:
+            traceback.print_exc()
+
+
+atexit.register(end)
 
 
 @st.cache_resource(show_spinner=False)
@@ -71,20 +109,22 @@ def short_uuid(uuid: str) -> str:
     return "-".join(uuid.split("-")[:2])
 
 
-def gpu_findings(precision: str = "", device: str = "auto") -> tuple[Finding, ...]:
+def findings_of_gpu(precision: str = "", device: str = "auto") -> tuple[gpu_findings.Finding, ...]:
     """Returns the findings about runs on the GPU that `device` names, in `precision` ("" for any); none without it."""
     number = device.removeprefix("cuda:")
     named = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
     if not named:
         return ()
-    return findings(named, os.environ, driver=driver(), precision=precision)
+    return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision)
 
 
 def device_names() -> dict[str, str]:
     """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
     visible = gpus()
     real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=visible)})" for gpu in visible}
-    return real | {f"{SIMULATED}{card.name}": f"{card.title}, simulated" for card in CARDS.values()}
+    return real | {
+        f"{accelerators.SIMULATED}{card.name}": f"{card.title}, simulated" for card in accelerators.CARDS.values()
+    }
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
@@ -93,23 +133,80 @@ def series(run_id: int) -> RunSeries:
     return RunSeries(store(), run_id)
 
 
-LOOK_AGAIN_S = 10.0
-"""Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting redraws the form."""
-
-
 @st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
 def machine() -> Machine:
     """Returns what this machine has, as of the last `LOOK_AGAIN_S` seconds."""
     return look_around()
 
 
-READ_LATER = frozenset(
-    {*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s", "made_start_s", "made_end_s", "queue_depth", "worker"}
-    | {"kernel_s", "rank"}
-)
-"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
-STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
-"""Columns that are kept in memory. A new column is one of them."""
+class BackgroundTask(Generic[Result]):
+    """One piece of work at a time: its progress while it runs, then its result or error. Ends with the program."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.progress: Progress | None = None
+        self.result: Result | None = None
+        self.started_by = ""
+        """Who started the last work, where users log in; "" otherwise."""
+        self.error = ""
+        """Why there is no result, in one line."""
+        at_end(self.close)
+
+    @property
+    def running(self) -> bool:
+        """Returns whether work is running."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, work: Work[Result]) -> None:
+        """Starts `work` and forgets the last result, unless something is running already."""
+        with self._lock:
+            if self.running:
+                return
+            self._stop.clear()
+            self.progress, self.result, self.error = None, None, ""
+            self.started_by = users.who()
+            self._thread = threading.Thread(target=users.carried(self._run), args=(work,), name=self._name, daemon=True)
+            self._thread.start()
+
+    def _run(self, work: Work[Result]) -> None:
+        try:
+            self.result = work(self._report, self._stop.is_set)
+        except Exception as error:  # nobody would see an exception of the thread
+            self.error = one_line(error)
+
+    def _report(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def draw_progress(self, key: str, *, help: str) -> None:
+        """Draws the progress, and the button that stops the work."""
+        now = self.progress or Progress("starting", 0, 0, 0.0)
+        text = now.words
+        if math.isfinite(now.best_per_s):
+            text += f"; best so far {formats.number(now.best_per_s, 'samples/s')}"
+        if math.isfinite(now.seconds_left):
+            text += f", about {rough_time(now.seconds_left)} left"
+        off, icon = not users.may_stop(self.started_by), ":material/stop:"
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.progress(min(now.fraction, 1.0), text=escaped(text), width="stretch")
+            st.button("Stop", key=f"{key}-stop", icon=icon, on_click=self.stop, disabled=off, help=help)
+
+    def stop(self) -> None:
+        """Asks the work to end; what it then returns is the result. Raises `JobError` if the user may not stop it."""
+        users.check_may_stop("it", self.started_by)
+        self._stop.set()
+
+    def wait(self) -> None:
+        """Waits until nothing is running."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stops the work and waits until it has ended."""
+        self._stop.set()
+        self.wait()
 
 
 class Growing:
@@ -151,13 +248,13 @@ class RunSeries:
         self._telemetry = Growing(TELEMETRY_COLUMNS)
         self._last_step = -1
         self._last_sample = -1
-        self._running = RunningTotals()
+        self._running = summary.RunningTotals()
 
     def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
         """Reads the rows that are new in the store. If `facts`, those of the run, name more stops than before, steps
         that were read already have since been left out, and everything is read again.
         """
-        n_stops = len(stops_of(facts or {}))
+        n_stops = len(suspensions.stops_of(facts or {}))
         with self._lock:
             if n_stops > self._n_stops:
                 self._n_stops = n_stops
@@ -178,7 +275,7 @@ class RunSeries:
                 self._telemetry.append(samples)
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> summary.Totals:
         """Sums over the steady steps so far, as `steady_state` chooses them."""
         return self._running.totals
 
@@ -215,7 +312,7 @@ class PointCache:
         of x in `view`. `origin_s` is the time that the chart counts from.
         """
         start, stop, groups = window(chart, series, origin_s, view)
-        k = group_size(stop - start, groups)
+        k = downsample.group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)
         if drawn is None or drawn.key != (run_id, start, k) or drawn.until > stop:
             drawn = _Drawn((run_id, start, k), start, chart.build(series, origin_s, start, start, k))

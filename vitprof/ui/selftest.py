@@ -4,16 +4,18 @@ and what went wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, run_selftest
-from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, run_gpu_selftest
+from vitprof.selftest.gpu import driver as gpu
 from vitprof.selftest.report import FILE_NAME
 from vitprof.ui import resources, tables
-from vitprof.ui.background import BackgroundTask
 from vitprof.ui.texts import escaped, guarded, sentence
 
 POLL_S = 1.0
@@ -24,31 +26,49 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
 }
 """What can be run on a simulated device: the cases, and how often each."""
+ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
-Task = BackgroundTask[Report]
-COLUMNS: dict[str, str] = {
-    "": "Right if cause, size and idle share were all found correctly.",
-    "slowed by": "What slows the job down, on purpose.",
-    "verdict blames": "The cause that the verdict names.",
-    "added": "How much longer the device has to wait for each batch because of it, by arithmetic.",
-    "reported": "How much of that the verdict found.",
-    "allowed error": "10% or 0.3 ms a batch, whichever is more.",
-    "idle, true": "The device's idle share by arithmetic.",
-    "idle, reported": "The device's idle share as vitprof reports it.",
-    "rounds": "Their median decides; a case that is wrong the first time is run again.",
+Columns = dict[str, tuple[Callable[[Any], str], str]]
+"""Name of a column -> its text for a result, and its help."""
+COLUMNS: Columns = {
+    "": (lambda r: "right" if r.ok else "wrong", "Right if cause, size and idle share were all found correctly."),
+    "slowed by": (lambda r: r.what, "What slows the job down, on purpose."),
+    "verdict blames": (lambda r: r.blamed, "The cause that the verdict names."),
+    "added": (
+        lambda r: seconds(r.expected_ms / 1e3),
+        "How much longer the device has to wait for each batch because of it, by arithmetic.",
+    ),
+    "reported": (lambda r: seconds(r.reported_ms / 1e3), "How much of that the verdict found."),
+    "allowed error": (lambda r: seconds(r.tolerance_ms / 1e3), "10% or 0.3 ms a batch, whichever is more."),
+    "idle, true": (lambda r: percent(r.true_idle_frac), "The device's idle share by arithmetic."),
+    "idle, reported": (lambda r: percent(r.idle_frac), "The device's idle share as vitprof reports it."),
+    "rounds": (
+        lambda r: f"{r.rounds}" + (f" ({r.retries} again)" if r.retries else ""),
+        "Their median decides; a case that is wrong the first time is run again.",
+    ),
+}
+GPU_COLUMNS: Columns = {
+    "": (lambda r: r.status, "Passed, failed, or not run."),
+    "case": (lambda r: r.case, "What was checked."),
+    "expected": (lambda r: r.expected, "What must be found."),
+    "measured": (
+        lambda r: ": ".join(filter(None, (r.measured, r.wrong))),
+        "What was found, and what is wrong with it or why it was not run.",
+    ),
+    "took": (lambda r: seconds(r.seconds), "How long the case took."),
 }
 
 
 @st.cache_resource(show_spinner=False)
-def work() -> Task:
+def work() -> resources.BackgroundTask[Report]:
     """Returns the self-test of this server."""
-    return BackgroundTask("vitprof-selftest")
+    return resources.BackgroundTask("vitprof-selftest")
 
 
 def start(chosen: str) -> None:
     """Starts the self-test of that choice, unless one is running already."""
     if chosen == ON_GPU:
-        work().start(lambda report, stopped: run_gpu_selftest(progress=report, stop=stopped))
+        work().start(lambda report, stopped: gpu.run_gpu_selftest(progress=report, stop=stopped))
         return
     cases, rounds = CHOICES[chosen]
     work().start(lambda report, stopped: run_selftest(cases, rounds, progress=report, stop=stopped))
@@ -86,14 +106,8 @@ def _draw(was_running: bool) -> None:
             width=300,
         )
         chosen = picked or next(iter(CHOICES))
-        if st.button(
-            "Run the self-test",
-            type="primary",
-            icon=":material/fact_check:",
-            key="selftest-button",
-            disabled=busy,
-            help="Runs the cases one after another and checks the verdict on each.",
-        ):
+        about, icon = "Runs the cases one after another and checks the verdict on each.", ":material/fact_check:"
+        if st.button("Run the self-test", type="primary", icon=icon, key="selftest-button", disabled=busy, help=about):
             start(chosen)
             st.rerun(scope="app")
     st.caption(
@@ -108,21 +122,16 @@ def _draw(was_running: bool) -> None:
 
 
 def _words(chosen: str) -> str:
-    """Returns what a choice runs, and how long it takes."""
+    """Returns what a choice runs, and how long it takes: on a simulated device a range of minutes, in halves."""
     if chosen == ON_GPU:
-        return GPU_WORDS
+        return (
+            f"{len(gpu.GPU_CASES)} cases on the first NVIDIA GPU: at most {gpu.TOTAL_S / 60:g} minutes. Nothing else "
+            "should run on it. Nothing is stored; the figures can be downloaded afterwards."
+        )
     cases, rounds = CHOICES[chosen]
     jobs = n_jobs(cases, rounds)
-    return (
-        f"{len(cases)} cases, {jobs} short jobs: about {_minutes(jobs)} minutes. Start no other runs meanwhile. "
-        "Nothing is stored."
-    )
-
-
-def _minutes(jobs: int) -> str:
-    """Returns how long that many jobs take, as a range of minutes, rounded to halves."""
-    least, most = (round(jobs * each / 30) / 2 for each in JOB_S)
-    return f"{least:g} to {most:g}"
+    minutes = " to ".join(f"{round(jobs * each / 30) / 2:g}" for each in JOB_S)
+    return f"{len(cases)} cases, {jobs} short jobs: about {minutes} minutes. Start no other runs. Nothing is stored."
 
 
 def _draw_report(report: Report) -> None:
@@ -131,9 +140,9 @@ def _draw_report(report: Report) -> None:
     """
     (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
     columns = GPU_COLUMNS if report.machine else COLUMNS
-    rows = [_row(result) if isinstance(result, Result) else _gpu_row(result) for result in report.results]
+    shown = pd.DataFrame({name: [text(result) for result in report.results] for name, (text, _) in columns.items()})
     key = "selftest-gpu-table" if report.machine else "selftest-table"
-    tables.show(pd.DataFrame(rows, columns=list(columns)), key=key, help=columns)
+    tables.show(shown, key=key, help={name: about for name, (_, about) in columns.items()})
     for result in report.results:
         if result.status != "passed":
             icon = ":material/warning:" if result.status == "failed" else ":material/info:"
@@ -151,36 +160,3 @@ def _draw_report(report: Report) -> None:
         )
         st.markdown(escaped(report.advice))
     st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
-
-
-def _row(result: Result) -> tuple[str, ...]:
-    return (
-        "right" if result.ok else "wrong",
-        result.what,
-        result.blamed,
-        seconds(result.expected_ms / 1e3),
-        seconds(result.reported_ms / 1e3),
-        seconds(result.tolerance_ms / 1e3),
-        percent(result.true_idle_frac),
-        percent(result.idle_frac),
-        f"{result.rounds}" + (f" ({result.retries} again)" if result.retries else ""),
-    )
-
-
-ON_GPU = f"On the GPU: {len(GPU_CASES)} cases, once"
-GPU_WORDS = (
-    f"{len(GPU_CASES)} cases on the first NVIDIA GPU: at most {TOTAL_S / 60:g} minutes. Nothing else should run on it. "
-    "Nothing is stored; the figures can be downloaded afterwards."
-)
-GPU_COLUMNS: dict[str, str] = {
-    "": "Passed, failed, or not run.",
-    "case": "What was checked.",
-    "expected": "What must be found.",
-    "measured": "What was found, and what is wrong with it or why it was not run.",
-    "took": "How long the case took.",
-}
-
-
-def _gpu_row(outcome: Outcome) -> tuple[str, ...]:
-    measured = ": ".join(filter(None, (outcome.measured, outcome.wrong)))
-    return outcome.status, outcome.case, outcome.expected, measured, seconds(outcome.seconds)

@@ -16,16 +16,16 @@ from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.estimates import Footprint, footprint
 from vitprof.config.parts import Combination, why_not
 from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.ui import tables
+from vitprof.ui import tables, widgets
 from vitprof.ui.navigation import keep_query
 from vitprof.ui.profile.settings import takes, use
 from vitprof.ui.resources import machine
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.widgets import AUTOMATIC, IN_URL, help_of, label, settings, within
+from vitprof.ui.widgets import IN_URL, help_of, label
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
-"""The words for a setting that has no default; they are `AUTOMATIC` for those not named here."""
+"""The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named here."""
 MIB = 2**20
 TO_PROFILE = "strategy taken to Profile"
 
@@ -45,19 +45,18 @@ class StrategyRow:
 
 def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
     """Returns every strategy of the registry, in its order."""
-    found_rows = []
+    listed = []
     for plan in STRATEGIES.values():
-        parts = plan.combination(info)
-        seen = availability(plan, info, machine=here)
-        fits = why_not(info, parts) is None
+        parts, seen = plan.combination(info), availability(plan, info, machine=here)
         knobs = plan.knobs(parts, info)
-        found_rows.append(StrategyRow(plan, parts, fits, seen, footprint(parts, info, knobs.get("cache_mb")), knobs))
-    return found_rows
+        needs = footprint(parts, info, knobs.get("cache_mb"))
+        listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs))
+    return listed
 
 
 def filters() -> tuple[DatasetInfo, bool]:
     """Draws the filters; returns the data set, and whether only what can run here is shown. The URL keeps both."""
-    values = settings()
+    values = widgets.settings()
     left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
     names = list(DATASETS)
     known = values["n_images"]
@@ -75,17 +74,15 @@ def filters() -> tuple[DatasetInfo, bool]:
         bounds = RUN_BOUNDS["n_images"]
         n_images = middle.number_input(
             label("n_images"),
-            **within(bounds, 1000),
+            **widgets.within(bounds, 1000),
             value=known if isinstance(known, int) and bounds.least <= known <= bounds.most else info.n_train,
             help=help_of("n_images"),
             key="images",
             bind=IN_URL,
         )
         info = dataset_info(info.name, n_images)
-    only = right.toggle(
-        "Only what can run here", help="Hides the strategies that this machine cannot run.", key="here", bind=IN_URL
-    )
-    return info, only
+    about = "Hides the strategies that this machine cannot run."
+    return info, right.toggle("Only what can run here", help=about, key="here", bind=IN_URL)
 
 
 def draw_overview(shown: list[StrategyRow]) -> None:
@@ -106,20 +103,16 @@ def draw_overview(shown: list[StrategyRow]) -> None:
         placeholder="–",
         column_config={
             "Strategy": st.column_config.TextColumn(pinned=True),
-            "Disk": st.column_config.NumberColumn(
-                "Disk, MiB",
-                format="localized",
-                help="For the prepared storage and copies, without the data set's own files.",
-            ),
-            "RAM": st.column_config.NumberColumn(
-                "RAM, MiB",
-                format="localized",
-                help="For what is kept in memory as a whole, without workers and batches.",
-            ),
+            "Disk": _mib("Disk", "For the prepared storage and copies, without the data set's own files."),
+            "RAM": _mib("RAM", "For what is kept in memory as a whole, without workers and batches."),
             "Prepared": st.column_config.TextColumn(help="Whether the storage is on disk already."),
         },
         key="strategies-table",
     )
+
+
+def _mib(words: str, about: str) -> Any:
+    return st.column_config.NumberColumn(f"{words}, MiB", format="localized", help=about)
 
 
 def _prepared(row: StrategyRow) -> str:
@@ -131,8 +124,19 @@ def _prepared(row: StrategyRow) -> str:
 # Okabe and Ito's colours, as in the charts; each runner is named in words too.
 STORED, CONCURRENT, IN_THE_LOOP, ON_DEVICE = "#7F8C99", "#56B4E9", "#E69F00", "#009E73"
 
-LOOP = "training loop"
-DEVICE = "device"
+LOOP, DEVICE = "training loop", "device"
+PLACES = {
+    "disk": "local disk",
+    "ram-disk": "tmpfs: files in RAM",
+    "slow-drive": "throttled drive",
+    "staged": "slow drive, then local disk",
+}
+MOVERS = {
+    "blocking": (LOOP, IN_THE_LOOP),
+    "pinned": ("copy queued on the device", CONCURRENT),
+    "stream": ("CUDA stream of its own", CONCURRENT),
+    "resident": (DEVICE, ON_DEVICE),
+}
 
 
 @dataclass(frozen=True)
@@ -150,30 +154,14 @@ class Stage:
 def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
     """Returns the boxes from storage to device. Of `knobs`, the settings in effect, only `workers` is shown."""
     storage, location, loader, transfer = parts.parts
-    place = {
-        "disk": "local disk",
-        "ram-disk": "tmpfs: files in RAM",
-        "slow-drive": "throttled drive",
-        "staged": "slow drive, then local disk",
-    }[location.name]
+    place, stored = PLACES[location.name] if storage.on_disk else "RAM", STORED
     if transfer.name == "resident":
-        place = DEVICE
-    elif not storage.on_disk:
-        place = "RAM"
-    location_title = location.title if storage.on_disk else "No files while training"
-    stored = ON_DEVICE if place == DEVICE else STORED
-    runs, colour = _runner(parts, knobs.get("workers"))
-    moves, moves_colour = {
-        "blocking": (LOOP, IN_THE_LOOP),
-        "pinned": ("copy queued on the device", CONCURRENT),
-        "stream": ("CUDA stream of its own", CONCURRENT),
-        "resident": (DEVICE, ON_DEVICE),
-    }[transfer.name]
+        place, stored = DEVICE, ON_DEVICE
     return [
         Stage("storage", storage.title, place, stored),
-        Stage("location", location_title, place, stored),
-        Stage("loader", loader.title, runs, colour),
-        Stage("transfer", transfer.title, moves, moves_colour),
+        Stage("location", location.title if storage.on_disk else "No files while training", place, stored),
+        Stage("loader", loader.title, *_runner(parts, knobs.get("workers"))),
+        Stage("transfer", transfer.title, *MOVERS[transfer.name]),
         Stage("device", "Train" if storage.form == "samples" else "Normalise and train", DEVICE, ON_DEVICE),
     ]
 
@@ -208,12 +196,6 @@ def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
     return f'<div class="vitprof-diagram" role="img" aria-label="{alt}"><div>{boxes}</div></div>'
 
 
-def draw_details(shown: list[StrategyRow], info: DatasetInfo) -> None:
-    """Draws each strategy, closed until it is clicked."""
-    for row in shown:
-        _draw_closed_or_open(row, info)
-
-
 @st.fragment
 def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
     """Draws one strategy; a closed one is only a line. It is a fragment, so that opening it redraws nothing else."""
@@ -232,19 +214,19 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
     # The button is above the picture, which arrives later and would push it away from under the pointer.
     plan = row.strategy
     st.markdown(plan.what)
-    if st.button(
-        "Use in Profile",
-        key=f"use-{plan.name}",
-        icon=":material/play_arrow:",
-        disabled=row.seen.verdict == "bad",
-        help="Sets the sidebar of Profile to this strategy and data set. Nothing starts yet.",
-    ):
+    off, about = row.seen.verdict == "bad", "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
+    if st.button("Use in Profile", key=f"use-{plan.name}", icon=":material/play_arrow:", disabled=off, help=about):
         use(plan.name, info.name, info.n_train if info != DATASETS[info.name] else None)
         st.session_state[TO_PROFILE] = True
         st.rerun(scope="app")  # a fragment cannot change the page
     if row.fits:
         st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
-    _say_whether_it_runs(row)
+    if row.seen.verdict == "bad":
+        st.warning(f"Does not run here: {escaped(row.seen.reason)}")
+    elif row.seen.verdict == "note":
+        st.info(f"Runs here; {escaped(row.seen.reason)}")
+    else:
+        st.markdown(":green[:material/check:] Runs here.")
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown(f"**When it helps.** {plan.when}")
@@ -254,26 +236,12 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
         st.markdown(f"**Where it comes from.** {plan.origin}.")
     with right:
         st.markdown("**Its settings**" if row.knobs else "**Its settings.** It has none.")
-        st.markdown(
-            "\n".join(
-                f"- {label(name)}: **{_value(name, default)}**. {help_of(name)}" for name, default in row.knobs.items()
-            )
-        )
-
-
-def _say_whether_it_runs(row: StrategyRow) -> None:
-    if row.seen.verdict == "bad":
-        st.warning(f"Does not run here: {escaped(row.seen.reason)}")
-    elif row.seen.verdict == "note":
-        st.info(f"Runs here; {escaped(row.seen.reason)}")
-    else:
-        st.markdown(":green[:material/check:] Runs here.")
-
-
-def _value(name: str, default: Any) -> str:
-    if default is None:
-        return WITHOUT_DEFAULT.get(name, AUTOMATIC)
-    return {True: "on", False: "off"}[default] if isinstance(default, bool) else str(default)
+        lines = []
+        for name, default in row.knobs.items():
+            value = ("off", "on")[default] if isinstance(default, bool) else default
+            value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC) if value is None else value
+            lines.append(f"- {label(name)}: **{value}**. {help_of(name)}")
+        st.markdown("\n".join(lines))
 
 
 @guarded
@@ -288,4 +256,5 @@ def page() -> None:
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)
     st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.")
     draw_overview(shown)
-    draw_details(shown, info)
+    for row in shown:
+        _draw_closed_or_open(row, info)

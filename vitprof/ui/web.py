@@ -17,48 +17,46 @@ from streamlit import config
 from streamlit.web.server import server_util
 
 from vitprof.errors import VitprofError
-from vitprof.jobs.users import ask_with
-from vitprof.ui import login
+from vitprof.jobs import users
+from vitprof.ui import gate, login, resources
 from vitprof.ui.assets import SERVED
-from vitprof.ui.background import end
-from vitprof.ui.gate import CLOSED, VARIABLE, WAYS, Gate, Token, is_this_machine, take_token
 
 
 def parts() -> dict[str, Any]:
     """Returns the arguments of `st.App` besides its script. Exits with one line where the token cannot be used."""
     try:
-        token = take_token(os.environ)
+        token = gate.take_token(os.environ)
     except VitprofError as error:
         sys.exit(f"vitprof: {error}")
     address = config.get_option("server.address")
-    wide = not is_this_machine(address)
     has_login = login.is_configured()
     if has_login:
-        ask_with(login.person)
-    gate = Middleware(
-        Gate,
+        users.ask_with(login.person)
+    path = str(config.get_option("server.baseUrlPath")).strip("/")
+    middleware = Middleware(
+        gate.Gate,
         hosts=tuple(config.get_option("server.allowedHosts")),
         token=token,
-        wide=wide,
+        wide=not gate.is_this_machine(address),
         login=has_login,
         files=SERVED,
-        base=_base(),
+        base=f"/{path}" if path else "",
     )
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
-        for line in told_at_start(address, token, login=has_login):
+        for line in start_lines(address, token, login=has_login):
             print(line, file=sys.stderr, flush=True)  # noqa: T201
         if not config.get_option("server.headless"):
             url = server_util.get_url("localhost")
             threading.Thread(target=webbrowser.open, args=(url,), name="vitprof-open", daemon=True).start()
         yield
-        await to_thread.run_sync(end)
+        await to_thread.run_sync(resources.end)
 
-    return {"middleware": [gate], "lifespan": lifespan}
+    return {"middleware": [middleware], "lifespan": lifespan}
 
 
-def told_at_start(address: str | None, token: Token | None, *, login: bool) -> list[str]:
+def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -> list[str]:
     """Returns the lines to print at the start: a token made for it, what a login lacks, and where other machines reach
     the server, what it asks of them or why it is closed.
     """
@@ -67,15 +65,10 @@ def told_at_start(address: str | None, token: Token | None, *, login: bool) -> l
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
     if login and find_spec("authlib") is None:
         lines.append("vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'")
-    if is_this_machine(address):
+    if gate.is_this_machine(address):
         return lines
     where = address or "all addresses"
     if token is None and not login:
-        return [f"vitprof: the dashboard is closed ({where}): {CLOSED}", *(f"    {way}" for way in WAYS)]
-    asks = " and ".join([f"the token ({VARIABLE})"] * (token is not None) + ["a login"] * login)
+        return [f"vitprof: the dashboard is closed ({where}): {gate.CLOSED}", *(f"    {way}" for way in gate.WAYS)]
+    asks = " and ".join([f"the token ({gate.VARIABLE})"] * (token is not None) + ["a login"] * login)
     return [*lines, f"vitprof: other machines reach the dashboard ({where}); it asks for {asks}"]
-
-
-def _base() -> str:
-    path = str(config.get_option("server.baseUrlPath")).strip("/")
-    return f"/{path}" if path else ""

@@ -23,14 +23,9 @@ FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 LABELS = {
     "dataset": "Data set",
     "n_images": "Training images",
-    "batch_size": "Batch size",
-    "pin_memory": "Pin memory",
-    "persistent_workers": "Persistent workers",
-    "prefetch_factor": "Prefetch factor",
     "start_method": "Worker start method",
     "shuffle": "Order",
     "cache_mb": "Cache (MB)",
-    "slow_drive": "Slow drive",
     "slow_mb_s": "Its bandwidth (MB/s)",
     "slow_latency_ms": "Its latency (ms)",
     "augment": "Augmentation",
@@ -71,8 +66,7 @@ def label(field: str) -> str:
 
 def help_of(field: str) -> str:
     """Returns what a setting does, as a sentence."""
-    text = str(FIELDS[field].metadata["description"])
-    return text[0].upper() + text[1:] + "."
+    return sentence(str(FIELDS[field].metadata["description"]))
 
 
 def settings() -> dict[str, Any]:
@@ -121,22 +115,22 @@ def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> N
 
     `allowed` has the options of those that have a fixed list.
     """
+    values = settings()
     for field in fields:
-        values, key = settings(), f"set-{field}"
+        key = f"set-{field}"
         if field in allowed:
             keep_to([UNSET, *allowed[field]], key, values[field] or UNSET)
         given = st.session_state.get(key, values[field])
         values[field] = None if given == UNSET else given
 
 
-def type_of(field: str) -> str:
-    """Returns the annotation of a field of `RunConfig`, without " | None"."""
+def _type_of(field: str) -> str:
     return str(FIELDS[field].type).removesuffix(" | None")
 
 
 def _parsed(name: str, text: str) -> Any:
     """Returns a setting from the URL; text that does not fit stays text, and the check of the config names it."""
-    kind = type_of(name)
+    kind = _type_of(name)
     if kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
     try:
@@ -149,9 +143,8 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
     """Returns the widget's key. Sets its state to `shown` where the widget is new, or is `fresh`: has to show another
     value than before.
 
-    `shown` must be the widget's default too, unless it can be emptied. The browser takes the default for the value
-    where it draws the widget anew and did not get the state, which is sent once: such as after a click during the
-    redrawing of a busy page.
+    `shown` must be the widget's default too, unless it can be emptied: the browser takes the default for the value
+    where it missed the state, which is sent once, as after a click while a busy page is redrawn.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -191,7 +184,7 @@ def number(field: str, *, default: float | None = None, fresh: bool = False, hin
         help=help_of(field),
         key=state_key(field, shown, fresh),
     )
-    values[field] = None if default is not None and given == default else given
+    values[field] = None if given == default else given
 
 
 def choice(
@@ -229,19 +222,17 @@ def choice(
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
     """Draws a checkbox."""
     values = settings()
-    shown = default if values[field] is None else values[field]
-    key = state_key(field, bool(shown), fresh)
-    given = st.checkbox(label(field), value=bool(shown), help=help_of(field), key=key)
-    values[field] = None if default is not None and given == default else given
+    shown = bool(default if values[field] is None else values[field])
+    given = st.checkbox(label(field), value=shown, help=help_of(field), key=state_key(field, shown, fresh))
+    values[field] = None if given == default else given
 
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
     """Draws a setting that only some parts take, with the widget for its type."""
-    kind = type_of(field)
     if field in CHOICES:
         offered = list(options or CHOICES[field])
         choice(field, offered if default is not None else [None, *offered], default=default, fresh=fresh)
-    elif kind == "bool":
+    elif _type_of(field) == "bool":
         toggle(field, default=bool(default), fresh=fresh)
     else:
         number(field, default=default, fresh=fresh, hint="none" if field == "cache_mb" else "the preset's")
@@ -272,21 +263,17 @@ def show_run(run_id: int) -> None:
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
     """Returns the sidebar's settings that are not the default, as query parameters in the order of `RunConfig`."""
-    changed = {}
-    for name, default in DEFAULTS.items():
-        value = values[name]
-        if name in BUDGETS:
-            if values["budget"] != name or (name == BUDGET and value == BUDGET_DEFAULTS[name]):
-                continue
-        elif value == default:
-            continue
-        if value is not None:
-            changed[name] = {True: "true", False: "false"}[value] if isinstance(value, bool) else _short(value)
-    return changed
+    budget = values["budget"]
+    defaults = DEFAULTS | {name: values[name] for name in BUDGETS if name != budget}
+    defaults[budget] = BUDGET_DEFAULTS[budget] if budget == BUDGET else None
+    changed = {name: values[name] for name in DEFAULTS if values[name] not in (None, defaults[name])}
+    return {name: _text(value) for name, value in changed.items()}
 
 
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def say_settings() -> None:

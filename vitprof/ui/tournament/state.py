@@ -19,7 +19,6 @@ from vitprof.experiments.tournament.tournament_view import TournamentState, Tour
 from vitprof.experiments.tuning import Tuning, tune
 from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
 from vitprof.ui import resources
-from vitprof.ui.background import BackgroundTask, at_end
 from vitprof.ui.texts import escaped
 
 VIEWS_KEPT = 100
@@ -37,7 +36,7 @@ UNDER_WAY = ("waiting", "running")
 def runners() -> TournamentRunners:
     """Returns the tournaments that this server runs, for all its sessions."""
     started = TournamentRunners(resources.manager())
-    at_end(started.shutdown)  # registered after the manager's, so called first: no trial starts only to be stopped
+    resources.at_end(started.shutdown)  # before the manager, registered earlier: no trial starts only to be stopped
     return started
 
 
@@ -166,7 +165,7 @@ def draw_problem() -> None:
 
 
 @st.cache_resource(show_spinner=False)
-def work() -> BackgroundTask[Tuning]:
+def work() -> resources.BackgroundTask[Tuning]:
     """Returns the tuning of this server."""
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
-    return BackgroundTask("vitprof-tuning")
+    return resources.BackgroundTask("vitprof-tuning")
