@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from vitprof.cli.common.printed import PRINTED
+from vitprof.cli.schema import PRINTED
 from vitprof.config import RunConfig
-from vitprof.export.csv import STEPS_HEADER, SUMMARY_HEADER
+from vitprof.export.tables import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.trace import COUNTERS
 from vitprof.recording import codec

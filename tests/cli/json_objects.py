@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vitprof.cli.common.printed import PRINTED
+from vitprof.cli.schema import PRINTED
 from vitprof.recording import codec
 
 

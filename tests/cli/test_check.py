@@ -136,3 +136,15 @@ def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Pat
 def test_a_report_that_cannot_be_written(call: Call, mine: RunStore, read_only_dir: Path) -> None:
     add(mine)
     one_line(call, "check", "1", "--max-idle", "60%", "--junit", str(read_only_dir / "x.xml"))
+
+
+def test_what_xml_cannot_hold_is_replaced(call: Call, mine: RunStore, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    for name in ("of mine", "other"):
+        add(mine, name=name)
+    mine.update_run(1, facts={"fetched_in_a_thread": True}, name="\x1b[1m & bold")
+    assert call("check", "1", "--max-idle", "10%", "--junit", str(report))[0] == 2
+    (suite,) = ET.parse(report).getroot()
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert (error.get("type"), error.get("message")) == ("refused", error.text)

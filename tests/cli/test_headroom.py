@@ -69,7 +69,7 @@ class TestHeadroom:
         def interrupting() -> Iterator[Any]:
             yield interrupt
 
-        monkeypatch.setattr(cli.headroom, "progress", interrupting)
+        monkeypatch.setattr(cli.run, "progress", interrupting)
         monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.001)
         before = signal.getsignal(signal.SIGINT)
         status, out, err = call("headroom", "1")

@@ -12,7 +12,6 @@ from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line
 from vitprof import cli
-from vitprof.cli.common import tournament_options
 from vitprof.store import RunStore
 from vitprof.store.tournaments import list_tournaments
 
@@ -53,14 +52,14 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
     def refuse(question: str, err: bool) -> bool:
         asked.append(question)
         if len(asked) > 1:
-            raise tournament_options.typer.Abort  # Ctrl-C at the question
+            raise cli.tournament.typer.Abort  # Ctrl-C at the question
         return False
 
     with monkeypatch.context() as on_a_terminal:
-        on_a_terminal.setattr(tournament_options.sys, "stdin", on_a_terminal)
+        on_a_terminal.setattr(cli.tournament.sys, "stdin", on_a_terminal)
         on_a_terminal.setattr(on_a_terminal, "isatty", lambda: True, raising=False)
         on_a_terminal.setattr(type(sys.stderr), "isatty", lambda self: True)
-        on_a_terminal.setattr(tournament_options.typer, "confirm", refuse)
+        on_a_terminal.setattr(cli.tournament.typer, "confirm", refuse)
         for n in (1, 2):
             status, _, err = call("tournament", "--resume", "1")
             assert (status, asked) == (2, ["Repeat it?"] * n)

@@ -30,7 +30,7 @@ from vitprof.config import catalog
 from vitprof.engine import train
 from vitprof.engine.data import idx
 from vitprof.engine.trainer import TorchTrainer
-from vitprof.export.csv import SUMMARY_HEADER
+from vitprof.export.tables import SUMMARY_HEADER
 from vitprof.home import data_dir, home
 from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS

@@ -16,7 +16,7 @@ from tests.cli.json_objects import schema, told, validator
 from tests.command_line import Call, one_line, succeeds
 from tests.ui.dashboard import add_run
 from vitprof.cli import app
-from vitprof.cli.common.printed import PRINTED
+from vitprof.cli.schema import PRINTED
 from vitprof.jobs.finalise import settle
 from vitprof.store import RunStore
 

@@ -139,10 +139,7 @@ class TestTournament:
         assert "no steady step: the first 5 are warm-up; give it more steps" in out
 
     def test_all_that_can_run_here(self) -> None:
-        from vitprof.cli.common.tournament_options import _strategies
-        from vitprof.config import RunConfig
-
-        found = _strategies("all", RunConfig())
+        found = cli.tournament._strategies("all", RunConfig())
         assert {"per-sample", "memory", "device"} <= set(found)
         assert "dali" not in found
 

@@ -205,7 +205,7 @@ def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None
     groups = [("", ""), ("headroom:2", "A"), ("headroom:2", "B")]
     assert [(r.group_key, r.role) for r in (store.run(n) for n in (2, 3, 4))] == groups
     alone = import_bundle(store, io.BytesIO(bundle_bytes(other, anchors[:1])))
-    assert alone.runs[0].already
+    assert alone.runs[0].already_here
     assert anchors == [43, 44]
 
 
@@ -342,7 +342,7 @@ def test_whatever_the_config_a_verdict_or_a_refusal_within_a_second(
     came: tuple[ImportedRun, ...] = ()
     with cpu_alarm(1.0), contextlib.suppress(ArchiveError):
         came = import_bundle(store, io.BytesIO(data)).runs
-    assert all(store.run(run.id).verdict is not None for run in came)
+    assert all(store.run(run.run_id).verdict is not None for run in came)
 
 
 def test_files_that_cannot_be_read(store: RunStore, tmp_path: Path) -> None:
@@ -380,11 +380,11 @@ def test_any_flipped_bytes_give_the_same_runs_or_one_line(tmp_path_factory: pyte
         except VitprofError as error:
             lines.add(str(error))
             return
-        run = target.run(came.id)
+        run = target.run(came.run_id)
         assert run.config == config
         for name, values in series.items():
-            np.testing.assert_allclose(target.steps(came.id)[name], values, rtol=0, atol=1e-9)  # whole nanoseconds
-        target.delete(came.id)
+            np.testing.assert_allclose(target.steps(came.run_id)[name], values, rtol=0, atol=1e-9)  # whole nanoseconds
+        target.delete(came.run_id)
 
     lines: set[str] = set()
     flip()
@@ -410,7 +410,7 @@ def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunSto
         db.execute(sa.update(runs).where(runs.c.id == ids[1]).values(name=given["stored"]))
         db.execute(sa.insert(run_tags).values(run_id=ids[1], tag=given["tag"].replace(",", "")[:40] or "x"))
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, ids)))
-    assert [store.run(new.id).name for new in came.runs] == [other.run(run_id).name for run_id in ids]
+    assert [store.run(new.run_id).name for new in came.runs] == [other.run(run_id).name for run_id in ids]
     assert not came.renamed
     other.delete_many(ids)
 

@@ -19,8 +19,7 @@ from tests import ROOT
 from tests.export.written import written
 from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
-from vitprof.export import run_object, write_steps_csv
-from vitprof.export.csv import STEPS_HEADER
+from vitprof.export.tables import STEPS_HEADER, run_object, write_steps_csv
 from vitprof.notebook import listing
 from vitprof.notebook.figures import FIGURES
 from vitprof.notebook.one_run import Run

@@ -17,19 +17,13 @@ from vitprof.cli import (
     check,
     code,
     dashboard,
-    delete,
-    demo,
     doctor,
     export,
-    headroom,
-    import_runs,
-    open_dashboard,
     predict,
     run,
     runs,
     schema,
     selftest,
-    strategies,
     tournament,
     watch,
 )
@@ -47,23 +41,23 @@ for command in (
     run.run,
     watch.watch,
     check.check,
-    headroom.headroom,
+    run.headroom,
     predict.predict,
-    strategies.strategies,
+    doctor.strategies,
     runs.runs,
     export.export,
-    delete.delete,
+    runs.delete,
     bundle.bundle,
     code.code,
-    demo.demo,
+    dashboard.demo,
     schema.schema,
     doctor.doctor,
     selftest.selftest,
 ):
     app.command()(command)
 app.callback(invoke_without_command=True)(dashboard.dashboard)
-app.command("open")(open_dashboard.open_dashboard)
-app.command("import")(import_runs.import_runs)
+app.command("open")(dashboard.open_dashboard)
+app.command("import")(bundle.import_runs)
 app.command("tournament")(tournament.run_tournament)
 
 

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.compare import guard
 from vitprof.analysis.compare.bounds import Bound, Judged, Kind, judge_bound
-from vitprof.analysis.compare.guard import (
-    ALLOWED_TOPICS,
-    CHECKED_STEPS,
-    GUARDED_TELEMETRY,
-    CheckedRun,
-    Comparability,
-    comparable,
-    run_facts,
-    why_not_judged,
-)
+from vitprof.analysis.compare.guard import CheckedRun, Comparability, comparable, why_not_judged
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts
-from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, AsJson, check_output, complain, print_json, remark
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.bounds import LEAST_PER_S
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.export import write_text
-from vitprof.export.junit import Case, junit_xml
-from vitprof.recording.columns import json_number
+from vitprof.export.writing import write_text
+from vitprof.recording.recording import Recording
 from vitprof.store import RunStore
 
 EXIT_UNDECIDED = 2
 """The same as for a bad value: a check that could not be made is neither a pass nor a regression."""
 A_SHARE = "give a share such as 10% or 0.1"
 SUITE = "vitprof check"
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold (https://www.w3.org/TR/xml/#charsets)."""
+FIGURES = ("value", "low", "high", "n_runs", "n_steps", "between_runs")
+"""Fields of a figure that `--json` prints; null where the bound was refused."""
+
+
+def _share_option(help_text: str) -> Any:
+    return typer.Option(metavar="SHARE", help=help_text)
 
 
 def check(
@@ -49,38 +49,32 @@ def check(
             show_default=False,
         ),
     ],
-    max_idle: Annotated[
-        str, typer.Option(metavar="SHARE", help="largest share of the time that the device may idle, such as 10%")
-    ] = "",
-    max_data_wait: Annotated[
-        str, typer.Option(metavar="SHARE", help="largest share of the time that the loop may wait for data")
-    ] = "",
+    max_idle: Annotated[str, _share_option("largest share of the time that the device may idle, such as 10%")] = "",
+    max_data_wait: Annotated[str, _share_option("largest share of the time that the loop may wait for data")] = "",
     min_samples_per_s: Annotated[str, typer.Option(metavar="NUMBER", help="lowest throughput in samples/s")] = "",
     against: Annotated[
         str, typer.Option(metavar="RUNS", help="the baseline for --max-slowdown, given in the same way as RUNS")
     ] = "",
-    max_slowdown: Annotated[
-        str, typer.Option(metavar="SHARE", help="how far samples/s may be below the baseline's, such as 5%")
-    ] = "",
+    max_slowdown: Annotated[str, _share_option("how far samples/s may be below the baseline's, such as 5%")] = "",
     allow: Annotated[
         str,
         typer.Option(
             metavar="TOPICS",
-            help=f"compare runs that differ in these, separated by commas: {', '.join(ALLOWED_TOPICS)}",
+            help=f"compare runs that differ in these, separated by commas: {', '.join(guard.ALLOWED_TOPICS)}",
         ),
     ] = "",
     junit: Annotated[Path | None, typer.Option(help="write the outcomes to this file as JUnit XML")] = None,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Check runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: undecided or refused."""
     bounds = _bounds(max_idle, max_data_wait, min_samples_per_s, max_slowdown, against)
     allowed = texts("allow", allow) if allow else ()
     for topic in allowed:
-        if topic not in ALLOWED_TOPICS:
-            raise ConfigError("allow", topic, f"choose one of {', '.join(ALLOWED_TOPICS)}")
-    check_output(junit, "junit")
+        if topic not in guard.ALLOWED_TOPICS:
+            raise ConfigError("allow", topic, f"choose one of {', '.join(guard.ALLOWED_TOPICS)}")
+    terminal.check_output(junit, "junit")
     try:
-        with contextlib.closing(RunStore()) as store:
+        with terminal.open_store(settle=True) as store:
             mine = _side(store, runs, terminal.RUN)
             base = _side(store, against, "against") if against else []
         judged, between = _judge(bounds, mine, base, allowed)
@@ -89,15 +83,14 @@ def check(
     except ConfigError:
         raise
     except VitprofError as error:  # not 1 as elsewhere: here that means that a bound is missed
-        complain(one_line(error), EXIT_BAD_VALUE)
+        terminal.complain(one_line(error), terminal.EXIT_BAD_VALUE)
     status = _exit_status(judged)
     if as_json:
-        print_json(_object(judged, mine, base, between, status))
+        terminal.print_json(_object(judged, mine, base, between, status))
     else:
-        for line in judged:
-            terminal.out.print(f"{line.outcome:<9}  {line.sentence}{_simulated(mine)}", soft_wrap=True)
+        terminal.show(*(f"{line.outcome:<9}  {line.sentence}{_simulated(mine)}" for line in judged))
         for difference in between.remarks:
-            remark(difference)
+            terminal.remark(difference)
     if status:
         raise typer.Exit(status)
 
@@ -120,7 +113,7 @@ def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> li
     bounds = [Bound(kind, _limit(kind, text)) for kind, text in asked if text]
     if not bounds:
         options = ", ".join(f"--{kind.replace('_', '-')}" for kind, _ in asked)
-        complain(f"there is nothing to check: give at least one of {options}", EXIT_BAD_VALUE)
+        terminal.complain(f"there is nothing to check: give at least one of {options}", terminal.EXIT_BAD_VALUE)
     return bounds
 
 
@@ -158,9 +151,6 @@ def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
 
     Raises `ConfigError` for what is neither a number nor a file, `VitprofError` for a run that cannot be read.
     """
-    from vitprof.jobs.finalise import settle_interrupted
-
-    settle_interrupted(store)
     runs: dict[tuple[object, ...], CheckedRun] = {}
     for part in (given,) if Path(given).is_file() else texts(name, given):
         if not (part.isascii() and part.isdecimal()) and not Path(part).exists():
@@ -171,28 +161,27 @@ def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
 
 
 def _stored(store: RunStore, run_id: int) -> CheckedRun:
-    from vitprof.export.bundle import identity
-
     run = store.run(run_id)
-    steps = store.steps(run_id, names=CHECKED_STEPS)
-    telemetry = store.telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))
-    facts = run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
-    return CheckedRun(facts, run.status, run.error, steps, identity(run, run.owner_host))
+    telemetry = store.telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))
+    return _checked(run, store.steps(run_id, names=guard.CHECKED_STEPS), telemetry, host=run.owner_host)
 
 
 def _bundled(path: Path) -> Iterator[CheckedRun]:
     """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
-    from vitprof.export.bundle import identity, read_bundle
+    from vitprof.export.bundle import read_bundle
 
     for bundled in read_bundle(path, "read"):
         if not bundled.parent:
             run = bundled.recording
-            steps, telemetry = run.steps or {}, run.telemetry or {}
-            facts = run_facts(
-                run.run_id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry
-            )
-            facts = dataclasses.replace(facts, source=path.name)
-            yield CheckedRun(facts, run.status, run.error or "", steps, identity(run))
+            yield _checked(run, run.steps or {}, run.telemetry or {}, source=path.name)
+
+
+def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = "", source: str = "") -> CheckedRun:
+    from vitprof.export.bundle import identity
+
+    about = (run.run_id, run.name, run.config, run.environment, run.facts, run.summary)
+    facts = dataclasses.replace(guard.run_facts(*about, steps, telemetry), source=source)
+    return CheckedRun(facts, run.status, run.error or "", steps, identity(run, host))
 
 
 # the answer
@@ -224,7 +213,7 @@ def _judge(
 
 def _exit_status(judged: Sequence[Judged]) -> int:
     outcomes = {line.outcome for line in judged}
-    return EXIT_FAILED if "missed" in outcomes else EXIT_UNDECIDED if outcomes - {"met"} else 0
+    return terminal.EXIT_FAILED if "missed" in outcomes else EXIT_UNDECIDED if outcomes - {"met"} else 0
 
 
 def _simulated(runs: Sequence[CheckedRun]) -> str:
@@ -236,11 +225,24 @@ def _labels(runs: Sequence[CheckedRun]) -> list[str]:
 
 
 def _junit(judged: Sequence[Judged], runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun]) -> str:
-    kinds: dict[str, Any] = {"met": "passed", "missed": "failure", "undecided": "error", "refused": "error"}
-    cases = [
-        Case(line.bound.title, kinds[line.outcome], line.outcome, line.sentence + _simulated(runs)) for line in judged
-    ]
-    return junit_xml(SUITE, cases, {"runs": ", ".join(_labels(runs)), "baseline": ", ".join(_labels(baseline))})
+    """Returns the outcomes as `testsuites` with one `testsuite`, as Jenkins, GitLab and GitHub's actions for test
+    reports read it. Undecided and refused bounds are errors: whether they hold could not be found out.
+    """
+    elements = [{"met": "system-out", "missed": "failure"}.get(line.outcome, "error") for line in judged]
+    counts = {"tests": str(len(judged)), "failures": str(elements.count("failure"))}
+    counts |= {"errors": str(elements.count("error"))}
+    root = ET.Element("testsuites", {"name": SUITE} | counts)
+    suite = ET.SubElement(root, "testsuite", {"name": SUITE, "skipped": "0"} | counts)
+    properties = ET.SubElement(suite, "properties")
+    for name, side in (("runs", runs), ("baseline", baseline)):
+        ET.SubElement(properties, "property", name=name, value=NOT_XML.sub("\ufffd", ", ".join(_labels(side))))
+    for line, element in zip(judged, elements, strict=True):
+        text = NOT_XML.sub("\ufffd", line.sentence + _simulated(runs))
+        case = ET.SubElement(suite, "testcase", classname=SUITE, name=line.bound.title)
+        attributes = {} if element == "system-out" else {"type": line.outcome, "message": text}
+        ET.SubElement(case, element, attributes).text = text
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _object(
@@ -250,30 +252,18 @@ def _object(
     between: Comparability,
     status: int,
 ) -> dict[str, Any]:
-    """Returns the object for `--json`; null for what is not known."""
-    found = []
-    for line in judged:
-        figure = line.figure
-        found.append(
-            {
-                "bound": line.bound.kind,
-                "limit": line.bound.limit,
-                "outcome": line.outcome,
-                "value": json_number(figure.value) if figure else None,
-                "low": json_number(figure.low) if figure else None,
-                "high": json_number(figure.high) if figure else None,
-                "n_runs": figure.n_runs if figure else None,
-                "n_steps": figure.n_steps if figure else None,
-                "between_runs": figure.between_runs if figure else None,
-                "reason": line.reason or None,
-                "sentence": line.sentence,
-            }
-        )
+    """Returns the object for `--json`."""
+    bounds = [
+        {"bound": line.bound.kind, "limit": line.bound.limit, "outcome": line.outcome}
+        | {name: getattr(line.figure, name, None) for name in FIGURES}
+        | {"reason": line.reason or None, "sentence": line.sentence}
+        for line in judged
+    ]
     return {
         "exit_status": status,
         "runs": _labels(runs),
         "baseline": _labels(baseline),
         "simulated": bool(_simulated(runs)),
-        "bounds": found,
-        "remarks": list(between.remarks),
+        "bounds": bounds,
+        "remarks": between.remarks,
     }

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import inspect
 from pathlib import Path
-from typing import Annotated, Any, cast
-
-import typer
+from typing import Annotated, Any
 
 from vitprof import formats
-from vitprof.cli.common.options import CONFIG_FIELDS, option, parameter
-from vitprof.cli.common.terminal import RUN, check_output, print_text, reader
+from vitprof.cli.common import terminal
+from vitprof.cli.common.options import CONFIG_FIELDS, keyword, option, parameter, takes
 from vitprof.config import GROUPS, RunConfig
 from vitprof.errors import ConfigError
-from vitprof.export import write_text
 from vitprof.export.code import script
-from vitprof.store import RunStore
+from vitprof.export.writing import write_text
 
 PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")
 """The groups of settings that a script depends on."""
@@ -25,9 +20,18 @@ NOT_IN_A_SCRIPT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_la
 """Settings in these groups that a script does not depend on: they are about vitprof's own data and measuring."""
 
 
+RUN_HELP = "id of the run whose strategy and settings to take, as `runs` lists it"
+
+
+@takes(
+    keyword("run", Annotated[int | None, terminal.run_id(RUN_HELP)]),
+    *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
+    parameter("output", Path | None, None, "write the script to this new file instead"),
+    parameter("force", bool, False, "replace the file if there is one"),
+)
 def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) -> None:
     """Print a strategy as a script for your own training: that of a run, or the one that the options describe."""
-    check_output(output)
+    terminal.check_output(output)
     if output is not None and output.is_file() and not force:  # perhaps the training script that it is taken for
         raise ConfigError("output", str(output), "there is such a file; give another name, or --force to replace it")
     chosen = {name: value for name, value in settings.items() if value != CONFIG_FIELDS[name].default}
@@ -35,7 +39,7 @@ def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) 
     if run is None:
         config = RunConfig(**chosen)
     else:
-        with contextlib.closing(RunStore()) as store:
+        with terminal.open_store() as store:
             stored = store.run(run)
         config = dataclasses.replace(stored.config, **chosen)
         speed = stored.summary.samples_per_s if stored.summary is not None else None
@@ -43,29 +47,6 @@ def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) 
             throughput = formats.number(speed, "samples/s in steady state")
     text = script(config, throughput, run if not chosen else None)
     if output is None:
-        print_text(text)
+        terminal.print_text(text)
     else:
         write_text(output, text)
-
-
-# Typer reads a command's options from its signature; this one is generated.
-cast(Any, code).__signature__ = inspect.Signature(
-    [
-        parameter(
-            "run",
-            Annotated[
-                int | None,
-                typer.Argument(
-                    metavar=RUN,
-                    help="id of the run whose strategy and settings to take, as `runs` lists it",
-                    parser=reader(RUN, int, "give a whole number, as `runs` lists them"),
-                ),
-            ],
-        ),
-        *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
-        parameter(
-            "output", Annotated[Path | None, typer.Option("--output", help="write the script to this new file instead")]
-        ),
-        parameter("force", Annotated[bool, typer.Option("--force", help="replace the file if there is one")], False),
-    ]
-)

@@ -1,6 +1,5 @@
-"""`vitprof` without a command: opens the dashboard, from a checkout or from the installed package.
-
-Also where it is: its port, and the browser or the SSH tunnel that reaches it.
+"""`vitprof` without a command opens the dashboard, from a checkout or from the installed package; `demo` opens it on
+recorded runs, and `open` opens the browser at a dashboard that runs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import vitprof
-from vitprof.cli.common.terminal import EXIT_FAILED, complain, print_text, reader
+from vitprof.cli.common import terminal
+from vitprof.demo import make_home
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export.writing import write_bytes
 from vitprof.home import ensure_dir, home
@@ -55,7 +55,7 @@ first to a program that opens the browser on the user's machine."""
 def port_option(help_text: str) -> Any:
     """Returns the option --port, a whole number. Its range is checked by `checked_port`."""
     return typer.Option(
-        "--port", metavar="INTEGER", help=help_text, parser=reader("port", int, ALLOWED), show_default=False
+        "--port", metavar="INTEGER", help=help_text, parser=terminal.reader("port", int, ALLOWED), show_default=False
     )
 
 
@@ -75,16 +75,48 @@ def dashboard(
                 raise ConfigError(name, port if name == "port" else True, allowed)
         return
     if version:
-        print_text(f"vitprof {vitprof.__version__}\n")
+        terminal.print_text(f"vitprof {vitprof.__version__}\n")
         return
     need_streamlit()
     serve(main_script(), port, no_browser=no_browser)
 
 
+def demo(
+    port: Annotated[int | None, port_option(PORT_HELP)] = None,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
+) -> None:
+    """Open the dashboard on example runs and a tournament, recorded beforehand. Your own runs are left alone."""
+    need_streamlit()
+    script = main_script()  # before the home changes: the files that browsers load are shared with the user's own home
+    place, replaced = make_home()
+    os.environ["VITPROF_HOME"] = str(place)
+    os.environ.pop("VITPROF_DB", None)
+    lines = [f"This is the demonstration. What you run in it is kept in {place}."]
+    if replaced:
+        lines.append("The demonstration of another version of vitprof was replaced, with all runs made in it.")
+    serve(script, port, no_browser=no_browser, lines=lines)
+
+
+def open_dashboard(
+    port: Annotated[
+        int | None, port_option("port of the dashboard; the first from 8501 that answers if not given")
+    ] = None,
+) -> None:
+    """Open the browser at a dashboard that is running, here or at the other end of a tunnel."""
+    port = answering_port(port)
+    reason = why_no_browser()
+    if not reason and webbrowser.open(url_of(port)):
+        terminal.print_text(f"vitprof: opened {url_of(port)}\n")
+        return
+    words = f"no browser can be opened here ({reason or 'it did not start'}); open {url_of(port)} yourself."
+    terminal.complain(" ".join([words, *ssh_tunnel(port)]), terminal.EXIT_FAILED)
+
+
 def need_streamlit() -> None:
     """Ends the program with a line that says what to install if Streamlit is missing."""
     if find_spec("streamlit") is None:
-        complain(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}", EXIT_FAILED)
+        install = install_command("dashboard")
+        terminal.complain(f"the dashboard needs Streamlit, which is not installed: {install}", terminal.EXIT_FAILED)
 
 
 def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()) -> NoReturn:

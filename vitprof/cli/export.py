@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
 from collections.abc import Callable
@@ -12,17 +11,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from vitprof.cli.common.terminal import check_output, remark, run_id
+from vitprof.cli.common import terminal
 from vitprof.errors import ConfigError
-from vitprof.export import (
-    new_file,
-    runs_json,
-    summary_csv,
-    summary_parquet,
-    write_runs_json,
-    write_steps_csv,
-    write_steps_parquet,
-)
+from vitprof.experiments.headroom import find_headroom
+from vitprof.export import tables
+from vitprof.export.writing import new_file
 from vitprof.names import harmless
 from vitprof.store import RunStore, StoredRun
 
@@ -33,7 +26,6 @@ Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
 
 
 def _html(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
-    from vitprof.experiments.headroom import find_headroom
     from vitprof.export.report import html_report
 
     measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
@@ -48,12 +40,12 @@ def _trace(store: RunStore, runs: list[StoredRun], file: BinaryIO, *, packed: bo
 
 
 FORMATS: dict[str, Write] = {
-    "csv": lambda store, runs, file: file.write(summary_csv(runs).encode()),
-    "steps-csv": write_steps_csv,
-    "parquet": lambda store, runs, file: file.write(summary_parquet(runs)),
-    "steps-parquet": write_steps_parquet,
-    "json": lambda store, runs, file: file.write(runs_json(store, runs).encode()),
-    "steps-json": write_runs_json,
+    "csv": lambda store, runs, file: file.write(tables.summary_csv(runs).encode()),
+    "steps-csv": tables.write_steps_csv,
+    "parquet": lambda store, runs, file: file.write(tables.summary_parquet(runs)),
+    "steps-parquet": tables.write_steps_parquet,
+    "json": lambda store, runs, file: file.write(tables.runs_json(store, runs).encode()),
+    "steps-json": tables.write_runs_json,
     "html": _html,
     "trace": _trace,
     "tensorboard": lambda store, runs, file: None,  # writes a directory, see `export`
@@ -70,7 +62,7 @@ class _Terminal(io.BytesIO):
 
 
 def export(
-    run_ids: Annotated[list[int], run_id("ids, as `runs` lists them")],
+    run_ids: Annotated[list[int], terminal.run_id("ids, as `runs` lists them")],
     kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "csv",
     output: Annotated[
         Path | None,
@@ -99,11 +91,11 @@ def export(
     if output is None and kind in BINARY_FORMATS:
         raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
     if kind != "tensorboard":
-        check_output(output, "csv" if csv is not None else "output")
+        terminal.check_output(output, "csv" if csv is not None else "output")
     write = FORMATS[kind]
     if kind == "trace":
         write = partial(_trace, whole=all_steps, packed=output is not None and output.suffix == ".gz")
-    with contextlib.closing(RunStore()) as store:
+    with terminal.open_store() as store:
         runs = [store.run(number) for number in run_ids]
         if kind == "tensorboard" and output is not None:
             from vitprof.export.tensorboard import write_tensorboard
@@ -117,4 +109,4 @@ def export(
             with new_file(output) as file:
                 cut = write(store, runs, file)
     if kind == "trace" and cut:
-        remark(f"the trace has of {cut}; --all-steps writes them all")
+        terminal.remark(f"the trace has of {cut}; --all-steps writes them all")

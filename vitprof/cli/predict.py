@@ -2,66 +2,60 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from vitprof import formats
-from vitprof.analysis.verdict.prediction import Calibration
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import Anyway, strategies_that_run, texts
-from vitprof.cli.common.progress import progress
-from vitprof.cli.common.terminal import EXIT_FAILED, AsJson, number, print_json, run_id
+from vitprof.cli.common.progress import progress, trial_progress
 from vitprof.config.bounds import LOADING_S
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import prediction as jobs
-from vitprof.experiments.trials import Progress, job_manager
-from vitprof.recording.columns import json_number
-from vitprof.store import RunStore, StoredRun
+from vitprof.experiments.trials import job_manager
+from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction
 
 NOT_RUN = "predicted, not run"
 
 
 def predict(
-    run: Annotated[int, run_id("id of a run that trained, as `runs` lists it")],
+    run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
     strategies: Annotated[
         str, typer.Option(help="strategies, separated by commas, or all; a few usual ones if not given")
     ] = "",
-    seconds: Annotated[float, number("seconds", LOADING_S, "seconds of loading for each strategy")] = 2.0,
+    seconds: Annotated[float, terminal.number("seconds", LOADING_S, "seconds of loading for each strategy")] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="also run each predicted job and compare")] = False,
     anyway: Anyway = False,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Predict other strategies' samples/s from a run and a few seconds of loading with each."""
-    with contextlib.closing(RunStore()) as store:
+    with terminal.open_store() as store:
         profiled = jobs.profile_of(store, run)
         chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
         if not chosen:
             raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
-
-        def report(p: Progress) -> None:
-            show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
-
         with job_manager(store, anyway=anyway) as manager, progress() as show:
+            report = trial_progress(store, show)
             predictions = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=report)
             if verify:
                 predictions = jobs.verify(manager, predictions, progress=report)
-        error = jobs.calibration_for(store, profiled)
+        calibration = jobs.calibration_for(store, profiled)
         failed = jobs.failures(store, run, chosen, remedy="give more --seconds")
     if as_json:
-        print_json(_object(profiled, predictions, error, failed))
+        errors = {"n": calibration.n, "inside_frac": calibration.inside_frac}
+        errors |= {"median_abs_error_frac": calibration.median_abs_error}
+        known = {"run_id": profiled.id, "calibration": errors, "failed": failed}
+        terminal.print_json(known | {"predictions": [_object(p) for p in predictions]})
     else:
         if predictions:
             _show(profiled, predictions)
-            terminal.out.print(error.sentence, soft_wrap=True)
-        for line in failed:
-            terminal.err.print(line, soft_wrap=True)
+            terminal.show(calibration.sentence)
+        terminal.show(*failed, console=terminal.err)
     if not predictions:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(terminal.EXIT_FAILED)
 
 
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
@@ -76,51 +70,30 @@ def _chosen(names: str, profiled: StoredRun) -> list[str]:
 
 
 def _show(profiled: StoredRun, predictions: list[StoredPrediction]) -> None:
-    s = profiled.summary
-    table = Table(
-        "strategy",
-        "predicted samples/s",
-        "95%",
-        "measured",
-        "error",
-        title=f"from run {profiled.id}: {profiled.name}, {formats.number(s.samples_per_s if s else None)} samples/s",
-        title_justify="left",
-    )
-    for p in sorted(predictions, key=lambda p: p.samples_per_s, reverse=True):
-        checked = p.measured_per_s is not None
-        table.add_row(
+    speed = formats.number(profiled.summary.samples_per_s if profiled.summary else None)
+    rows = (
+        (
             p.config.strategy,
             formats.number(p.samples_per_s),
             f"{formats.number(p.low)} to {formats.number(p.high)}",
-            formats.number(p.measured_per_s) if checked else NOT_RUN,
-            f"{(p.error or 0) * 100:+.1f}%" if checked else "",
+            NOT_RUN if p.measured_per_s is None else formats.number(p.measured_per_s),
+            "" if p.measured_per_s is None else f"{(p.error or 0) * 100:+.1f}%",
         )
-    terminal.out.print(table)
+        for p in sorted(predictions, key=lambda p: p.samples_per_s, reverse=True)
+    )
+    header = ("strategy", "predicted samples/s", "95%", "measured", "error")
+    terminal.show_table(header, rows, f"from run {profiled.id}: {profiled.name}, {speed} samples/s")
 
 
-def _object(
-    profiled: StoredRun, predictions: list[StoredPrediction], error: Calibration, failed: list[str]
-) -> dict[str, Any]:
+def _object(p: StoredPrediction) -> dict[str, object]:
     return {
-        "run_id": profiled.id,
-        "predictions": [
-            {
-                "prediction_id": p.id,
-                "strategy": p.config.strategy,
-                "config": p.config.to_dict(),
-                "samples_per_s": json_number(p.samples_per_s),
-                "low": json_number(p.low),
-                "high": json_number(p.high),
-                "measured_samples_per_s": json_number(p.measured_per_s),
-                "error_frac": json_number(p.error),
-                "verified_run_id": p.verified_run_id,
-            }
-            for p in predictions
-        ],
-        "calibration": {
-            "n": error.n,
-            "median_abs_error_frac": json_number(error.median_abs_error),
-            "inside_frac": json_number(error.inside_frac),
-        },
-        "failed": failed,
+        "prediction_id": p.id,
+        "strategy": p.config.strategy,
+        "config": p.config.to_dict(),
+        "samples_per_s": p.samples_per_s,
+        "low": p.low,
+        "high": p.high,
+        "measured_samples_per_s": p.measured_per_s,
+        "error_frac": p.error,
+        "verified_run_id": p.verified_run_id,
     }

@@ -1,94 +1,64 @@
-"""`run`: runs one job with a progress bar, and shows its figures as a table."""
+"""`run`: runs one job, with a progress bar, and `headroom`: how much faster a run's job would be with free data."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
+from vitprof import formats
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence, to_dict
 from vitprof.cli.common import terminal
-from vitprof.cli.common.options import ANYWAY_HELP, parameter, run_signature
-from vitprof.cli.common.progress import POLL_S, progress
+from vitprof.cli.common.options import ANYWAY_HELP, Anyway, option, parameter, takes
+from vitprof.cli.common.progress import POLL_S, progress, trial_progress
 from vitprof.cli.common.results import show_run
-from vitprof.cli.common.terminal import (
-    EXIT_FAILED,
-    EXIT_STOPPED,
-    JSON_HELP,
-    check_output,
-    complain,
-    name_to_keep,
-    print_json,
-)
-from vitprof.cli.headroom import measure_and_tell
-from vitprof.config import RunConfig
+from vitprof.config import GROUPS, RunConfig
+from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError
-from vitprof.export import run_object, summary_csv, write_text
-from vitprof.store import RunStore, StoredRun
+from vitprof.experiments.headroom import anchor_configs, find_headroom, measure_headroom
+from vitprof.experiments.trials import job_manager
+from vitprof.export.tables import run_object, summary_csv
+from vitprof.export.writing import write_text
+from vitprof.program import program
+from vitprof.store import StoredRun
 
-OUTPUT_PANEL = "Output"
+HEADROOM_HELP = "measure afterwards how much faster it would be with free data: four more jobs, twice each"
 
 
+@takes(
+    *(option(name, panel) for panel, names in GROUPS.items() for name in names),
+    parameter("as_json", bool, False, terminal.JSON_HELP, "Output", flag="--json"),
+    parameter("csv", Path | None, None, "write the run's summary to this file", "Output"),
+    parameter("headroom", bool, False, HEADROOM_HELP, "Measuring", flag="--headroom"),
+    parameter("anyway", bool, False, ANYWAY_HELP, "Run"),
+)
 def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
-    config = RunConfig(**settings | {"name": name_to_keep(settings["name"])})
-    check_output(csv, "csv")
+    config = RunConfig(**settings | {"name": terminal.name_to_keep(settings["name"])})
+    terminal.check_output(csv, "csv")
     if headroom:
-        from vitprof.experiments.headroom import anchor_configs
-
         anchor_configs(config)  # raises before the run if its headroom cannot be measured
     finished = _run_job(config, anyway=anyway)
     extra: dict[str, Any] = {"headroom": None}
     stopped = False
     if not as_json:
-        show_run(finished, terminal.out)
+        show_run(finished)
     if headroom and finished.status == "done":
         extra["headroom"], stopped = measure_and_tell(finished, quiet=as_json, anyway=anyway)
     if as_json:
-        print_json(run_object(finished) | extra)
-    for notice in finished.notices:
-        terminal.err.print(notice, soft_wrap=True)
+        terminal.print_json(run_object(finished) | extra)
+    terminal.show(*finished.notices, console=terminal.err)
     if csv is not None:
         write_text(csv, summary_csv([finished]))
     if finished.status == "failed":
-        complain(f"run {finished.id} failed: {finished.error}", EXIT_FAILED)
+        terminal.complain(f"run {finished.id} failed: {finished.error}", terminal.EXIT_FAILED)
     if finished.status == "stopped":
-        complain(f"run {finished.id} was stopped; what was measured until then is kept", EXIT_STOPPED)
+        terminal.complain(f"run {finished.id} was stopped; what was measured until then is kept", terminal.EXIT_STOPPED)
     if stopped:
-        complain("interrupted", EXIT_STOPPED)
-
-
-# Typer reads a command's options from its signature; this one is generated.
-cast(Any, run).__signature__ = run_signature(
-    parameter(
-        "as_json",
-        Annotated[bool, typer.Option("--json", help=JSON_HELP, rich_help_panel=OUTPUT_PANEL)],
-        False,
-    ),
-    parameter(
-        "csv",
-        Annotated[
-            Path | None,
-            typer.Option("--csv", help="write the run's summary to this file", rich_help_panel=OUTPUT_PANEL),
-        ],
-        None,
-    ),
-    parameter(
-        "headroom",
-        Annotated[
-            bool,
-            typer.Option(
-                "--headroom",
-                help="measure afterwards how much faster it would be with free data: four more jobs, twice each",
-                rich_help_panel="Measuring",
-            ),
-        ],
-        False,
-    ),
-    parameter("anyway", Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP, rich_help_panel="Run")], False),
-)
+        terminal.complain("interrupted", terminal.EXIT_STOPPED)
 
 
 def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
@@ -97,12 +67,8 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
     Ctrl-C, SIGTERM and SIGHUP stop the job; what was measured until then is kept. Raises `ConfigError`, and `JobError`
     if the store could not take the end of the run.
     """
-    from vitprof.jobs.manager import JobManager
-
     resolve(config)  # before the store is touched, so that a bad value leaves no trace
-    store = RunStore()
-    manager = JobManager(store, anyway=anyway)
-    try:
+    with terminal.open_store() as store, job_manager(store, anyway=anyway, warm=False) as manager:
         run_id = manager.submit(config)
         try:
             with progress() as show:
@@ -117,6 +83,78 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
             if outcome := manager.left.get(run_id):
                 raise JobError(f"run {run_id} has ended, but {outcome}")
         return store.run(run_id)
-    finally:
-        manager.shutdown()
-        store.close()
+
+
+REPEATS_HELP = "how many times each anchor is run; 0 only shows what was measured before"
+
+
+def headroom(
+    run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
+    as_json: terminal.AsJson = False,
+    repeats: Annotated[int, terminal.number("repeats", ANCHOR_REPEATS, REPEATS_HELP)] = 2,
+    anyway: Anyway = False,
+) -> None:
+    """Measure how much faster a run's job would be if its data were free: four anchors, run in turns.
+
+    The exit status is 1 if the result is not known.
+    """
+    with terminal.open_store() as store:
+        profiled = store.run(run)
+    result, stopped = measure_and_tell(profiled, repeats=repeats, quiet=as_json, anyway=anyway)
+    if as_json:
+        terminal.print_json({"run_id": run, "headroom": result})
+    if stopped:
+        raise typer.Exit(terminal.EXIT_STOPPED)
+    if result is not None and result["speed_up"] is None:
+        raise typer.Exit(terminal.EXIT_FAILED)
+
+
+def measure_and_tell(
+    run: StoredRun, *, repeats: int = 2, quiet: bool, anyway: bool
+) -> tuple[dict[str, Any] | None, bool]:
+    """Measures the headroom of `run`, or reads it where `repeats` is 0, and shows it unless `quiet`.
+
+    Returns the object for `--json`, None if nothing was measured, and whether Ctrl-C, SIGTERM or SIGHUP stopped it;
+    what was measured until then is shown all the same.
+    """
+    with terminal.open_store() as store, terminal.stop_asked() as stop:
+        if repeats:
+            with job_manager(store, anyway=anyway) as manager, progress() as show:
+                result = measure_headroom(
+                    manager, run, repeats=repeats, progress=trial_progress(store, show), stop=stop
+                )
+        else:
+            result = find_headroom(store, run)
+        stopped = stop()
+    if stopped and (result is None or not any(a.n_runs for a in result.anchors)):
+        return None, True
+    if not quiet:
+        _show(result, run)
+    if result is None:
+        return None, stopped
+    return to_dict(result) | {"sentence": headroom_sentence(result, run.config.batch_size)}, stopped
+
+
+def _show(result: Headroom | None, run: StoredRun) -> None:
+    if result is None:
+        terminal.out.print(f"the headroom of run {run.id} is not measured; run: {program()} headroom {run.id}")
+        return
+    batch = run.config.batch_size
+    title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
+    added = {p.name.rpartition(" and ")[2]: p for p in result.stages}
+    rows = []
+    for a in result.anchors:
+        stage = added.get(ADDED_STAGE.get(a.role, ""))
+        adds = ""
+        if stage is not None and stage.distinguishable:
+            adds = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
+        elif stage is not None:
+            most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
+            adds = f"{stage.name}: not distinguishable from nothing{most}"
+        step, low, high = (formats.seconds(v * batch) for v in a.interval)
+        interval = f"{low} to {high}, n = {a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}"
+        speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
+        rows.append((a.role, step, interval, speed, adds, ANCHOR_WORDS[a.role]))
+    terminal.show_table(("", "a step takes", "95%", "samples/s", "adds", ""), rows, title)
+    terminal.show(headroom_sentence(result, batch))
+    terminal.show(*result.notes, console=terminal.err)

@@ -1,21 +1,20 @@
-"""`runs`: lists the runs in the store, searched, filtered and paged as on the History page."""
+"""`runs`: lists the runs in the store, searched, filtered and paged as on the History page; `delete` deletes one."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from vitprof import formats
+from vitprof.cli.common import terminal
 from vitprof.cli.common.results import show_run
-from vitprof.cli.common.terminal import AsJson, number, out, print_json, run_id
 from vitprof.config.bounds import LIST_PAGE
-from vitprof.errors import ConfigError, StoreError
-from vitprof.export import run_object
+from vitprof.errors import StoreError
+from vitprof.export.tables import run_object
 from vitprof.program import program
-from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 
 DEFAULT_LIMIT = 50
@@ -29,7 +28,7 @@ def _many(help_text: str) -> Any:
 
 
 def runs(
-    run: Annotated[int | None, run_id("show this run: its figures, its verdict and what to try")] = None,
+    run: Annotated[int | None, terminal.run_id("show this run: its figures, its verdict and what to try")] = None,
     text: Annotated[str, typer.Option(help="words to find in name, note, tags, strategy, data set or device")] = "",
     tag: Annotated[list[str] | None, _many("runs with this tag")] = None,
     strategy: Annotated[list[str] | None, _many("runs of this strategy")] = None,
@@ -42,18 +41,11 @@ def runs(
     ] = False,
     sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
     ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
-    limit: Annotated[int | None, number("limit", LIST_PAGE, LIMIT_HELP, show_default=False)] = None,
-    page: Annotated[int, number("page", LIST_PAGE, "list this page of --limit runs")] = 1,
-    as_json: AsJson = False,
+    limit: Annotated[int | None, terminal.number("limit", LIST_PAGE, LIMIT_HELP, show_default=False)] = None,
+    page: Annotated[int, terminal.number("page", LIST_PAGE, "list this page of --limit runs")] = 1,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""
-    from vitprof.jobs.finalise import settle_interrupted
-
-    if sort not in SORTS:
-        raise ConfigError("sort", sort, f"choose one of {', '.join(SORTS)}")
-    for one in status or ():
-        if one not in (*LIVE_STATUSES, *ENDED_STATUSES):
-            raise ConfigError("status", one, f"choose one of {', '.join((*LIVE_STATUSES, *ENDED_STATUSES))}")
     query = RunQuery(
         text=text,
         statuses=tuple(status or ()),
@@ -66,8 +58,7 @@ def runs(
         sort=sort,
         descending=not ascending,
     )
-    with contextlib.closing(RunStore()) as store:
-        settle_interrupted(store)
+    with terminal.open_store(settle=True) as store:
         if run is not None:
             _show(store.run(run), store.tags(run), as_json)
             return
@@ -76,45 +67,54 @@ def runs(
         rows = store.list_runs(query, limit=most, offset=(page - 1) * most)
         anything = bool(total) or bool(store.count_runs(RunQuery(helpers=True)))
         if as_json:
-            print_json({"runs": list(_objects(store, rows))})
+            terminal.print_json({"runs": list(_objects(store, rows))})
             return
     if rows:
-        out.print(_table(rows))
+        _show_table(rows)
         if len(rows) < total:
             first = (page - 1) * most + 1
-            out.print(f"{first:,} to {first + len(rows) - 1:,} of {total:,} runs; --limit and --page show others")
+            terminal.out.print(
+                f"{first:,} to {first + len(rows) - 1:,} of {total:,} runs; --limit and --page show others"
+            )
     elif total:
-        out.print(f"there is no page {page}: {total:,} runs, {most} a page")
+        terminal.out.print(f"there is no page {page}: {total:,} runs, {most} a page")
     elif anything:
-        out.print("no run matches; --helpers also searches runs made for another one")
+        terminal.out.print("no run matches; --helpers also searches runs made for another one")
     else:
-        out.print(f"no runs yet: {program()} run --strategy memory --steps 50 makes one")
+        terminal.out.print(f"no runs yet: {program()} run --strategy memory --steps 50 makes one")
 
 
 def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
     """Prints what is known of one run."""
     if as_json:
-        print_json(run_object(run, tags))
+        terminal.print_json(run_object(run, tags))
         return
     if run.summary is None or not run.summary.n_steps:
-        out.print(f"run {run.id}: {run.name}: {run.status}")
-    show_run(run, out)
-    for line in (*run.notices, *([run.error] if run.error else [])):
-        out.print(line, soft_wrap=True)
+        terminal.out.print(f"run {run.id}: {run.name}: {run.status}")
+    show_run(run)
+    terminal.show(*run.notices, *([run.error] if run.error else []))
 
 
-def _table(rows: list[RunRow]) -> Table:
-    table = Table("run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made")
+def _show_table(rows: list[RunRow]) -> None:
+    cells = []
     for row in rows:
         name = row.name + (" (simulated)" if row.simulated and "simulated" not in row.name else "")
         known = row.samples_per_s is not None or row.idle_frac is not None
         figures = (formats.number(row.samples_per_s), formats.percent(row.idle_frac)) if known else ("", "")
-        table.add_row(str(row.id), name, row.status, row.verdict_kind, *figures, ", ".join(row.tags), row.created_utc)
-    return table
+        tags = ", ".join(row.tags)
+        cells.append((str(row.id), name, row.status, row.verdict_kind, *figures, tags, row.created_utc))
+    header = ("run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made")
+    terminal.show_table(header, cells)
 
 
-def _objects(store: RunStore, rows: list[RunRow]) -> Any:
+def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:
     """Yields the runs in full. A run that was deleted meanwhile or that another version wrote is left out."""
     for row in rows:
         with contextlib.suppress(StoreError):
             yield run_object(store.run(row.id), row.tags)
+
+
+def delete(run: Annotated[int, terminal.run_id("id, as `runs` lists it")]) -> None:
+    """Delete a run with its steps and telemetry."""
+    with terminal.open_store(settle=True) as store:
+        store.delete(run)

@@ -1,15 +1,385 @@
-"""`schema`: prints the JSON Schema of a command's JSON output."""
+"""What commands print with `--json`, as types, and `schema`, which prints their JSON Schemas; docs/json.md is made from
+the same.
+
+Tests hold what each command prints against its schema, which allows no other fields.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired
 
 import typer
-from rich.table import Table
+from typing_extensions import TypedDict
 
-from vitprof.cli.common.terminal import out, print_text
+from vitprof.analysis.compare.bounds import Kind
+from vitprof.analysis.compare.bounds import Outcome as BoundOutcome
+from vitprof.analysis.tournament import Candidate
+from vitprof.analysis.verdict.headroom import Anchor, StageCost
+from vitprof.cli.common import terminal
+from vitprof.config import RunConfig, strategies
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.export.bundle import ImportedRun
+from vitprof.export.tournament import Trial
+from vitprof.jobs.preflight import MachineCheck
 from vitprof.program import program
+from vitprof.recording import codec
+from vitprof.recording.recording import Recording
+from vitprof.selftest import Outcome, Result
+from vitprof.store.tournaments import TournamentStatus
+
+
+class Printed(TypedDict):
+    """One JSON object."""
+
+    schema_version: int
+    """Version of the fields and their meaning."""
+
+
+class Runs(Printed):
+    """Runs of the store, in the order that was asked for."""
+
+    runs: list[Recording]
+    """One for each run."""
+
+
+class Headroom(TypedDict):
+    """How many times as fast the job would be if its data were free, measured by replaying batches."""
+
+    anchors: list[Anchor]
+    """By role: data are on the device (A), in host memory (B), in files in memory (C), in files not in memory (D)."""
+    parts: list[StageCost]
+    """What each stage of loading costs: the difference of two anchors."""
+    speed_up: float
+    """Time of the anchor `baseline_role` / time of A."""
+    speed_up_low: float
+    """Lower end of its 95% interval."""
+    speed_up_high: float
+    """Upper end of its 95% interval."""
+    baseline_role: str
+    """The anchor that is the job as configured: C, or D for cold files or a slow drive; empty without either."""
+    notes: list[str]
+    """What a reader should know, such as which anchors are missing."""
+    simulated: bool
+    """Whether it was measured on a simulated device."""
+    pending: list[str]
+    """Anchors without a figure whose runs are queued or running."""
+    sentence: str
+    """The result in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun(Recording):
+    """A job that was run."""
+
+    headroom: Headroom | None = None
+    """How much faster it would be with free data; null without `--headroom`, and where nothing was measured."""
+
+
+class RunHeadroom(Printed):
+    """How much faster a run of the store would be with free data."""
+
+    run_id: int
+    """The run."""
+    headroom: Headroom | None
+    """What was measured; null where nothing was."""
+
+
+class Prediction(TypedDict):
+    """The throughput that another strategy would reach."""
+
+    prediction_id: int
+    """Number of the prediction in the store."""
+    strategy: str
+    """The strategy."""
+    config: RunConfig
+    """The job that was predicted, ready to be run."""
+    samples_per_s: float
+    """Predicted throughput."""
+    low: float
+    """Lower end of its 95% interval."""
+    high: float
+    """Upper end of its 95% interval."""
+    measured_samples_per_s: float
+    """Throughput of the run that checks it; null where it was not run."""
+    error_frac: float
+    """(predicted - measured) / measured; null where it was not run."""
+    verified_run_id: int | None
+    """The run that checks it; null where it was not run."""
+
+
+class Calibration(TypedDict):
+    """The errors of all predictions like these that were checked by running them; null where none was."""
+
+    n: int
+    """Predictions that were checked."""
+    median_abs_error_frac: float
+    """Median of |predicted - measured| / measured."""
+    inside_frac: float
+    """Share whose measured throughput is in the interval."""
+
+
+class Predictions(Printed):
+    """The throughput that other strategies would reach with the job of a run."""
+
+    run_id: int
+    """The run whose job it is."""
+    predictions: list[Prediction]
+    """One for each strategy that could be measured."""
+    calibration: Calibration
+    """How good such predictions were here."""
+    failed: list[str]
+    """Strategies that could not be measured, and the reason, one line each."""
+
+
+class CheckedBound(TypedDict):
+    """A bound, and whether it was met. Figures are null where it was refused."""
+
+    bound: Kind
+    """Which bound it is."""
+    limit: float
+    """Its limit: a share; samples/s for min_samples_per_s."""
+    outcome: BoundOutcome
+    """Met or missed where the whole interval is on that side of the limit."""
+    value: float
+    """What was measured, in the limit's unit."""
+    low: float
+    """Lower end of its 95% interval."""
+    high: float
+    """Upper end of its 95% interval."""
+    n_runs: int | None
+    """Runs behind it; for a slowdown those of both sides."""
+    n_steps: int | None
+    """Steady steps of these runs."""
+    between_runs: bool | None
+    """Whether the interval includes the noise from run to run."""
+    reason: str | None
+    """Why it was refused, or what would decide it; null where it is decided."""
+    sentence: str
+    """The result in one line."""
+
+
+class Check(Printed):
+    """Runs checked against bounds."""
+
+    exit_status: int
+    """0: all met, 1: one is missed, 2: one is undecided or refused."""
+    runs: list[str]
+    """Labels of the runs."""
+    baseline: list[str]
+    """Labels of the runs that they are compared with."""
+    simulated: bool
+    """Whether a device was simulated."""
+    bounds: list[CheckedBound]
+    """One for each bound that was given."""
+    remarks: list[str]
+    """Differences between the runs that were allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy(strategies.Strategy):
+    """A strategy, as it is for this data set on this machine."""
+
+    available: bool
+    """Whether it can run here."""
+    availability: Literal["ok", "note", "bad"]
+    """ok: runs as it should; note: runs, with a limit; bad: would fail."""
+    reason: str
+    """Why it is not ok, in one line; empty if it is."""
+
+
+class Strategies(Printed):
+    """The strategies, for one data set."""
+
+    dataset: str
+    """Data set that the strategies were checked for."""
+    strategies: list[Strategy]
+    """One for each strategy."""
+
+
+class Recommendation(TypedDict):
+    """One setting, with its reason; or why none can be named yet."""
+
+    key: str | None
+    """The setting to use; null while it is too early, or not decided."""
+    sentence: str
+    """What to use, how much faster it is, how sure that is, and the reason."""
+    equals: list[str]
+    """Settings that are as fast; while undecided, those that can be the fastest."""
+    code: NotRequired[str | None]
+    """For a user's own script: the DataLoader's arguments as code; null where nothing is to be changed."""
+    probability: float
+    """Probability that no other setting is faster by more than 5%."""
+
+
+class ListedTournament(TypedDict):
+    """What a tournament runs, and its state."""
+
+    tournament_id: int
+    """Number of the tournament in the store."""
+    name: str
+    """Its name."""
+    status: TournamentStatus
+    """Its state now."""
+    created_utc: str
+    """When it was made, ISO 8601 with a Z."""
+    note: str
+    """What stopped or paused it, in words; empty if nothing did."""
+    spec: TournamentSpec
+    """Every combination of its strategies, batch sizes, workers and page caches runs once in a round."""
+    simulated: bool
+    """Whether the device was simulated."""
+
+
+class Tournament(Printed, ListedTournament):
+    """The leaderboard and the recommendation, also while the tournament is not done."""
+
+    baseline: str
+    """Key of the setting that the others are compared with."""
+    best: str | None
+    """Key of the fastest setting; null while none has a figure."""
+    recommendation: Recommendation | None
+    """Which setting to use; null while none has a figure."""
+    trials: list[Trial]
+    """One for each setting, the ranked ones first."""
+
+
+class Tournaments(Printed):
+    """All tournaments, newest first."""
+
+    tournaments: list[ListedTournament]
+    """One for each tournament."""
+
+
+@dataclass(frozen=True)
+class CandidateRun(Candidate):
+    """One run of a search."""
+
+    rung: int
+    """Level of the search, from 1; 0 for the runs that check the winner."""
+    run_id: int
+    """Number of the run in the store."""
+    samples_per_s: float
+    """Its throughput; null where it failed, or had too few steps."""
+    error: str
+    """Why it failed; else empty."""
+
+
+class Tuning(Printed):
+    """The best workers, prefetch factor and batch size of one strategy."""
+
+    strategy: str
+    """The strategy."""
+    default: Candidate
+    """The strategy's own setting, or the one that was asked for."""
+    winner: Candidate
+    """The best setting; the default where none was better."""
+    samples_per_s: float
+    """The winner's throughput."""
+    gain: float
+    """The winner's throughput divided by the default's."""
+    gain_low: float
+    """Lower end of its 95% interval."""
+    gain_high: float
+    """Upper end of its 95% interval."""
+    verified: bool
+    """Whether both were run again in turns, and the gain is from those runs alone."""
+    simulated: bool
+    """Whether the device was simulated."""
+    seconds: float
+    """How long the search took."""
+    n_candidates: int
+    """Settings that could have been tried."""
+    command: str
+    """Command that runs the winner."""
+    sentence: str
+    """The result in words."""
+    config: RunConfig
+    """The job with the winner's setting."""
+    importances: dict[str, float]
+    """Setting -> its share of the differences in throughput; empty where not known."""
+    tried: list[CandidateRun]
+    """All runs, in order."""
+
+
+class Doctor(Printed):
+    """Whether the machine has what vitprof needs. The exit status is 1 if a verdict is bad."""
+
+    checks: list[MachineCheck]
+    """The checks, the most important first."""
+
+
+class Report(Printed):
+    """A self-test."""
+
+    ok: bool
+    """Whether no case failed and it was not stopped."""
+    stopped: bool
+    """Whether it was stopped before its end."""
+    sentence: str
+    """The result in one line."""
+    seconds: float
+    """How long it took."""
+    asked: int
+    """Cases that were asked for; fewer have results where it was stopped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Result):
+    """The result of a case of a self-test: medians over its rounds."""
+
+    ok: bool
+    """Whether cause, size and idle share are right, and no job failed."""
+    wrong: str
+    """What is wrong, in words; empty if nothing is."""
+
+
+class Selftest(Report):
+    """Jobs slowed down in known ways on a simulated device, and whether vitprof named the cause and its size."""
+
+    results: list[Case]
+    """One for each case that was run."""
+
+
+class GpuSelftest(Report):
+    """Whether what vitprof reports is true on this machine's GPU. `selftest-gpu.json` in `VITPROF_HOME` holds the same,
+    without anything that identifies the machine."""
+
+    advice: str
+    """What to read or do next."""
+    machine: dict[str, Any]
+    """Device, software and processor; depends on the device."""
+    results: list[Outcome]
+    """One for each case, also those that could not be run."""
+
+
+class Import(Printed):
+    """The runs of a file that `bundle` wrote."""
+
+    runs: list[ImportedRun]
+    """One for each run of the file."""
+
+
+PRINTED: dict[str, tuple[Any, str]] = {
+    "run": (FinishedRun, "run --json"),
+    "runs": (Runs, "runs --json"),
+    "runs-one": (Recording, "runs RUN --json"),
+    "watch": (Recording, "watch --json FILE -- COMMAND"),
+    "export": (Runs, "export RUN... --format json"),
+    "headroom": (RunHeadroom, "headroom RUN --json"),
+    "predict": (Predictions, "predict RUN --json"),
+    "strategies": (Strategies, "strategies --json"),
+    "tournament": (Tournament, "tournament ... --json"),
+    "tournament-list": (Tournaments, "tournament --list --json"),
+    "tournament-auto": (Tuning, "tournament --auto ... --json"),
+    "check": (Check, "check RUNS ... --json"),
+    "doctor": (Doctor, "doctor --json"),
+    "selftest": (Selftest, "selftest --json"),
+    "selftest-gpu": (GpuSelftest, "selftest --gpu --json"),
+    "import": (Import, "import FILE --json"),
+}
+"""Name of a schema -> the type of the object, and the command that prints it (without `vitprof`)."""
 
 
 def schema(
@@ -18,15 +388,11 @@ def schema(
     ] = "",
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of what a command prints with --json."""
-    from vitprof.cli.common.printed import PRINTED
-    from vitprof.recording import codec
-
     if name in PRINTED:
-        print_text(json.dumps(codec.schema(PRINTED[name][0], name), indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(codec.schema(PRINTED[name][0], name), indent=2, ensure_ascii=False)
+        terminal.print_text(f"{text}\n")
     elif name:
         raise typer.BadParameter(f"there is no {name}; choose one of {', '.join(PRINTED)}", param_hint="NAME")
     else:
-        table = Table("schema", "output of")
-        for one, (_, command) in PRINTED.items():
-            table.add_row(one, f"{program()} {command}")
-        out.print(table)
+        rows = ((one, f"{program()} {command}") for one, (_, command) in PRINTED.items())
+        terminal.show_table(("schema", "output of"), rows)

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from vitprof import formats
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import overall_progress
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, AsJson, print_json, stop_asked
 from vitprof.errors import ConfigError
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Outcome, Result, SelftestReport, n_jobs, run_selftest
@@ -28,7 +26,7 @@ def selftest(
         bool,
         typer.Option("--gpu", help=f"{len(GPU_CASES)} cases on this machine's GPU; at most {TOTAL_S / 60:g} minutes"),
     ] = False,
-    as_json: AsJson = False,
+    as_json: terminal.AsJson = False,
 ) -> None:
     """Check the numbers: slow jobs down in known ways and see whether vitprof finds the cause and its size.
 
@@ -37,7 +35,7 @@ def selftest(
     if gpu and quick:
         raise ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
     report: SelftestReport[Result] | SelftestReport[Outcome]
-    with stop_asked() as stop, overall_progress() as bar:
+    with terminal.stop_asked() as stop, overall_progress() as bar:
 
         def show(p: Progress) -> None:
             if bar is not None:
@@ -46,7 +44,7 @@ def selftest(
         if gpu:
             report = run_gpu_selftest(
                 progress=show,
-                ended=lambda outcome: None if as_json else terminal.out.print(outcome.words, soft_wrap=True),
+                ended=lambda outcome: None if as_json else terminal.show(outcome.words),
                 stop=stop,
             )
         else:
@@ -54,48 +52,31 @@ def selftest(
             report = run_selftest(cases, rounds, progress=show, stop=stop)
         stopped = stop()
     if stopped and not report.results:
-        raise typer.Exit(EXIT_STOPPED)
+        raise typer.Exit(terminal.EXIT_STOPPED)
     path = report.write() if gpu else None
     if as_json:
-        print_json(report.to_dict())
+        terminal.print_json(report.to_dict())
     else:
         if not gpu:
             _show([r for r in report.results if isinstance(r, Result)], report.seconds)
-        terminal.out.print(report.sentence, soft_wrap=True)
+        terminal.show(report.sentence)
         if gpu:
-            for text in (f"Figures for a bug report: {path}", report.advice):
-                terminal.out.print(text, soft_wrap=True)
+            terminal.show(f"Figures for a bug report: {path}", report.advice)
     if stopped:
-        raise typer.Exit(EXIT_STOPPED)
+        raise typer.Exit(terminal.EXIT_STOPPED)
     if not report.ok:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(terminal.EXIT_FAILED)
 
 
 def _ms(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else formats.NOT_AVAILABLE
 
 
-def _rounds(result: Result) -> str:
-    return f"{result.rounds}" + (f" ({result.retries} retried)" if result.retries else "")
-
-
 def _show(results: Sequence[Result], seconds: float) -> None:
     """Prints a row for each case. Milliseconds are per batch, medians over the rounds."""
-    table = Table(
-        "case",
-        "verdict blames",
-        "added, ms",
-        "reported, ms",
-        "error, ms",
-        "idle, true",
-        "idle, reported",
-        "rounds",
-        "ok",
-        title="What the device waits for, on a simulated device",
-        title_justify="left",
-    )
-    for r in results:
-        table.add_row(
+    measured = ("added, ms", "reported, ms", "error, ms", "idle, true", "idle, reported")
+    rows = (
+        (
             r.case,
             r.blamed,
             _ms(r.expected_ms),
@@ -103,12 +84,14 @@ def _show(results: Sequence[Result], seconds: float) -> None:
             f"{r.error_ms:+.2f} of {_ms(r.tolerance_ms)}",
             formats.percent(r.true_idle_frac),
             formats.percent(r.idle_frac),
-            _rounds(r),
+            f"{r.rounds}" + (f" ({r.retries} retried)" if r.retries else ""),
             "yes" if r.ok else "NO",
         )
-    terminal.out.print(table)
-    terminal.out.print(
+        for r in results
+    )
+    header = ("case", "verdict blames", *measured, "rounds", "ok")
+    terminal.show_table(header, rows, "What the device waits for, on a simulated device")
+    terminal.show(
         "Added: how much longer the device has to wait for each batch, by arithmetic. A case passes within 10% or "
-        f"0.3 ms, its idle share within a percentage point. It took {formats.seconds(seconds)}.",
-        soft_wrap=True,
+        f"0.3 ms, its idle share within a percentage point. It took {formats.seconds(seconds)}."
     )

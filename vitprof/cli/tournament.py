@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import typer
-from rich.table import Table
 
 from vitprof import formats
 from vitprof.analysis.tournament import break_even, recommend
+from vitprof.cli.common import options as reading
 from vitprof.cli.common import terminal
-from vitprof.cli.common.options import texts, whole
 from vitprof.cli.common.progress import overall_progress, say_waiting
 from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
-from vitprof.cli.common.terminal import EXIT_FAILED, EXIT_STOPPED, check_output, complain, name_to_keep, print_json
-from vitprof.cli.common.tournament_options import (
-    OPTIONS,
-    SIGNATURE,
-    ask_to_repeat,
-    is_to_be_agreed,
-    no_other_settings,
-    own_spec,
-    spec,
-)
 from vitprof.config import BUDGETS, RunConfig
 from vitprof.config.accelerators import is_simulated
+from vitprof.config.bounds import TOURNAMENT_BOUNDS
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied, settings_of
+from vitprof.config.strategies import STRATEGIES
+from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.planning import agree, create_tournament, resume_command, written_words
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Progress, job_manager
 from vitprof.experiments.tuning import DEFAULT_S, tune
-from vitprof.export import write_text
 from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
+from vitprof.export.writing import write_text
 from vitprof.program import program
-from vitprof.store import RunStore
-from vitprof.store.tournaments import add_rounds, list_tournaments, release
-from vitprof.store.tournaments import tournament as stored
+from vitprof.store import RunStore, tournaments
 
 POLL_S = 0.2
+TRIAL_STEPS = 100
+"""Length of a trial of a user's own script in training steps, unless --steps is given."""
+NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
+    *("command", "vary", "yes", "anyway", "steps", "repeats", "until_decided", "early_stop", "time"),
+    *("name", "csv", "as_json", "markdown", "telemetry_hz"),
+}
+"""Options of `tournament` that cannot be given with a user's own script."""
+NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
+    *("resume", "more_rounds", "take_over", "yes", "anyway", "csv", "as_json", "markdown"),
+}
+NOT_WITH_AUTO = ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes")
 
 
+@reading.takes(*reading.TOURNAMENT)
 def run_tournament(ctx: typer.Context, **given: Any) -> None:
     """Run settings against each other in rounds, and show which one to use.
 
@@ -50,73 +54,125 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     prefetch factor and batch size of one strategy. With a command after -- it runs your own script, unchanged, with
     other arguments for its train DataLoader: --vary workers=0,2,4 --steps 100 -- python train.py.
     """
-    options = {p.name: given.pop(p.name) for p in OPTIONS}
-    check_output(options["csv"], "csv")
-    if options["take_over"] and options["resume"] is None:
-        raise ConfigError("take_over", True, "it goes with --resume ID")
-    if options["more_rounds"] is not None and options["resume"] is None:
-        raise ConfigError("more_rounds", options["more_rounds"], "it goes with --resume ID")
+    options = {p.name: given.pop(p.name) for p in reading.OPTIONS}
+    resumed = options["resume"]
+    terminal.check_output(options["csv"], "csv")
+    for name in ("take_over", "more_rounds"):
+        if options[name] not in (False, None) and resumed is None:
+            raise ConfigError(name, options[name], "it goes with --resume ID")
     if options["show_list"]:
         _list(options["as_json"])
-    elif options["auto"]:
+        return
+    if options["auto"]:
         _tune(options, given)
-    elif options["resume"] is not None:
-        no_other_settings(options | given, ctx)
-        if options["take_over"]:
-            with contextlib.closing(RunStore()) as store:
-                release(store, options["resume"])
-        if options["more_rounds"] is not None:
-            with contextlib.closing(RunStore()) as store:
-                add_rounds(store, options["resume"], options["more_rounds"])
-        _run(options, options["resume"])
-    else:
-        own = options["command"] or options["vary"]
-        wanted = own_spec(options, given, ctx) if own else spec(options, given)
-        with contextlib.closing(RunStore()) as store:
-            tournament_id = create_tournament(store, wanted, name_to_keep(given["name"]))
-        _run(options, tournament_id)
+        return
+    own = options["command"] or options["vary"]
+    with terminal.open_store() as store:
+        if resumed is not None:
+            resumes = "a tournament that is resumed keeps its settings; leave it out"
+            _refuse(NOT_WITH_RESUME, options | given, ctx, resumes)
+            if options["take_over"]:
+                tournaments.release(store, resumed)
+            if options["more_rounds"] is not None:
+                tournaments.add_rounds(store, resumed, options["more_rounds"])
+        else:
+            wanted = _own_spec(options, given, ctx) if own else _spec(options, given)
+            resumed = create_tournament(store, wanted, terminal.name_to_keep(given["name"]))
+        _run(store, options, resumed)
 
 
-# Typer reads a command's options from its signature; this one is generated.
-cast(Any, run_tournament).__signature__ = SIGNATURE
+# what was asked for
 
 
-def _run(options: dict[str, Any], tournament_id: int) -> None:
+def _refuse(names: set[str], given: dict[str, Any], ctx: typer.Context, reason: str) -> None:
+    """Raises `ConfigError` if one of these options was given, even with its default value."""
+    for name, value in given.items():
+        source = ctx.get_parameter_source(name)
+        if name in names and source is not None and source.name != "DEFAULT":
+            raise ConfigError(name, value, reason)
+
+
+def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
+    """Returns the names of the strategies that `--strategies` asks for. Raises `ConfigError`."""
+    if not text:
+        raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
+    return reading.strategies_that_run(base) if text == "all" else reading.texts("strategies", text)
+
+
+def _spec(options: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
+    """Returns the tournament that the options ask for; `given` are the settings that all trials share."""
+    budget = {} if any(given[b] is not None for b in BUDGETS) else {"seconds": reading.TRIAL_S}
+    base = RunConfig(**(given | {"name": ""} | budget))
+    return TournamentSpec(
+        base=base,
+        strategies=_strategies(options["strategies"], base),
+        batch_sizes=reading.whole("batch_sizes", options["batch_sizes"] or str(RunConfig.batch_size)),
+        workers=reading.whole("workers", options["workers"]) if options["workers"] else None,
+        page_caches=reading.texts("page_caches", options["page_caches"] or "as-is"),
+        baseline=options["baseline"],
+        **_rounds(options),
+    )
+
+
+def _rounds(options: dict[str, Any]) -> dict[str, Any]:
+    if options["time"] is not None:  # under the option's name: --seconds is another option
+        TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
+    return {name: options[name] for name in ("repeats", "early_stop", "until_decided")} | {"seconds": options["time"]}
+
+
+def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:
+    """Returns the tournament on a script that the options ask for; `given` are the settings of its jobs."""
+    if not options["command"]:
+        raise ConfigError("vary", ",".join(options["vary"]), "give the script's command after --: -- python train.py")
+    if not options["vary"]:
+        raise ConfigError("vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4")
+    _refuse(NOT_WITH_A_SCRIPT, options | given, ctx, "it does not go with a script of your own; leave it out")
+    steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
+    return TournamentSpec(
+        base=own_config("", steps=steps, telemetry_hz=given["telemetry_hz"]),
+        strategies=(OWN_SCRIPT,),
+        batch_sizes=(1,),
+        baseline=UNCHANGED,
+        script=OwnScript(tuple(options["command"]), os.getcwd(), tuple(read_varied(text) for text in options["vary"])),
+        **_rounds(options),
+    )
+
+
+# running it
+
+
+def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
     """Runs a tournament until it is done or stopped, and shows its results."""
-    with contextlib.closing(RunStore()) as store:
-        view = TournamentView(store, tournament_id)
-        error, stopped = "", False
-        if is_to_be_agreed(store, tournament_id):  # asked after its first trial in an earlier run, without agreement
-            ask_to_repeat(store, tournament_id, options["yes"])
-        if stored(store, tournament_id).status != "done":
-            error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
-        if not (error or stopped) and is_to_be_agreed(store, tournament_id):
-            ask_to_repeat(store, tournament_id, options["yes"])
-            error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
-        now = view.look()
-        board = view.board(now)
-    pays, best = break_even(board), recommend(board)
+    view = TournamentView(store, tournament_id)
+    error, stopped = "", False
+    _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
+    if tournaments.tournament(store, tournament_id).status != "done":
+        error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
+    if not (error or stopped) and _ask_to_repeat(store, tournament_id, options["yes"]):
+        error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
+    now = view.look()
+    board = view.board(now)
+    results = now.tournament, board, break_even(board), recommend(board)
     if options["as_json"]:
-        print_json(tournament_object(now.tournament, board, pays, best))
+        terminal.print_json(tournament_object(*results))
     elif options["markdown"]:
-        terminal.out.print(tournament_markdown(now.tournament, board, best), soft_wrap=True, end="")
+        terminal.out.print(tournament_markdown(now.tournament, board, results[3]), soft_wrap=True, end="")
     else:
-        show_board(now, board, pays, best)
-    again = f"continue with {program()} tournament --resume {tournament_id}"
+        show_board(now, *results[1:])
+    again = f"{program()} tournament --resume {tournament_id}"
     if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
-        _write_csv(options["csv"], tournament_csv(now.tournament, board, pays, best), tournament_id)
+        _write_csv(options["csv"], tournament_csv(*results), again)
     if stopped and now.tournament.status != "done":
-        complain(f"tournament {tournament_id} is paused; {again}", EXIT_STOPPED)
+        terminal.complain(f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED)
     if error:
-        complain(f"tournament {tournament_id} stopped: {error}; {again}", EXIT_FAILED)
+        terminal.complain(f"tournament {tournament_id} stopped: {error}; continue with {again}", terminal.EXIT_FAILED)
     if board.best is None:
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(terminal.EXIT_FAILED)
 
 
 def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> tuple[str, bool]:
     """Runs the rest of a tournament. Returns the error that ended it ("" if none), and whether a person stopped it."""
-
-    now = stored(store, tournament_id)
+    now = tournaments.tournament(store, tournament_id)
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
         terminal.stop_asked() as stop,
@@ -138,54 +194,87 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
         return runner.error, stop()
 
 
-def _write_csv(path: Path, text: str, tournament_id: int) -> None:
+def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
+    """Returns whether the first trial of a script is done and the user agrees now to repeat it; False where there is
+    nothing to agree to.
+
+    Shows which files that trial wrote, and asks unless it wrote none or `yes` is given. Ends the program with status 2
+    if the user does not agree or there is no terminal to ask on.
+    """
+    script = tournaments.tournament(store, tournament_id).spec.script
+    if script is None or script.loader is None or script.agreed:
+        return False
+    words = written_words(script)
+    sentence = f"{words[0].upper()}{words[1:].partition(': ')[0]}{':' if ': ' in words else '.'}"
+    remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
+    terminal.show(*remarks, sentence, *(f"  {path}" for path in script.writes), console=terminal.err)
+    if script.writes and not yes:
+        terminal.show(
+            "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
+            "number of the trial, which the script finds in the environment variable VITPROF_TRIAL.",
+            console=terminal.err,
+        )
+        if not (sys.stdin.isatty() and sys.stderr.isatty() and _confirmed()):
+            again = f"{resume_command(tournament_id)} --yes"
+            terminal.complain(
+                f"tournament {tournament_id} is paused; to repeat the script: {again}", terminal.EXIT_BAD_VALUE
+            )
+    agree(store, tournament_id)
+    return True
+
+
+def _confirmed() -> bool:
+    try:
+        return typer.confirm("Repeat it?", err=True)
+    except typer.Abort:  # Ctrl-C or end of input
+        return False
+
+
+def _write_csv(path: Path, text: str, again: str) -> None:
     try:
         write_text(path, text)
     except VitprofError as problem:
-        again = f"write it with {program()} tournament --resume {tournament_id} --csv FILE"
-        complain(f"{one_line(problem)}; nothing is lost: {again}", EXIT_FAILED)
+        terminal.complain(
+            f"{one_line(problem)}; nothing is lost: write it with {again} --csv FILE", terminal.EXIT_FAILED
+        )
 
 
 def _list(as_json: bool) -> None:
-    with contextlib.closing(RunStore()) as store:
-        tournaments = list_tournaments(store)
+    with terminal.open_store() as store:
+        listed = tournaments.list_tournaments(store)
     if as_json:
         rows = [
             {"tournament_id": t.id, "name": t.name, "status": t.status, "created_utc": t.created_utc, "note": t.note}
             | {"spec": t.spec.to_dict(), "simulated": is_simulated(t.spec.base.device)}
-            for t in tournaments
+            for t in listed
         ]
-        print_json({"tournaments": rows})
-        return
-    if not tournaments:
+        terminal.print_json({"tournaments": rows})
+    elif not listed:
         terminal.out.print(f"no tournaments yet; start one with {program()} tournament --strategies memory,workers")
-        return
-    table = Table("tournament", "name", "status", "made")
-    for t in tournaments:
-        simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
-        table.add_row(str(t.id), t.name + simulated, t.status, t.created_utc)
-    terminal.out.print(table)
+    else:
+        names = {t.id: t.name + (" (simulated)" if is_simulated(t.spec.base.device) else "") for t in listed}
+        cells = ((str(t.id), names[t.id], t.status, t.created_utc) for t in listed)
+        terminal.show_table(("tournament", "name", "status", "made"), cells)
 
 
 def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
     """Searches for the best setting of one strategy."""
-
-    chosen = texts("strategies", options["strategies"])
+    chosen = reading.texts("strategies", options["strategies"])
     if len(chosen) > 1:
         raise ConfigError("strategies", options["strategies"], "--auto tunes one strategy at a time; give one")
-    for name in ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes"):
+    for name in NOT_WITH_AUTO:
         if options[name]:
             value = " ".join(options[name]) if isinstance(options[name], list) else options[name]
             raise ConfigError(name, value, "it does not go with --auto; leave it out")
     for name in BUDGETS:
         if given[name] is not None:
             raise ConfigError(name, given[name], "--auto sets the length of each run; give --time for the whole search")
-    sizes = whole("batch_sizes", options["batch_sizes"]) if options["batch_sizes"] else None
-    workers = whole("workers", options["workers"]) if options["workers"] else None
+    sizes = reading.whole("batch_sizes", options["batch_sizes"]) if options["batch_sizes"] else None
+    workers = reading.whole("workers", options["workers"]) if options["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
     seconds = DEFAULT_S if options["time"] is None else options["time"]
     with (
-        contextlib.closing(RunStore()) as store,
+        terminal.open_store() as store,
         job_manager(store, anyway=options["anyway"]) as manager,
         terminal.stop_asked() as stop,
         overall_progress() as show,
@@ -198,8 +287,8 @@ def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
 
         result = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
     if options["as_json"]:
-        print_json(tuning_object(result))
+        terminal.print_json(tuning_object(result))
     else:
         show_tuning(result)
     if result.stopped:
-        complain("stopped; this is the best so far", EXIT_STOPPED)
+        terminal.complain("stopped; this is the best so far", terminal.EXIT_STOPPED)

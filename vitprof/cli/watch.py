@@ -18,15 +18,17 @@ import typer
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing.loading import shares_in_words, transform_times
 from vitprof.analysis.timing.summary import RunningTotals
+from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli.common import terminal
-from vitprof.cli.common.progress import can_show, status_line
-from vitprof.cli.common.results import show_watched
-from vitprof.cli.common.terminal import check_output, complain, json_text, name_to_keep, number
+from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config.bounds import WATCHED_STEPS
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
-from vitprof.export import run_object, write_text
+from vitprof.export.tables import run_object
+from vitprof.export.writing import write_text
+from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import joined, n_rows
 
@@ -51,11 +53,13 @@ def watch(
     ],
     name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
     steps: Annotated[
-        int | None, number("steps", WATCHED_STEPS, "end the script after this many training steps")
+        int | None, terminal.number("steps", WATCHED_STEPS, "end the script after this many training steps")
     ] = None,
     detach_after: Annotated[
         int | None,
-        number("detach_after", WATCHED_STEPS, "stop watching after this many training steps; the script goes on"),
+        terminal.number(
+            "detach_after", WATCHED_STEPS, "stop watching after this many training steps; the script goes on"
+        ),
     ] = None,
     headroom: Annotated[
         bool,
@@ -69,19 +73,19 @@ def watch(
     quiet: Annotated[bool, typer.Option("--quiet", help="print errors only: no status line, no summary")] = False,
 ) -> None:
     """Watch your own training script. The script, its output and its exit status stay as they are."""
-    name = name_to_keep(name)
-    check_output(json_file, "json")
+    name = terminal.name_to_keep(name)
+    terminal.check_output(json_file, "json")
     try:
         store = RunStore()
     except VitprofError as error:
-        terminal.err.print(f"vitprof: not watching: {one_line(error)}", soft_wrap=True)
+        terminal.show(f"vitprof: not watching: {one_line(error)}", console=terminal.err)
         raise SystemExit(_unobserved(command)) from None
     with contextlib.closing(store):
         options = {"steps": steps, "detach_after": detach_after, "headroom": headroom}
         code, run = _watched(store, command, name or shlex.join(command), options, quiet=quiet)
     if run is not None:
         if json_file is not None:
-            write_text(json_file, json_text(run_object(run)))
+            write_text(json_file, terminal.json_text(run_object(run)))
         with suppress(OSError):  # the terminal may be gone
             _show_result(run, quiet=quiet)
     raise SystemExit(_status(code))
@@ -95,7 +99,7 @@ def _unobserved(command: list[str]) -> int:
         try:
             process = subprocess.Popen(command)
         except OSError as error:
-            complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
+            terminal.complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
         signals.to(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
         return _status(process.wait())
 
@@ -118,7 +122,7 @@ def _watched(
         try:
             runner = CommandRunner(command, **options, on_steps=None if so_far is None else so_far.take)
         except JobError as error:
-            complain(one_line(error), EXIT_NOT_FOUND)
+            terminal.complain(one_line(error), EXIT_NOT_FOUND)
         signals.to(runner.signalled)
         failed: list[str] = []
         config, run_id = own_config(name), 0
@@ -150,7 +154,7 @@ def _watched(
     code = runner.returncode or 0
     if failed:
         with suppress(OSError):
-            terminal.err.print(f"vitprof: {failed[0]}", soft_wrap=True)
+            terminal.show(f"vitprof: {failed[0]}", console=terminal.err)
         return code, None
     return code, store.run(run_id)
 
@@ -166,12 +170,33 @@ def _state(runner: CommandRunner) -> str:
 
 def _show_result(run: StoredRun, *, quiet: bool) -> None:
     """Prints the result of the run, its notices, and why it failed."""
-    if not quiet:
-        show_watched(run, terminal.err)
-    for notice in run.notices:
-        terminal.err.print(notice, soft_wrap=True)
-    if run.error:
-        terminal.err.print(f"vitprof: run {run.id}: {run.error}", soft_wrap=True)
+    lines = [] if quiet else _result(run)
+    failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
+    terminal.show(*lines, *run.notices, *failed, console=terminal.err)
+
+
+def _result(run: StoredRun) -> list[str]:
+    """Returns the verdict's sentence, what it is based on, and things to try; nothing for a run without steps."""
+    s, verdict = run.summary, run.verdict
+    if s is None or not s.n_steps or verdict is None:
+        return []
+    based = [f"{s.n_steady_steps:,} steady steps of {s.n_steps:,}"]
+    if math.isfinite(s.samples_per_s):
+        interval = f" (95%: {formats.number(s.samples_per_s_low)} to {formats.number(s.samples_per_s_high)})"
+        known = math.isfinite(s.samples_per_s_low)
+        based.append(f"{formats.number(s.samples_per_s, 'samples/s')}{interval if known else ''}")
+    if math.isfinite(verdict.idle_frac):
+        low, high = formats.percent(verdict.idle_frac_low), formats.percent(verdict.idle_frac_high)
+        based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")
+    if math.isfinite(s.data_wait_frac):
+        based.append(f"data wait {formats.percent(s.data_wait_frac)}")
+    lines = [f"\nvitprof run {run.id}: {run.name}", verdict.sentence, f"  based on {', '.join(based)}"]
+    if transforms := shares_in_words(transform_times(run.facts)):
+        lines.append(f"  transforms: {transforms}")
+    lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
+    if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
+        lines.append(own_headroom_sentence(headroom))
+    return [*lines, f"  for its charts type {program()} and open run {run.id} under History"]
 
 
 def _status(code: int) -> int:

@@ -34,7 +34,9 @@ class Strategy:
     """A way of bringing samples from storage to the device."""
 
     name: str
+    """Its name, for `run --strategy`."""
     title: str
+    """Its title."""
     what: str
     """What it does, in two sentences."""
     when: str

@@ -99,10 +99,12 @@ class RunInFile(NamedTuple):
 class ImportedRun:
     """A run of the bundle, as it is in the store now."""
 
-    id: int
+    run_id: int
+    """Its number in this store."""
     name: str
-    already: bool
-    """Whether it was in the store before, and was left as it is."""
+    """Its name."""
+    already_here: bool
+    """Whether the store had it already, so that it was left as it is."""
     helper: bool
     """Whether it belongs to another run, such as an anchor of its headroom."""
 
@@ -120,13 +122,13 @@ class Imported:
     @property
     def new(self) -> tuple[ImportedRun, ...]:
         """Returns the runs that were not in the store before."""
-        return tuple(run for run in self.runs if not run.already)
+        return tuple(run for run in self.runs if not run.already_here)
 
     @property
     def sentence(self) -> str:
         """Returns in words what is new, and what was in the store already."""
-        own = [run.id for run in self.new if not run.helper]
-        already = [run.id for run in self.runs if run.already and not run.helper]
+        own = [run.run_id for run in self.new if not run.helper]
+        already = [run.run_id for run in self.runs if run.already_here and not run.helper]
         n_helpers = len(self.new) - len(own)
         whose = "a run that is" if self.skipped == 1 else "runs that are"
         parts = (
@@ -244,7 +246,7 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
         run_id = known or _insert_run(into, run, parent)
         renamed += run.renamed and known is None
         new_ids[about.run_id] = run_id
-        results.append(ImportedRun(run_id, about.name, already=known is not None, helper=parent is not None))
+        results.append(ImportedRun(run_id, about.name, already_here=known is not None, helper=parent is not None))
     return Imported(tuple(results), skipped, renamed)
 
 

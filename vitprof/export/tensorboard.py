@@ -24,7 +24,7 @@ from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.downsample import group_size, min_max
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
-from vitprof.export.csv import figures
+from vitprof.export.tables import figures
 from vitprof.export.writing import new_directory
 from vitprof.home import temporary_prefix
 from vitprof.store import RunStore, StoredRun

@@ -2,113 +2,155 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from vitprof import formats
-from vitprof.analysis.tournament import (
-    BreakEven,
-    Leaderboard,
-    LeaderboardRow,
-    Recommendation,
-    article_table,
-)
+from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, Recommendation, Status, article_table
+from vitprof.analysis.tournament.scores import Comparison
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import code_line
-from vitprof.export.csv import csv_text
-from vitprof.recording.columns import SCHEMA_VERSION, json_number
+from vitprof.export.tables import csv_text
+from vitprof.recording import codec
+from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store.tournaments import StoredTournament
 
-FIGURES = (
-    "n_runs",
-    "n_steps",
-    "samples_per_s",
-    "low",
-    "high",
-    "speed_up",
-    "speed_up_low",
-    "speed_up_high",
-    "against_baseline",
-    "standing",
-    "near_best",
-    "epoch_s",
-    "epoch_low",
-    "epoch_high",
-    "gpu_mem_bytes",
-    "gpu_util_pct",
-    "device_idle_frac",
-    "rss_bytes",
-)
-"""Fields of a row of the leaderboard."""
-WITH_UNITS = {
-    "low": "samples_per_s_low",
-    "high": "samples_per_s_high",
-    "epoch_low": "epoch_s_low",
-    "epoch_high": "epoch_s_high",
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting with its figures, which are null where it has none. Intervals hold with 95% in all looks together."""
+
+    rank: int | None
+    """1 for the fastest, shared by settings that are as fast (`standing` equal)."""
+    key: str
+    """The setting: strategy/b batch size/w workers (- for none)/page cache; for a user's own script own-script/ and the
+    changed arguments of its DataLoader."""
+    strategy: str
+    """How samples are stored, loaded and brought to the device."""
+    batch_size: int
+    """Samples for each step."""
+    workers: int | None
+    """Worker processes or threads; null where the strategy has none."""
+    page_cache: Literal["as-is", "warm", "cold"]
+    """The system's cache of the files at the start."""
+    status: Status
+    """Its state; cut: ended early by early stop."""
+    reason: str
+    """Why it was cut, failed or refused; else empty."""
+    baseline: bool
+    """Whether the others are compared with it."""
+    recommended: bool
+    """Whether it is the one setting to use."""
+    n_made: int
+    """Its runs in the store, including those that failed, were stopped or were disturbed by other programs."""
+    n_runs: int
+    """Runs behind the figures."""
+    n_steps: int
+    """Steady steps of these runs."""
+    samples_per_s: float | None
+    """Throughput in steady state: all samples over all time of these runs."""
+    samples_per_s_low: float | None
+    """Lower end of its interval."""
+    samples_per_s_high: float | None
+    """Upper end of its interval."""
+    speed_up: float | None
+    """Score over the baseline's; where other programs disturbed a setting it is not the ratio of the throughputs."""
+    speed_up_low: float | None
+    """Lower end of its interval."""
+    speed_up_high: float | None
+    """Upper end of its interval."""
+    against_baseline: Comparison | Literal[""] | None
+    """faster, slower, equal (known to differ by less than 5%) or undecided; empty for the baseline."""
+    standing: str | None
+    """The same against the fastest with its page cache; fastest for that one."""
+    near_best: float | None
+    """Probability that no other setting with its page cache is faster by more than 5%."""
+    epoch_s: float | None
+    """Seconds for an epoch: measured where all settings saw a whole one, else from the throughput."""
+    epoch_s_low: float | None
+    """Lower end of its interval."""
+    epoch_s_high: float | None
+    """Upper end of its interval."""
+    gpu_mem_bytes: float | None
+    """Peak device memory of the job: NVML's figure, or what PyTorch reserved where NVML has none."""
+    gpu_util_pct: float | None
+    """Mean of NVML's utilisation while training."""
+    device_idle_frac: float | None
+    """Share of the steady time in which the device computed nothing."""
+    rss_bytes: float | None
+    """Peak resident memory of the job's processes."""
+    prepare_s: float
+    """Seconds that its storage took to build, 0 where it needs none."""
+    disk_bytes: float
+    """Disk space of its storage."""
+    ram_bytes: float
+    """RAM disk and memory for the samples that it keeps."""
+    break_even_epochs: float | None
+    """Epochs after which its preparation has paid for itself against the baseline; null for never."""
+    break_even_epochs_low: float | None
+    """Lower end, by the intervals of the epoch's seconds."""
+    break_even_epochs_high: float | None
+    """Upper end."""
+    losses: str | None
+    """For a user's own script: how the setting changes its losses; null where they are the same, or not known."""
+    break_even: str | None
+    """Break-even in words."""
+
+
+OF_ROW = {
+    "samples_per_s_low": "low",
+    "samples_per_s_high": "high",
+    "epoch_s_low": "epoch_low",
+    "epoch_s_high": "epoch_high",
 }
-"""Fields of `FIGURES` whose names need their unit outside a row of the leaderboard."""
-SETTING = ("strategy", "batch_size", "workers", "page_cache", "status", "reason")
-COSTS = ("prepare_s", "disk_bytes", "ram_bytes")
+"""Fields of `Trial` that have another name in a row of the leaderboard."""
+ALWAYS = ("rank", "n_runs", "n_steps")
+"""Fields of a row of the leaderboard that are known without runs."""
+FIELDS = tuple(field.name for field in dataclasses.fields(Trial))
+COSTS_END = FIELDS.index("losses")
 TOURNAMENT_HEADER = (
-    "tournament_id",
-    "tournament",
-    "rank",
-    "key",
-    *SETTING,
-    "baseline",
-    "recommended",
-    "n_made",
-    *(WITH_UNITS.get(name, name) for name in FIGURES),
-    *COSTS,
-    "break_even_epochs",
-    "break_even_epochs_low",
-    "break_even_epochs_high",
-    "dataset",
-    "device",
-    "schema_version",
-    "simulated",
-    "losses",
+    *("tournament_id", "tournament"),
+    *FIELDS[:COSTS_END],
+    *("dataset", "device", "schema_version", "simulated", "losses"),
 )
 
 
-def _values(
-    found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven], best: Recommendation | None
-) -> Iterable[dict[str, Any]]:
+def _trials(board: Leaderboard, pays: Iterable[BreakEven], best: Recommendation | None) -> list[Trial]:
     paying = {p.key: p for p in pays}
-    base = found.spec.base
-    for row in board.rows:
-        pay = paying.get(row.key)
-        yield {
-            "tournament_id": found.id,
-            "tournament": found.name,
-            "rank": row.rank,
-            "key": row.key,
-            **{name: getattr(row.entry, name) for name in SETTING},
-            "baseline": row.key == board.baseline,
-            "recommended": best is not None and row.key == best.key,
-            "n_made": row.entry.n_made,
-            **{WITH_UNITS.get(name, name): _figure(row, name) for name in FIGURES},
-            **{name: getattr(row.entry, name) for name in COSTS},
-            "break_even_epochs": pay.epochs if pay else None,
-            "break_even_epochs_low": pay.low if pay else None,
-            "break_even_epochs_high": pay.high if pay else None,
-            "dataset": base.dataset,
-            "device": base.device,
-            "schema_version": SCHEMA_VERSION,
-            "simulated": is_simulated(base.device),
-            "losses": row.entry.losses or None,
-        }
+    return [_trial(row, board, paying.get(row.key), best) for row in board.rows]
 
 
-def _figure(row: LeaderboardRow, name: str) -> Any:
-    return getattr(row, name) if row.n_runs or name in ("n_runs", "n_steps") else None
+def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best: Recommendation | None) -> Trial:
+    values: dict[str, Any] = {
+        "baseline": row.key == board.baseline,
+        "recommended": best is not None and row.key == best.key,
+        "losses": row.entry.losses or None,
+    }
+    for name, of_pay in (
+        ("break_even_epochs", "epochs"),
+        ("break_even_epochs_low", "low"),
+        ("break_even_epochs_high", "high"),
+        ("break_even", "sentence"),
+    ):
+        values[name] = getattr(pay, of_pay, None)
+    for name in FIELDS:
+        if name not in values:
+            known = row.n_runs or name in ALWAYS
+            figure = getattr(row, OF_ROW.get(name, name), None) if known else None
+            values[name] = getattr(row.entry, name, figure)
+    return Trial(**values)
 
 
 def tournament_csv(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> str:
     """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run have a reason."""
-    rows = _values(found, board, pays, best)
+    base = found.spec.base
+    shared = {"tournament_id": found.id, "tournament": found.name, "dataset": base.dataset, "device": base.device}
+    shared |= {"schema_version": SCHEMA_VERSION, "simulated": is_simulated(base.device)}
+    rows = (shared | vars(trial) for trial in _trials(board, pays, best))
     return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
 
 
@@ -116,13 +158,6 @@ def tournament_object(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> dict[str, Any]:
     """Returns the results as plain values for JSON; None for what is not available."""
-    pays = tuple(pays)
-    shared = ("tournament_id", "tournament", "dataset", "device", "schema_version", "simulated")
-    sentences = {p.key: p.sentence for p in pays}
-    trials = []
-    for row in _values(found, board, pays, best):
-        own = {n: json_number(v) if isinstance(v, float) else v for n, v in row.items() if n not in shared}
-        trials.append(own | {"break_even": sentences.get(row["key"])})
     return {
         "schema_version": SCHEMA_VERSION,
         "tournament_id": found.id,
@@ -135,15 +170,14 @@ def tournament_object(
         "baseline": board.baseline,
         "best": board.best,
         "recommendation": _recommended(best, found) if best else None,
-        "trials": trials,
+        "trials": [codec.to_plain(trial) for trial in _trials(board, pays, best)],
     }
 
 
 def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any]:
-    plain: dict[str, Any] = {"key": best.key, "sentence": best.sentence, "equals": list(best.equals)}
-    if found.spec.script is not None:
-        plain |= {"code": code_line(found.spec.script, best.key or "") or None}
-    return plain | {"probability": json_number(best.probability)}
+    code = {} if found.spec.script is None else {"code": code_line(found.spec.script, best.key or "") or None}
+    plain: dict[str, Any] = codec.to_plain(best)
+    return plain | code
 
 
 def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recommendation | None = None) -> str:
@@ -166,18 +200,13 @@ def _cell(cell: LeaderboardRow | None) -> str:
         return ""
     if cell.epoch_s != cell.epoch_s:
         return _cell_text(f"{cell.entry.status}: {cell.entry.reason}" if cell.entry.reason else cell.entry.status)
-    said = [
-        f"{formats.seconds(cell.epoch_s)} ({formats.seconds(cell.epoch_low)} to {formats.seconds(cell.epoch_high)})"
-    ]
-    if cell.epoch_low != cell.epoch_low:
-        said = [formats.seconds(cell.epoch_s)]
+    interval = f" ({formats.seconds(cell.epoch_low)} to {formats.seconds(cell.epoch_high)})"
+    parts = [formats.seconds(cell.epoch_s) + (interval if cell.epoch_low == cell.epoch_low else "")]
     if cell.gpu_mem_bytes == cell.gpu_mem_bytes:
-        said.append(formats.size(cell.gpu_mem_bytes))
+        parts.append(formats.size(cell.gpu_mem_bytes))
     if cell.gpu_util_pct == cell.gpu_util_pct:
-        said.append(f"GPU-util {formats.percent(cell.gpu_util_pct / 100)}")
-    if cell.entry.status == "cut":
-        said.append("cut short")
-    return ", ".join(said)
+        parts.append(f"GPU-util {formats.percent(cell.gpu_util_pct / 100)}")
+    return ", ".join([*parts, *(["cut short"] if cell.entry.status == "cut" else [])])
 
 
 def _cell_text(text: str) -> str:

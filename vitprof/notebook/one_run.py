@@ -13,7 +13,7 @@ from vitprof import formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.config import RunConfig
-from vitprof.export.objects import INTEGERS, run_object, since_start
+from vitprof.export.tables import INTEGERS, run_object, since_start
 from vitprof.notebook import needed
 from vitprof.recording.columns import RunSummary, Status
 from vitprof.store import RunStore, StoredRun

@@ -38,7 +38,9 @@ class Result:
     """The result of a case: medians over its rounds, and whether each figure is right."""
 
     case: str
+    """Name of the case."""
     what: str
+    """How the job is slowed down, in words."""
     expected_ms: float
     """Milliseconds for each batch that the device must have waited because of the slowdown."""
     reported_ms: float
@@ -46,6 +48,7 @@ class Result:
     error_ms: float
     """Median over the rounds of what was reported minus what was expected."""
     tolerance_ms: float
+    """Largest error_ms that is allowed."""
     cause: str
     """The cause that most rounds named."""
     right: tuple[str, ...]
@@ -57,11 +60,15 @@ class Result:
     idle_error_frac: float
     """Median over the rounds of the idle share stated minus the true one."""
     rounds: int
+    """Rounds that were run."""
     retries: int
     """Rounds among them that were added because the case was not right until then."""
     cause_ok: bool
+    """Whether most rounds named a right cause."""
     size_ok: bool
+    """Whether error_ms is within tolerance_ms."""
     idle_ok: bool
+    """Whether the idle share is right."""
     failure: str = ""
     """Why the last round could not be compared, in one line; empty where it could."""
 

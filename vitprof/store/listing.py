@@ -13,7 +13,7 @@ from vitprof.config.accelerators import is_simulated
 from vitprof.config.bounds import MAX_SEARCH, MOST_FILTERED
 from vitprof.errors import ConfigError
 from vitprof.names import UNNAMED, tamed_name
-from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES
 from vitprof.store.database import Database, run_tags, runs
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
@@ -105,7 +105,13 @@ class RunQuery:
     descending: bool = True
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` for a query that a database would take forever over, or refuse."""
+        """Raises `ConfigError` for unknown names, and for what a database would take forever over, or refuse."""
+        for name, value, known in (
+            ("sort", self.sort, SORTS),
+            *(("status", status, (*LIVE_STATUSES, *ENDED_STATUSES)) for status in self.statuses),
+        ):
+            if value not in known:
+                raise ConfigError(name, value, f"choose one of {', '.join(known)}")
         if len(self.text) > MAX_SEARCH:
             raise ConfigError("text", self.text[:20] + "...", f"give at most {MAX_SEARCH} characters")
         for name, values in self.filters.items():
@@ -130,7 +136,7 @@ class Listing(Database):
 
     def list_runs(self, query: RunQuery, *, limit: int, offset: int = 0) -> list[RunRow]:
         """Returns one page of the runs that match `query`. Those without a value to sort by come last."""
-        by = runs.c[query.sort] if query.sort in SORTS else runs.c.id
+        by = runs.c[query.sort]
         order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
         if by is not runs.c.id:
             order = [by.is_(None), *order, runs.c.id.desc()]

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from vitprof import export, formats
+from vitprof import formats
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.headroom import find_headroom
-from vitprof.export import bundle, report, trace
+from vitprof.export import bundle, report, tables, trace
 from vitprof.export.code import script
 from vitprof.export.tensorboard import tensorboard_zip
 from vitprof.store import RunStore, StoredRun
@@ -79,35 +79,35 @@ SUMMARY = File(
     ".csv",
     "table",
     "One row for each run: its settings and all its figures, units in the header.",
-    lambda store, runs: export.summary_csv(runs).encode(),
+    lambda store, runs: tables.summary_csv(runs).encode(),
 )
 STEPS = File(
     "Every step as CSV",
     "-steps.csv",
     "table_rows",
     "One row for each step of each run; times since the start of the run.",
-    _written(export.write_steps_csv),
+    _written(tables.write_steps_csv),
 )
 PARQUET = File(
     "Parquet",
     "-steps.parquet",
     "view_column",
     "Every step, with column types, for pandas.read_parquet, DuckDB and the like; each run's settings in the metadata.",
-    _written(export.write_steps_parquet),
+    _written(tables.write_steps_parquet),
 )
 SUMMARY_PARQUET = File(
     "Summary as Parquet",
     ".parquet",
     "view_column",
     "One row for each run, with column types, for pandas.read_parquet, DuckDB and the like.",
-    lambda store, runs: export.summary_parquet(runs),
+    lambda store, runs: tables.summary_parquet(runs),
 )
 JSON = File(
     "JSON",
     ".json",
     "data_object",
     "Settings, machine, verdict and figures, and every step and telemetry sample by column.",
-    _written(export.write_runs_json),
+    _written(tables.write_runs_json),
 )
 TRACE = File(
     "Trace",

@@ -33,8 +33,11 @@ class Candidate:
     """A setting to try. None: the strategy's own value, or it has no such setting."""
 
     workers: int | None
+    """Worker processes or threads."""
     prefetch_factor: int | None
+    """Batches kept ready."""
     batch_size: int
+    """Samples for each step."""
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,27 @@
-"""Options: those of `run`, generated from the fields of `RunConfig`, and parsers of values separated by commas."""
+"""Options: those of `run` and `tournament`, generated from the fields of `RunConfig`, and parsers of their values."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from vitprof.cli.common.terminal import reader
-from vitprof.config import CHOICES, GROUPS, RunConfig
-from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import DATASETS, MODELS
+from vitprof.cli.common.terminal import JSON_HELP, reader
+from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig
+from vitprof.config.availability import look_around, why_unavailable
+from vitprof.config.bounds import MORE_ROUNDS, RUN_BOUNDS
+from vitprof.config.catalog import DATASETS, MODELS, dataset_info
+from vitprof.config.own_script import VARIED
 from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
+from vitprof.experiments.tuning import DEFAULT_S
 
+C = TypeVar("C", bound=Callable[..., Any])
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
@@ -36,36 +41,46 @@ ANYWAY_HELP = (
 Anyway = Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP)]
 
 
-def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+def parameter(
+    name: str, kind: Any, default: Any, help_text: str, panel: str | None = None, *, flag: str = "", **more: Any
+) -> inspect.Parameter:
+    """Returns an option as a keyword argument for a command whose signature is generated; its flag is its name unless
+    another one is given. `panel`: heading of the help under which it is shown.
+    """
+    flag = flag or "--" + name.replace("_", "-")
+    return keyword(name, Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, **more)], default)
+
+
+def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     """Returns a keyword argument for a command whose signature is generated."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def option(name: str, panel: str | None = None) -> inspect.Parameter:
-    """Returns the field of `RunConfig` called `name` as a keyword argument that Typer turns into an option.
+def takes(*parameters: inspect.Parameter) -> Callable[[C], C]:
+    """Gives a command these parameters: Typer reads them from its signature."""
 
-    `panel`: heading of the help under which it is shown.
-    """
+    def with_signature(command: C) -> C:
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return with_signature
+
+
+def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspect.Parameter:
+    """Returns the field of `RunConfig` called `name` as an option; `help_text` replaces the field's description."""
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
-    flag = "--" + name.replace("_", "-")
-    settings: dict[str, Any] = {"help": field.metadata["description"], "rich_help_panel": panel}
-    settings["show_default"] = field.default not in (None, False, "")
+    settings: dict[str, Any] = {"show_default": field.default not in (None, False, "")}
+    text = help_text or field.metadata["description"]
     kind: type = str
     if type_name == "bool":
-        kind, flag = bool, f"{flag}/--no-{flag.removeprefix('--')}"
+        kind, settings["flag"] = bool, f"--{name}/--no-{name}".replace("_", "-")
     elif type_name in NUMBER_TYPES:
         kind, metavar = NUMBER_TYPES[type_name]
         settings |= {"metavar": metavar, "parser": reader(name, kind, RUN_BOUNDS[name].allowed)}
-    elif name in KNOWN_NAMES:  # only shown: RunConfig checks the value and has the message for it
-        settings["help"] += f"; one of {', '.join(KNOWN_NAMES[name])}"
-    annotation: Any = Annotated[kind | None if optional else kind, typer.Option(flag, **settings)]
-    return parameter(name, annotation, field.default)
-
-
-def run_signature(*more: inspect.Parameter) -> inspect.Signature:
-    """Returns a signature with every field of `RunConfig` as an option, in the panels of `GROUPS`, then `more`."""
-    return inspect.Signature([*(option(name, panel) for panel, names in GROUPS.items() for name in names), *more])
+    elif name in KNOWN_NAMES and not help_text:  # only shown: RunConfig checks the value and has the message for it
+        text += f"; one of {', '.join(KNOWN_NAMES[name])}"
+    return parameter(name, kind | None if optional else kind, field.default, text, panel, **settings)
 
 
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}
@@ -96,8 +111,90 @@ def read_seconds(text: str) -> float:
 
 def strategies_that_run(config: RunConfig) -> tuple[str, ...]:
     """Returns the names of the strategies that can load the config's data set here: what "all" means."""
-    from vitprof.config.availability import look_around, why_unavailable
-    from vitprof.config.catalog import dataset_info
-
     machine, info = look_around(), dataset_info(config.dataset, config.n_images)
     return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
+
+
+# the options of `tournament`
+
+TRIAL_S = 5.0
+"""Seconds of training in each trial if no budget is given."""
+OF_EACH_TRIAL = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
+"""Fields of `RunConfig` that are no options here, because each trial has its own."""
+SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in OF_EACH_TRIAL}
+SHARED_HELP = {
+    "epochs": "budget of each trial: epochs",
+    "steps": "budget of each trial: training steps",
+    "seconds": f"budget of each trial: seconds of training; {TRIAL_S:g} if no budget is given",
+    "evaluate": "evaluate on the test set in each trial",
+    "name": "name of the tournament",
+}
+COMMAND_HELP = "your own script, after --: python train.py"
+VARY_HELP = (
+    "values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other names: "
+    + ", ".join(VARIED)
+)
+TIME_HELP = (
+    "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "
+    "for all settings of your own script, the best third goes on after each round; with --auto: time for the "
+    f"search (default {DEFAULT_S:g})"
+)
+HELP = {
+    "strategies": "strategies, separated by commas, or all: every one that can run here",
+    "batch_sizes": f"batch sizes, separated by commas; {RunConfig.batch_size} if not given",
+    "workers": "numbers of workers, separated by commas; each strategy's own if not given",
+    "page_caches": f"states of the page cache, separated by commas: {', '.join(CHOICES['page_cache'])}",
+    "baseline": "key of the setting to compare with, such as memory/b64/w-/as-is",
+    "repeats": "rounds; every setting runs once in each",
+    "more_rounds": "with --resume: run this many more rounds of every setting",
+    "resume": "continue a tournament; show it again if it is done",
+    "until_decided": f"add up to {MORE_ROUNDS} rounds of the settings that can still be the fastest, until it is "
+    "decided",
+    "early_stop": "stop a setting early once it clearly cannot be the fastest",
+    "yes": "repeat your own script without asking, whatever it writes",
+    "auto": "find workers, prefetch factor and batch size of one strategy",
+    "take_over": "with --resume: take it over from a machine or container that is gone",
+    "anyway": ANYWAY_HELP,
+}
+"""Option of `tournament` alone -> its help."""
+
+
+def _own(name: str, kind: Any, default: Any, panel: str = "Tournament", **more: Any) -> inspect.Parameter:
+    return parameter(name, kind, default, HELP[name], panel, **more)
+
+
+def _whole(name: str, default: int | None) -> inspect.Parameter:
+    kind = int if default is not None else int | None
+    return _own(name, kind, default, parser=reader(name, int, "give a whole number"), metavar="INTEGER")
+
+
+READ_TIME = reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h")
+OPTIONS = (
+    keyword("command", Annotated[list[str] | None, typer.Argument(help=COMMAND_HELP, metavar="[-- COMMAND...]")]),
+    parameter("vary", list[str] | None, None, VARY_HELP, "Tournament", metavar="NAME=VALUES"),
+    _own("yes", bool, False, "Work"),
+    *(_own(name, str, "") for name in ("strategies", "batch_sizes", "workers", "page_caches")),
+    _whole("repeats", 3),
+    _own("until_decided", bool, True, flag="--until-decided/--no-until-decided"),
+    _whole("more_rounds", None),
+    _own("baseline", str, ""),
+    _own("early_stop", bool, True, flag="--early-stop/--no-early-stop"),
+    parameter("time", float | None, None, TIME_HELP, "Tournament", parser=READ_TIME, metavar="TIME"),
+    _own("auto", bool, False, "Work"),
+    _whole("resume", None),
+    _own("take_over", bool, False, "Work"),
+    _own("anyway", bool, False, "Work"),
+    parameter("show_list", bool, False, "list the tournaments in the store", "Work", flag="--list"),
+    parameter("csv", Path | None, None, "write a row for each setting to this file", "Output"),
+    parameter("as_json", bool, False, JSON_HELP, "Output", flag="--json"),
+    parameter("markdown", bool, False, "print the table of epoch times by batch size in Markdown", "Output"),
+)
+
+
+def _shared(name: str, panel: str) -> inspect.Parameter:
+    shared = option(name, panel, help_text=SHARED_HELP.get(name, ""))
+    return shared.replace(default=False) if name == "evaluate" else shared
+
+
+CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+TOURNAMENT = (CONTEXT, *OPTIONS, *(_shared(name, panel) for name, panel in SHARED.items()))

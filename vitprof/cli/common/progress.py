@@ -1,24 +1,20 @@
-"""Progress on a terminal: bars of runs, and a line at the bottom below what a user's script prints."""
+"""Progress bars of runs on a terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
-import signal
 import sys
-import termios
-import time
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Protocol, TextIO
+from typing import Protocol
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from vitprof import formats
 from vitprof.cli.common import terminal
+from vitprof.experiments import trials
 from vitprof.names import harmless
-from vitprof.store import StoredRun
+from vitprof.store import RunStore, StoredRun
 
 POLL_S = 0.1
 
@@ -39,19 +35,18 @@ def shows_progress() -> bool:
     return sys.stderr.isatty() and terminal.err.is_terminal
 
 
+def _bar(left: ProgressColumn) -> Progress:
+    words, share = TextColumn("{task.description}", markup=False), TextColumn("{task.percentage:>3.0f}%")
+    return Progress(words, BarColumn(), share, left, console=terminal.err, transient=True)
+
+
 @contextlib.contextmanager
 def progress() -> Iterator[Show]:
     """Yields a function that shows a run's progress: a bar on a terminal, else a line with what the run waits for."""
     if not shows_progress():
         yield say_waiting()
         return
-    layout = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*layout, console=terminal.err, transient=True) as bar:
+    with _bar(TimeRemainingColumn()) as bar:
         task = bar.add_task("queued", total=None)
         stage = ""
 
@@ -70,6 +65,11 @@ def progress() -> Iterator[Show]:
         yield show
 
 
+def trial_progress(store: RunStore, show: Show) -> Callable[[trials.Progress], None]:
+    """Returns a function that shows the run of a trial, after the trial's words and its number."""
+    return lambda p: show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
+
+
 def say_waiting() -> Show:
     """Returns a function that prints, once, what a queued run waits for: otherwise nothing explains the delay."""
     shown = ""
@@ -78,7 +78,7 @@ def say_waiting() -> Show:
         nonlocal shown
         if run.status == "queued" and run.message not in ("", shown):
             shown = run.message
-            terminal.err.print(f"run {run.id} is {shown}", soft_wrap=True)
+            terminal.show(f"run {run.id} is {shown}", console=terminal.err)
 
     return show
 
@@ -89,13 +89,7 @@ def overall_progress() -> Iterator[ShowOverall | None]:
     if not shows_progress():
         yield None
         return
-    layout = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[left]}"),
-    )
-    with Progress(*layout, console=terminal.err, transient=True) as bar:
+    with _bar(TextColumn("{task.fields[left]}")) as bar:
         task = bar.add_task("starting", total=1.0, left="")
 
         def show(words: str, fraction: float, left_s: float) -> None:
@@ -103,126 +97,3 @@ def overall_progress() -> Iterator[ShowOverall | None]:
             bar.update(task, description=words, completed=fraction, left=left)
 
         yield show
-
-
-MIN_ROWS = 5
-REDRAW_EVERY_S = 0.5
-ANEW_EVERY_S = 10.0
-"""How often the scrolling region is set again, in seconds: the other program may have reset the terminal."""
-
-# ECMA-48 and DEC: https://vt100.net/docs/vt510-rm/chapter4.html
-SAVE, RESTORE = "\0337", "\0338"
-WHOLE_SCREEN = SAVE + "\033[r" + RESTORE
-DOWN_AND_UP = "\033D\033[A"
-"""Scrolls by one row if the cursor is in the last one, keeping its column; otherwise changes nothing."""
-ERASE_BELOW = SAVE + "\033[B\r\033[J" + RESTORE
-ERASE_ROW = "\033[2K"
-
-
-class StatusLine:
-    """The bottom row of the terminal at `fd`, as long as its process group is the one in the foreground.
-
-    Another program writes to that terminal, and its output scrolls above the row, which is taken out of the scrolling
-    region (DECSTBM), as apt does for its progress bar. Each change is one `write`, which a terminal handles as a whole,
-    and leaves the cursor and its attributes as the other program had them.
-    """
-
-    def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fd, self._clock = fd, clock
-        self._size: os.terminal_size | None = None
-        """Size of the terminal when its bottom row was reserved; None while none is reserved."""
-        self._anew = False
-        """Whether another program may have changed the region since it was set."""
-        self._set_s = self._drawn_s = float("-inf")
-
-    def show(self, text: str) -> None:
-        """Shows `text` (ASCII), at most twice a second.
-
-        Shows nothing on a terminal of fewer than 5 rows, or while another program reads single keys from it, such as an
-        editor or a debugger.
-        """
-        now = self._clock()
-        if now - self._drawn_s < REDRAW_EVERY_S:
-            return
-        try:
-            if not self._is_ours():
-                self._anew = True
-                return
-            size = os.get_terminal_size(self._fd)
-            if size.lines < MIN_ROWS:
-                self.hide()
-                return
-            self._draw(text, size, now)
-        except (OSError, termios.error):  # the terminal is gone
-            return
-
-    def hide(self) -> None:
-        """Clears the row and returns it to the scrolling region."""
-        before, self._size = self._size, None
-        if before is None:
-            return
-        with contextlib.suppress(OSError):
-            size = os.get_terminal_size(self._fd)
-            if size == before:
-                self._write(f"{SAVE}\033[r\033[{size.lines};1H{ERASE_ROW}{RESTORE}")
-            else:
-                self._write(WHOLE_SCREEN + DOWN_AND_UP + ERASE_BELOW)
-
-    def _draw(self, text: str, size: os.terminal_size, now: float) -> None:
-        room = ""
-        if size != self._size or self._anew or now - self._set_s >= ANEW_EVERY_S:
-            room = WHOLE_SCREEN + DOWN_AND_UP
-            if self._size not in (None, size):
-                room += ERASE_BELOW  # the old line is in a row that scrolls now
-            self._size, self._anew, self._set_s = size, False, now
-        region = f"\033[1;{size.lines - 1}r" if room else ""
-        shown = f" {text} "[: size.columns - 1]
-        line = f"\033[{size.lines};1H\033[0;7m{shown}\033[0m\033[K"
-        self._drawn_s = now
-        self._write(f"{room}{SAVE}{region}{line}{RESTORE}")
-
-    def _is_ours(self) -> bool:
-        """Returns whether this process is in the foreground, and no program reads single keys from the terminal."""
-        if os.tcgetpgrp(self._fd) != os.getpgrp():
-            return False
-        local_modes = termios.tcgetattr(self._fd)[3]
-        return bool(local_modes & termios.ICANON)
-
-    def _write(self, text: str) -> None:
-        left = text.encode("ascii", "replace")
-        while left:
-            left = left[os.write(self._fd, left) :]
-
-
-def can_show(stream: TextIO) -> bool:
-    """Returns whether `stream` is a terminal that can show a status line."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
-
-
-@contextlib.contextmanager
-def status_line(stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a line at the bottom of the terminal. The row is given back when the block ends.
-
-    The function shows nothing if `stream`, by default standard error, is no terminal or a dumb one. While the program
-    is suspended by Ctrl-Z the row is given back. For the main thread only.
-    """
-    stream = stream or sys.stderr
-    if not can_show(stream):
-        yield lambda _text: None
-        return
-    line = StatusLine(stream.fileno())
-
-    def suspend(_number: int, _frame: FrameType | None) -> None:
-        line.hide()
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the program goes on
-        signal.signal(signal.SIGTSTP, suspend)
-
-    before = signal.getsignal(signal.SIGTSTP)
-    if before == signal.SIG_DFL:
-        signal.signal(signal.SIGTSTP, suspend)
-    try:
-        yield line.show
-    finally:
-        line.hide()
-        signal.signal(signal.SIGTSTP, before or signal.SIG_DFL)

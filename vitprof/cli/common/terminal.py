@@ -13,13 +13,15 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from vitprof.config.bounds import Bounds
 from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name, harmless, why_no_name
 from vitprof.recording.columns import SCHEMA_VERSION
+from vitprof.store import RunStore
 
 RUN = "RUN"
 EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130
@@ -46,6 +48,34 @@ class HarmlessConsole(Console):
 
 out = HarmlessConsole()
 err = HarmlessConsole(stderr=True)
+
+
+def show(*lines: RenderableType, console: Console = out) -> None:
+    """Prints lines for people, which the terminal wraps."""
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def show_table(
+    header: Iterable[str], rows: Iterable[Iterable[RenderableType]], title: str | None = None, **more: Any
+) -> None:
+    """Prints a table; without a header for no column names. `more` is what rich's Table takes."""
+    table = Table(*header, title=title, title_justify="left", **more)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+@contextlib.contextmanager
+def open_store(*, settle: bool = False) -> Iterator[RunStore]:
+    """Opens the store for the block; with `settle`, runs whose program is gone are summed up first."""
+    with contextlib.closing(RunStore()) as store:
+        if settle:
+            from vitprof.jobs.finalise import settle_interrupted
+
+            settle_interrupted(store)
+        yield store
+
 
 JSON_HELP = "print one JSON object and nothing else"
 AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
@@ -108,8 +138,13 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """Returns `value` as the text of a JSON object, with the schema version in front."""
-    return json.dumps({"schema_version": SCHEMA_VERSION} | value, indent=2, allow_nan=False) + "\n"
+    """Returns `value`, also of dataclasses, as the text of a JSON object, with the schema version in front; NaN and
+    infinities become null.
+    """
+    from pydantic_core import to_jsonable_python
+
+    plain = to_jsonable_python({"schema_version": SCHEMA_VERSION} | value, inf_nan_mode="null")
+    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
 
 def print_text(text: str) -> None:

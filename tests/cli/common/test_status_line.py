@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.emulator import Picture, Terminal
-from vitprof.cli.common import progress
+from vitprof.cli.common import status_line
 
 BEGIN = f"""
 import fcntl, importlib.util, os, signal, struct, sys, termios
-spec = importlib.util.spec_from_file_location("status_line", {str(Path(progress.__file__))!r})
+spec = importlib.util.spec_from_file_location("status_line", {str(Path(status_line.__file__))!r})
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 now = 0.0
@@ -162,7 +162,7 @@ def test_a_terminal_that_cannot_have_it(rows: int, term: str) -> None:
 
 def test_what_is_no_terminal() -> None:
     stream = io.StringIO()
-    with progress.status_line(stream) as show:
+    with status_line.status_line(stream) as show:
         show("step 1")
     assert stream.getvalue() == ""
 

@@ -1,0 +1,357 @@
+"""CSV, Parquet and JSON of runs say the same, and can be read by what people open them with; docs/formats.md has every
+column of every file."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from docs.hooks import columns
+from tests import ROOT
+from tests.csv_cells import read_csv_text
+from tests.export.written import written
+from tests.ui.dashboard import add_run
+from vitprof.config import CONFIG_COLUMNS, RunConfig
+from vitprof.export import tables
+from vitprof.export.tables import (
+    STEPS_HEADER,
+    SUMMARY_HEADER,
+    run_object,
+    runs_json,
+    summary_csv,
+    summary_parquet,
+    write_runs_json,
+    write_steps_csv,
+    write_steps_parquet,
+)
+from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
+from vitprof.export.tournament import TOURNAMENT_HEADER
+from vitprof.export.trace import COUNTERS
+from vitprof.recording.columns import (
+    RUN_COLUMNS,
+    SCHEMA_VERSION,
+    STEP_COLUMNS,
+    SUMMARY_COLUMNS,
+    TELEMETRY_COLUMNS,
+    Phase,
+    RunSummary,
+)
+from vitprof.recording.verdict import Verdict
+from vitprof.store import RunStore, StoredRun
+
+SPECIAL = 'a "run", with\nlines\r\nand 50% Größe 🚀; it\'s'
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0", "'=1", "'", "''", "-", '="a,b"\n']
+NAMED = SPECIAL.replace("\r\n", " ").replace("\n", " ")
+"""As a run can be called."""
+NAMES = ["plain", SPECIAL, "a\rb", "", "  spaces ", "a\n", *FORMULAS]
+# NUL: Python 3.10's csv cannot read it
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+EXAMPLE = StoredRun(
+    run_id=7,
+    name="example",
+    status="done",
+    stage="",
+    progress=None,
+    message="",
+    created_utc="2026-01-01T00:00:00Z",
+    t_origin_s=100.0,
+    training_since_s=101.0,
+    config=RunConfig(strategy="workers", workers=2, pin_memory=False, lr=1e-5),
+    environment={"device_name": "Zürich 9000", "threads": 2},
+    facts={},
+    phases=(),
+    notices=("no GPU",),
+    summary=RunSummary(n_steps=3, samples_per_s=1234.5678901234567, startup_s=-0.25, gpu_mem_peak_bytes=3e9),
+    error="",
+    owner_host="here",
+    owner_pid=1,
+    owner_started=1.0,
+)
+
+
+def parse(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+
+def test_the_headers_are_the_tables_of_the_records() -> None:
+    last = ("error", "schema_version", "simulated", "verdict")
+    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == tables.SUMMARY_HEADER
+    assert ("run_id", "name", *STEP_COLUMNS, "simulated") == tables.STEPS_HEADER
+    assert len(set(tables.SUMMARY_HEADER)) == len(tables.SUMMARY_HEADER)
+    assert tables.summary_csv([]) == ",".join(tables.SUMMARY_HEADER) + "\r\n"
+
+
+def test_the_verdict_is_the_last_column() -> None:
+    verdict = Verdict(kind="input-bound", sentence="", simulated=False)
+    rows = parse(tables.summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict=verdict)]))
+    assert [row["verdict"] for row in rows] == ["", "input-bound"]
+
+
+def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> None:
+    (row,) = parse(tables.summary_csv([EXAMPLE]))
+    known = {name: value for name, value in row.items() if value}
+    assert known.pop("telemetry_hz") == "5.0"
+    assert {name: known[name] for name in ("run_id", "name", "status", "created_utc")} == {
+        "run_id": "7",
+        "name": "example",
+        "status": "done",
+        "created_utc": "2026-01-01T00:00:00Z",
+    }
+    assert (row["strategy"], row["workers"], row["pin_memory"], row["evaluate"]) == ("workers", "2", "false", "true")
+    assert (row["device_name"], row["schema_version"]) == ("Zürich 9000", str(SCHEMA_VERSION))
+    assert (float(row["lr"]), float(row["samples_per_s"])) == (1e-5, 1234.5678901234567)
+    assert (row["n_steps"], row["startup_s"]) == ("3", "-0.25")
+    for not_available in ("steps", "seconds", "prefetch_factor", "test_accuracy", "gpu_util_pct_mean", "error"):
+        assert row[not_available] == ""
+
+
+def test_a_run_without_a_summary_has_a_row_without_figures() -> None:
+    (row,) = parse(tables.summary_csv([dataclasses.replace(EXAMPLE, summary=None, environment={}, status="failed")]))
+    assert {row[name] for name in SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
+    assert (row["status"], row["device_name"]) == ("failed", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_can_be_read_back(name: str) -> None:
+    runs = [dataclasses.replace(EXAMPLE, run_id=i, name=name, error=name) for i in (1, 2)]
+    text = tables.summary_csv(runs)
+    for row in parse(text):
+        assert None not in row
+        assert (read_csv_text(row["name"]), read_csv_text(row["error"])) == (name, name)
+        assert (row["strategy"], row["schema_version"]) == ("workers", str(SCHEMA_VERSION))
+    frame = pd.read_csv(io.StringIO(text), keep_default_na=False)
+    assert [read_csv_text(cell) for cell in frame["name"]] == [name, name]
+
+
+@given(texts)
+def test_any_text_is_harmless_in_a_cell_and_comes_back(text: str) -> None:
+    cell = tables.cell_text(text)
+    assert not cell.startswith(tables.FORMULA_STARTS)
+    assert read_csv_text(cell) == text
+    (row,) = parse(tables.summary_csv([dataclasses.replace(EXAMPLE, name=text)]))
+    assert row["name"] == cell
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_is_text_and_text_that_looks_so_already_stays_apart(name: str) -> None:
+    assert tables.cell_text(name) == "'" + name
+    assert tables.cell_text("x" + name) == "x" + name
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (-0.5, "-0.5"),
+        (-3, "-3"),
+        (1e-17, "1e-17"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (3_000_000_000, "3000000000"),
+        (np.float64(-1.5), "-1.5"),
+        (math.nan, ""),
+        (None, ""),
+        (math.inf, "inf"),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+    ],
+)
+def test_numbers_stay_numbers_in_full_precision_and_nothing_is_an_empty_cell(value: object, cell: str) -> None:
+    assert tables.cell_text(value) == cell
+
+
+@pytest.fixture
+def stored(store: RunStore) -> list[StoredRun]:
+    """Two runs of three steps each, with names that need care and negative figures."""
+    for name, origin in ((NAMED, 50.0), ("=2", None)):
+        run_id = store.create_run(RunConfig(name=name))
+        store.update_run(run_id, t_origin_s=origin, status="done")
+        known = {"t_start_s": 50.125, "compute_start_s": 50.5, "samples": 8.0, "warmup": 1.0, "gap_s": -1e-7}
+        row = {name: known.get(name, 0.0 if name in ("rank", "epoch") else math.nan) for name in STEP_COLUMNS}
+        store.append_steps(run_id, [list((row | {"step": float(i), "loss": 0.1 * i}).values()) for i in range(3)])
+    return store.runs(oldest_first=True)
+
+
+def test_the_steps_of_runs_can_be_laid_over_each_other(store: RunStore, stored: list[StoredRun]) -> None:
+    text = written(tables.write_steps_csv, store, stored).decode()
+    rows = parse(text)
+    assert [(r["run_id"], read_csv_text(r["name"])) for r in rows] == [("1", NAMED)] * 3 + [("2", "=2")] * 3
+    assert [r["step"] for r in rows] == ["0", "1", "2"] * 2
+    assert [float(r["loss"]) for r in rows] == [0.1 * i for i in range(3)] * 2
+    assert {float(r["gap_s"]) for r in rows} == {-1e-7}
+    assert {(r["samples"], r["warmup"], r["rank"], r["read_s"]) for r in rows} == {("8", "1", "0", "")}
+    assert {(r["t_start_s"], r["compute_start_s"]) for r in rows[:3]} == {("0.125", "0.5")}  # since the run began
+    assert {r["t_start_s"] for r in rows[3:]} == {"50.125"}
+    assert written(tables.write_steps_csv, store, []).decode() == ",".join(tables.STEPS_HEADER) + "\r\n"
+
+
+def test_pandas_reads_figures_as_figures(store: RunStore, stored: list[StoredRun]) -> None:
+    steps = pd.read_csv(io.StringIO(written(tables.write_steps_csv, store, stored).decode()))
+    assert all(pd.api.types.is_numeric_dtype(steps[name]) for name in STEP_COLUMNS)
+    assert steps["gap_s"].tolist() == [-1e-7] * 6
+    assert steps["read_s"].isna().all()
+    frame = pd.read_csv(io.StringIO(tables.summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, summary=None)])))
+    assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in SUMMARY_COLUMNS)
+    assert (frame["startup_s"][0], frame["pin_memory"].tolist()) == (-0.25, [False, False])
+
+
+def test_every_line_ends_with_crlf_and_only_breaks_inside_quotes_stand_alone() -> None:
+    text = tables.summary_csv([dataclasses.replace(EXAMPLE, name="plain")] * 2)
+    assert text.count("\r\n") == text.count("\n") == text.count("\r") == 3
+    assert '"a ""run"", with\nlines' in tables.summary_csv(
+        [dataclasses.replace(EXAMPLE, name=SPECIAL)]
+    )  # RFC 4180, 2.6, 2.7
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.lists(st.floats(allow_nan=True), min_size=len(STEP_COLUMNS), max_size=len(STEP_COLUMNS)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_rows_are_the_same_numbers(rows: list[list[float]]) -> None:
+    part = {name: np.array(rows)[:, i] for i, name in enumerate(STEP_COLUMNS)}
+    part |= {name: np.arange(len(rows), dtype=float) for name in tables.INTEGERS & set(STEP_COLUMNS)}
+    parsed = parse((",".join(tables.STEPS_HEADER).encode() + b"\r\n" + bytes(tables._rows(EXAMPLE, part))).decode())
+    assert [(row["run_id"], row["name"], row["simulated"]) for row in parsed] == [("7", "example", "false")] * len(rows)
+    for name in STEP_COLUMNS:
+        found = [float(row[name]) if row[name] else math.nan for row in parsed]
+        np.testing.assert_array_equal(found, np.where(np.isfinite(part[name]), part[name], math.nan))
+
+
+def test_a_run_without_steps_adds_nothing(store: RunStore, stored: list[StoredRun]) -> None:
+    """Arrow's buffers are longer than what is in them."""
+    empty = store.run(store.create_run(RunConfig(name="none")))
+    assert written(tables.write_steps_csv, store, [empty, *stored, empty]) == written(
+        tables.write_steps_csv, store, stored
+    )
+
+
+@pytest.fixture
+def runs(store: RunStore) -> list[StoredRun]:
+    add_run(store, n=5, device="simulated:8,0", name="=1 <b>")
+    add_run(store, n=0, status="failed")
+    add_run(store, n=3)
+    return store.runs(oldest_first=True)
+
+
+def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: RunStore, runs: list[StoredRun]) -> None:
+    table = pq.read_table(io.BytesIO(written(write_steps_parquet, store, runs)))
+    assert table.column_names == list(STEPS_HEADER)
+    frame, text = table.to_pandas(), pd.read_csv(io.StringIO(written(write_steps_csv, store, runs).decode()))
+    for name in STEP_COLUMNS:
+        assert frame[name].tolist() == pytest.approx(text[name].tolist(), nan_ok=True), name
+    assert frame["name"].tolist() == ["=1 <b>"] * 5 + [runs[2].name] * 3  # no apostrophe: nothing runs it here
+    assert frame["simulated"].tolist() == [True] * 5 + [False] * 3
+    assert (table["worker"].null_count, table["read_s"].null_count) == (8, 0)
+    types = {field.name: field.type for field in table.schema}
+    assert (types["step"], types["t_start_s"], types["simulated"]) == (pa.int64(), pa.float64(), pa.bool_())
+
+
+def test_the_file_says_what_it_holds(store: RunStore, runs: list[StoredRun]) -> None:
+    schema = pq.read_schema(io.BytesIO(written(write_steps_parquet, store, runs)))
+    told = {key.decode(): value.decode() for key, value in schema.metadata.items() if key.startswith(b"vitprof.")}
+    assert (told["vitprof.schema_version"], told["vitprof.rows"]) == (str(SCHEMA_VERSION), "steps")
+    assert told["vitprof.simulated"] == "true"
+    assert [run["config"]["device"] for run in json.loads(told["vitprof.runs"])] == ["simulated:8,0", "cpu", "cpu"]
+    assert b"blocked in next(loader)" in schema.field("data_wait_s").metadata[b"description"]
+    assert b"vitprof.runs" not in pq.read_schema(io.BytesIO(summary_parquet(runs))).metadata
+
+
+def test_the_summary_has_a_row_for_each_run(runs: list[StoredRun]) -> None:
+    table = pq.read_table(io.BytesIO(summary_parquet([*runs, EXAMPLE])))
+    assert table.column_names == list(SUMMARY_HEADER)
+    rows = table.to_pylist()
+    assert [row["status"] for row in rows] == ["done", "failed", "done", "done"]
+    assert (rows[3]["workers"], rows[3]["pin_memory"], rows[3]["lr"], rows[3]["startup_s"]) == (2, False, 1e-5, -0.25)
+    assert rows[3]["test_accuracy"] is None  # null, not NaN
+    assert rows[1]["n_steps"] is None
+    assert rows[0]["samples_per_s"] == float(pd.read_csv(io.StringIO(summary_csv(runs)))["samples_per_s"][0])
+    assert not any(isinstance(v, float) and math.isnan(v) for row in rows for v in row.values())
+
+
+def test_no_runs_make_a_table_without_rows(store: RunStore) -> None:
+    assert pq.read_table(io.BytesIO(written(write_steps_parquet, store, []))).num_rows == 0
+    assert pq.read_table(io.BytesIO(summary_parquet([]))).column_names == list(SUMMARY_HEADER)
+
+
+def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_available() -> None:
+    found = json.loads(json.dumps(run_object(EXAMPLE), allow_nan=False))
+    assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)  # issue 2
+    assert (found["schema_version"], found["run_id"], found["status"]) == (SCHEMA_VERSION, 7, "done")
+    assert RunConfig.from_dict(found["config"]) == EXAMPLE.config
+    assert list(found["summary"]) == list(SUMMARY_COLUMNS)
+    assert found["summary"]["test_accuracy"] is None
+    assert (found["error"], found["notices"]) == (None, ["no GPU"])
+    failed = run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
+    assert (failed["status"], failed["error"]) == ("failed", "out of memory")
+    assert failed["summary"] is None
+
+
+def no_constant(name: str) -> None:
+    pytest.fail(f"{name} is no JSON")
+
+
+def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(store: RunStore) -> None:
+    run_id = add_run(store, n=6, wait_s=0.25)
+    told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}, "made_s": math.inf}
+    nan = {"odd": math.nan, "deep": [1.0, -math.inf, (math.inf, "Größe")]}
+    store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
+    (run,) = json.loads(written(write_runs_json, store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
+    assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
+    assert run["facts"] == told | {"made_s": None}
+    assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
+    assert (list(run["steps"]), list(run["telemetry"])) == (list(STEP_COLUMNS), ["seq", *TELEMETRY_COLUMNS])
+    assert {len(column) for column in run["steps"].values()} == {6}
+    assert run["steps"]["step"] == list(range(6))
+    assert run["steps"]["t_start_s"] == pytest.approx([0.255 * i for i in range(6)])
+    assert run["steps"]["worker"] == [None] * 6
+    assert (run["telemetry"]["t_s"], run["telemetry"]["gpu_util_pct"]) == ([0.0], [None])
+
+
+def test_without_steps_there_are_only_figures(store: RunStore) -> None:
+    found = json.loads(runs_json(store, [store.run(add_run(store)), store.run(add_run(store))]))
+    assert found["schema_version"] == SCHEMA_VERSION
+    assert [run["run_id"] for run in found["runs"]] == [1, 2]
+    assert (found["runs"][0]["steps"], found["runs"][0]["telemetry"]) == (None, None)
+
+
+TEXT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8") + columns()
+
+
+def section(title: str) -> list[str]:
+    """Rows of the tables under this heading."""
+    body = TEXT.partition(f"# {title}\n")[2]
+    assert body, title
+    return [line for line in body.partition("\n#")[0].splitlines() if line.startswith("| `")]
+
+
+def first(row: str) -> str:
+    return row.split("`")[1]
+
+
+def test_every_column_is_there_in_its_order() -> None:
+    assert [first(row) for row in section("Columns of a run")] == list(SUMMARY_HEADER)
+    assert [first(row) for row in section("Columns of a step")] == list(STEPS_HEADER)
+    assert [first(row) for row in section("Columns of telemetry")] == list(TELEMETRY_COLUMNS)
+    trials = section("One row for each setting of a tournament: `tournament --csv`")
+    assert [first(row) for row in trials] == list(TOURNAMENT_HEADER)
+
+
+def test_counters_tags_and_the_version_are_there() -> None:
+    tags = [tag for tag, _ in STEP_TAGS.values()] + list(TELEMETRY_TAGS.values())
+    assert [tag for tag in tags if f"| `{tag}` |" not in TEXT] == []
+    assert [name for name in COUNTERS.values() if f"| {name} |" not in TEXT] == []
+    assert f"**Schema version {SCHEMA_VERSION}**" in TEXT

@@ -1,0 +1,249 @@
+"""Runs and their steps as CSV, Parquet and JSON: the columns follow from `vitprof.recording.columns`; docs/formats.md
+describes them.
+
+CSV is UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a spreadsheet
+would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"), which other readers have to remove. Parquet
+and JSON (RFC 8259) have null for what is not available, never NaN. Parquet's metadata has the schema version, what the
+rows are and whether any run was simulated; in a file of steps also each run's settings and figures as JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from vitprof.analysis.arrays import Series
+from vitprof.config import CONFIG_COLUMNS, RunConfig
+from vitprof.config.run_config import types_of
+from vitprof.recording import codec
+from vitprof.recording import columns as record
+from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS
+from vitprof.recording.recording import Recording
+from vitprof.store import RunStore, StoredRun
+from vitprof.store.chunks import as_table
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+SUMMARY_HEADER = (
+    *(*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS),
+    *("error", "schema_version", "simulated", "verdict"),
+)
+STEPS_HEADER = (*RUN_COLUMNS[:2], *STEP_COLUMNS, "simulated")
+FIGURES = (*record.columns(record.StepRecord), *record.columns(record.RunSummary))
+INTEGERS = frozenset(c.name for c in FIGURES if c.integer) | {"seq"}
+"""Columns of whole numbers."""
+TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
+"""Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
+DOCS: dict[str, str] = {c.name: c.doc for c in FIGURES} | {
+    f.name: str(f.metadata.get("description", "")) for f in dataclasses.fields(RunConfig) if f.name != "name"
+}
+"""Column -> what it means: the description of each field in a Parquet file."""
+KINDS: dict[str, type] = (
+    dict.fromkeys((*STEPS_HEADER, *SUMMARY_HEADER), str)
+    | {name: kind for name, (kind, *_) in types_of(RunConfig).items()}
+    | {c.name: int if c.integer else float for c in FIGURES}
+    | {"run_id": int, "schema_version": int, "simulated": bool}
+)
+"""Column -> the type of its values; a column of steps that only another version knows holds floats."""
+ARROW = {int: "int64", float: "float64", bool: "bool"}
+"""Type -> Arrow's name for it; text for all others."""
+ROW_GROUP = 131_072
+"""Rows of a row group: 35 MB of memory while it is written; readers load as many at once."""
+NUMBERS_AT_ONCE = 100_000
+
+
+def since_start(series: Series, origin_s: float | None) -> Series:
+    """Returns the same columns, with moments in seconds since `origin_s`, so that runs can be laid over each other."""
+    return {name: values - (origin_s or 0.0) if name in TIMESTAMPS else values for name, values in series.items()}
+
+
+def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
+    """Returns the columns of steps that these runs have: the known ones, then those of other versions."""
+    return tuple(dict.fromkeys((*STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))))
+
+
+def figures(run: StoredRun) -> dict[str, float | int | None]:
+    """Returns the run's summary by name; all None for a run without a summary, rather than 0 steps."""
+    return record.summary_to_dict(run.summary) if run.summary else dict.fromkeys(SUMMARY_COLUMNS)
+
+
+def summary_row(run: StoredRun) -> list[object]:
+    """Returns the values of a run in the order of `SUMMARY_HEADER`."""
+    summary, device_name = figures(run), run.environment.get("device_name")
+    return [
+        *(getattr(run, name) for name in RUN_COLUMNS),
+        *(getattr(run.config, name) for name in CONFIG_COLUMNS),
+        None if device_name is None else str(device_name),
+        *(summary[name] for name in SUMMARY_COLUMNS),
+        *(run.error, SCHEMA_VERSION, run.simulated, run.verdict.kind if run.verdict else None),
+    ]
+
+
+# CSV
+
+
+def cell_text(value: object) -> str:
+    """Returns `value` as a CSV cell: numbers in full precision, "" for what is not available, no live formulas."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(float(value))  # NumPy's own repr is no number
+    if isinstance(value, int):
+        return repr(value)
+    text = str(value)
+    return "'" + text if text.startswith((*FORMULA_STARTS, "'")) else text
+
+
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> str:
+    """Returns a whole CSV file; every cell as `cell_text` writes it."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(header)
+    writer.writerows([cell_text(v) for v in row] for row in rows)
+    return out.getvalue()
+
+
+def summary_csv(runs: Iterable[StoredRun]) -> str:
+    """Returns a CSV file with one row for each run: its config and its summary."""
+    return csv_text(SUMMARY_HEADER, map(summary_row, runs))
+
+
+def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
+    """Writes a CSV file with one row for each step of each run, with a few thousand rows in memory at a time.
+
+    Moments are seconds since the start of the run.
+    """
+    names = step_names(store, runs)
+    file.write(csv_text((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1])).encode())
+    for run in runs:
+        for part in store.steps_in_parts(run.id, names=names):
+            file.write(_rows(run, since_start(part, run.t_origin_s)))
+
+
+def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
+    """Returns the rows of a part. A million take 3 s, a fifth of the time that Python's own `repr` of them takes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    before, after = (csv_text(map(cell_text, known)) for known in ((run.id, run.name), (run.simulated,)))
+    text = pa.large_string()
+    cells = [column.cast(text) for column in as_table(part, INTEGERS).columns]
+    ends = (pa.scalar(before.removesuffix("\r\n"), text), pa.scalar(after, text))
+    options = {"null_handling": "replace", "null_replacement": ""}
+    rows = pc.binary_join_element_wise(ends[0], *cells, ends[1], pa.scalar(",", text), **options).combine_chunks()
+    _, ends_at, texts = rows.buffers()  # the texts of an array are stored one after another: they are the file
+    n_bytes = int(np.frombuffer(ends_at, np.int64)[len(rows)])
+    return memoryview(texts)[:n_bytes] if n_bytes else b""
+
+
+# Parquet
+
+
+def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
+    """Writes a Parquet file with one row for each step of each run, with one row group in memory at a time.
+
+    Columns are as in `STEPS_HEADER`; moments are seconds since the run began.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = step_names(store, runs)
+    schema = _schema((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1]), "steps", runs)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for run in runs:
+            for part in store.steps_in_parts(run.id, names=names, rows=ROW_GROUP):
+                steps = as_table(since_start(part, run.t_origin_s), INTEGERS)
+                if n := steps.num_rows:
+                    run_id, name, simulated = (pa.repeat(value, n) for value in (run.id, run.name, run.simulated))
+                    table = pa.Table.from_arrays([run_id, name, *steps.columns, simulated], schema=schema)
+                    writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
+    """Returns a Parquet file with one row for each run, columns as in `SUMMARY_HEADER`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema, rows = _schema(SUMMARY_HEADER, "summary", runs), [summary_row(run) for run in runs]
+    arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table(arrays, schema=schema), out, compression="zstd")
+    return bytes(out.getvalue())
+
+
+def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
+    import pyarrow as pa
+
+    metadata = {
+        "vitprof.schema_version": str(SCHEMA_VERSION),
+        "vitprof.rows": rows,
+        "vitprof.simulated": json.dumps(any(run.simulated for run in runs)),
+    }
+    if rows == "steps":
+        metadata["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
+    kinds = ((name, pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))) for name in header)
+    fields = [pa.field(n, kind, metadata={"description": DOCS[n]} if DOCS.get(n) else None) for n, kind in kinds]
+    return pa.schema(fields, metadata=metadata)
+
+
+# JSON
+
+
+def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns a run as one JSON object, a `Recording` without series; its phases count from the run's beginning."""
+    origin = run.t_origin_s or 0.0
+    phases = [dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin) for p in run.phases]
+    shown = dataclasses.replace(run, phases=tuple(phases), tags=tuple(tags))
+    plain: dict[str, Any] = codec.to_plain(shown, Recording)
+    return plain | {"error": run.error or None}
+
+
+def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
+    """Returns runs as one JSON object on one line, without steps and telemetry."""
+    objects = [run_object(run, store.tags(run.id)) for run in runs]
+    return _json({"schema_version": SCHEMA_VERSION, "runs": objects}) + "\n"
+
+
+def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
+    """Writes runs as one JSON object on one line; each has its steps and telemetry, by column.
+
+    Moments are seconds since the run began. Only `NUMBERS_AT_ONCE` numbers at a time become Python objects: a million
+    steps take the memory of their arrays.
+    """
+    file.write(_json({"schema_version": SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
+    for number, run in enumerate(runs):
+        about = run_object(run, store.tags(run.id))
+        about = {name: value for name, value in about.items() if name not in ("steps", "telemetry")}
+        file.write(f"{', ' if number else ''}{_json(about).removesuffix('}')}".encode())
+        for name, series in (("steps", store.steps(run.id)), ("telemetry", store.telemetry(run.id))):
+            file.write(f', "{name}": '.encode())
+            _write_columns(since_start(series, run.t_origin_s), file)
+        file.write(b"}")
+    file.write(b"]}\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def _write_columns(series: Series, file: BinaryIO) -> None:
+    """Writes an object that has a list for each column; null for what is not available."""
+    for number, (name, values) in enumerate(series.items()):
+        file.write(f"{', ' if number else '{'}{_json(name)}: [".encode())
+        for first in range(0, len(values), NUMBERS_AT_ONCE):
+            part = values[first : first + NUMBERS_AT_ONCE]
+            whole = name in INTEGERS
+            plain: list[Any] = part.astype(int).tolist() if whole else part.tolist()
+            for unknown in [] if whole else np.flatnonzero(~np.isfinite(part)).tolist():
+                plain[unknown] = None
+            file.write(((", " if first else "") + _json(plain)[1:-1]).encode())
+        file.write(b"]")
+    file.write(b"}")
