@@ -27,8 +27,8 @@ from benchmarks.overhead_peers import Bare, tool_called
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.resolve import resolve
-from vitprof.engine.model import ViT
 from vitprof.engine.pipeline import open_pipeline
+from vitprof.engine.trainer import ViT
 from vitprof.jobs.child import Sender, run_job
 from vitprof.measure.devices import open_device
 from vitprof.measure.devices.simulated import SimulatedDevice

@@ -20,9 +20,9 @@ from torchvision import datasets, transforms
 from benchmarks.measuring import Side, Work, repeated
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data.datasets import open_source
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.mnist import read_split
+from vitprof.engine.storage.contract import read_ids
 from vitprof.engine.storage.files import sample_path
-from vitprof.engine.storage.labels import read_ids
 
 SOURCE = Path(__file__).with_name("gather.c")
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from tests.engine_fixtures import Recorded, never
 from vitprof.config import RunConfig
 from vitprof.engine.train import train
-from vitprof.engine.transfer.contract import Moved
+from vitprof.engine.transfer import Moved
 from vitprof.measure.devices import Mark, cuda
 from vitprof.measure.devices.cuda import CudaDevice
 

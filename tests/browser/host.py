@@ -15,7 +15,7 @@ import sys
 from typing import Any, NoReturn
 
 from tests import ROOT
-from vitprof.engine.imports import without_collections
+from vitprof.engine import without_collections
 
 
 def load() -> None:

@@ -28,7 +28,7 @@ from tests.engine_fixtures import digits_home, full_home, small_home, wait_until
 from vitprof import cli
 from vitprof.config import catalog
 from vitprof.engine import train
-from vitprof.engine.data import idx
+from vitprof.engine.data import mnist
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.tables import SUMMARY_HEADER
 from vitprof.home import data_dir, home
@@ -213,15 +213,17 @@ class TestFailure:
         ids=["cut", "empty", "changed"],
     )
     def test_a_damaged_file(self, call: Call, own_copy: Path, strategy: str, damage: Callable[[bytes], bytes]) -> None:
-        path = idx.raw_dir(own_copy) / idx.FILES[0]
+        path = mnist.raw_dir(own_copy) / mnist.FILES[0]
         path.write_bytes(damage(path.read_bytes()))
         err = one_line(call, *QUICK, "--strategy", strategy, status=1)
         assert err.startswith(f"vitprof: run 1 failed: {path} is damaged (")
         assert err.endswith(f"delete {own_copy} and it is made again\n")
 
     def test_a_missing_file(self, call: Call, own_copy: Path) -> None:
-        (idx.raw_dir(own_copy) / idx.FILES[3]).unlink()
-        assert f"{idx.FILES[3]} is missing; delete {own_copy} and it is made again" in one_line(call, *QUICK, status=1)
+        (mnist.raw_dir(own_copy) / mnist.FILES[3]).unlink()
+        assert f"{mnist.FILES[3]} is missing; delete {own_copy} and it is made again" in one_line(
+            call, *QUICK, status=1
+        )
 
     def test_a_disk_full_while_data_are_made(self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Here a limit on the size of files, which stops the third of a file that large sets need."""

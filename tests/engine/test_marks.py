@@ -24,10 +24,10 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
+from vitprof.engine import pinned_buffers
 from vitprof.engine import train as train_module
 from vitprof.engine.loaders import dali
-from vitprof.engine.storage.memory import MemoryStorage
-from vitprof.engine.transfer import pinned_buffers
+from vitprof.engine.storage.arrays import MemoryStorage
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict

@@ -51,8 +51,7 @@ import torch
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, image_bytes
-from vitprof.engine.storage.labels import read_labels, write_labels
+from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, image_bytes, read_labels
 
 
 class Writer(SplitWriter):
@@ -60,9 +59,8 @@ class Writer(SplitWriter):
         self._directory, self._split = directory, split
         self._file = (directory / f"{split.name}.bin").open("wb")
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        assert chunk.pixels is not None
-        self._file.write(chunk.pixels.tobytes())
+    def add(self, start: int, images: np.ndarray) -> None:
+        self._file.write(images.tobytes())
 
     def finish(self) -> None:
         self._file.flush()

@@ -22,11 +22,11 @@ from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine import train, trainer
 from vitprof.engine.data import datasets
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.mnist import read_split
 from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.contract import epoch_order
-from vitprof.engine.model import ViT
-from vitprof.engine.transfer.normalise import ToInput
+from vitprof.engine.trainer import ViT
+from vitprof.engine.transforms import ToInput
 from vitprof.errors import ConfigError, DeviceError
 from vitprof.measure.devices import cuda_checks
 from vitprof.telemetry.visible import VisibleGpu

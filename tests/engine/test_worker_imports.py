@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
+import pytest
+
+from vitprof.engine import without_collections
 from vitprof.engine.loaders.dataloader import FORK_SERVER_IMPORTS
 
 SCRIPT = """
@@ -23,3 +27,18 @@ def test_what_is_missing_is_left_out_and_the_end_takes_no_time() -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False)
     assert (ended.stderr, ended.stdout) == ("", "True True\n")
     assert ended.returncode == 0, "without tearing the interpreter down, which would have kept the status"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_collector_is_off_meanwhile_and_as_before_afterwards(on: bool) -> None:
+    frozen = gc.get_freeze_count()
+    try:
+        if not on:
+            gc.disable()
+        with without_collections():
+            assert not gc.isenabled()
+            made: list[list[int]] = [[] for _ in range(1000)]
+        assert gc.isenabled() == on
+        assert gc.get_freeze_count() >= frozen + len(made)
+    finally:
+        gc.enable()

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from vitprof.engine.imports import without_collections
+from vitprof.engine import without_collections
 
 with without_collections():
     import torch  # noqa: F401

@@ -28,16 +28,14 @@ from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Loader
 from vitprof.engine.locations import open_location
 from vitprof.engine.locations.pagecache import set_page_cache
-from vitprof.engine.model import AUTOCAST
+from vitprof.engine.pinned_buffers import staged
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.cache import cached
 from vitprof.engine.storage.contract import Pixels
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.transfer import open_transfer
-from vitprof.engine.transfer.contract import Transfer
-from vitprof.engine.transfer.normalise import ToInput, as_it_is
-from vitprof.engine.transfer.pinned_buffers import staged
-from vitprof.engine.transfer.resident import Resident
+from vitprof.engine.trainer import AUTOCAST
+from vitprof.engine.transfer import Resident, Transfer, open_transfer
+from vitprof.engine.transforms import ToInput, as_it_is
 from vitprof.errors import JobStopped, SampleError
 from vitprof.measure.devices import Clock, Device
 from vitprof.measure.devices.simulated import SimulatedDevice

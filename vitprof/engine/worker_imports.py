@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 
-from vitprof.engine.imports import without_collections
+from vitprof.engine import without_collections
 
 NEEDED = ("torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.batch_assembly")
 

@@ -17,7 +17,7 @@ import traceback
 from typing import BinaryIO, NoReturn
 
 from vitprof.config import RunConfig
-from vitprof.engine.imports import without_collections
+from vitprof.engine import without_collections
 from vitprof.errors import JobStopped, VitprofError, one_line
 from vitprof.jobs.memory import is_out_of_memory, out_of_memory_words
 from vitprof.jobs.orphans import mark_multiprocessing

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.engine.imports import without_collections
+from vitprof.engine import without_collections
 from vitprof.jobs import child
 
 MAX_MESSAGE_BYTES = 1 << 20

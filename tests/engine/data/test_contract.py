@@ -14,9 +14,10 @@ from tests.engine_fixtures import N_PHOTOS, SMALL
 from vitprof.config.catalog import dataset_info
 from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.mnist import read_split
 from vitprof.engine.data.photos import PhotosSource
-from vitprof.engine.decode import centre_crop, open_decoder
+from vitprof.engine.decoders import open_decoder
+from vitprof.engine.transforms import centre_crop
 from vitprof.errors import DataError, SampleError
 
 INFO = dataset_info("photos", N_PHOTOS)

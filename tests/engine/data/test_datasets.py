@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from vitprof.engine.data import digits, idx
-from vitprof.engine.data.datasets import prepare
-from vitprof.engine.data.idx import read_split
-from vitprof.engine.data.manifest import MANIFEST
+from vitprof.engine.data import digits, mnist
+from vitprof.engine.data.datasets import MANIFEST, prepare
+from vitprof.engine.data.mnist import read_split
 from vitprof.errors import ConfigError, DataError, JobStopped, VitprofError
 
 SMALL = {"n_train": 2500, "n_test": 100}
@@ -40,7 +39,7 @@ def start(script: str, home: Path) -> subprocess.Popen[str]:
     """Run `script` in a process of its own, after lines that make `digits` small there too."""
     head = f"""
         import functools, sys
-        from vitprof.engine.data import datasets, digits, idx
+        from vitprof.engine.data import datasets, digits, mnist
         from vitprof.errors import DataError
         digits.make = functools.partial(digits.make, **{SMALL})
     """
@@ -71,7 +70,7 @@ def test_made_once_and_read(made: Path) -> None:
     assert labels.shape == (2500,)
     manifest = json.loads((root / MANIFEST).read_text())
     assert (manifest["maker"], manifest["maker"]["seed"]) == (digits.IDENTITY, digits.SEED)
-    assert manifest["files"][idx.FILES[0]]["size"] == 16 + 2500 * 784
+    assert manifest["files"][mnist.FILES[0]]["size"] == 16 + 2500 * 784
 
     before = {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in root.rglob("*")}
     told.clear()
@@ -94,10 +93,10 @@ def test_importing_and_making_need_no_torch(made: Path, tmp_path: Path) -> None:
     assert (child.returncode, out.strip(), err) == (0, "[]", "")
 
 
-@pytest.mark.parametrize("name", idx.FILES)
+@pytest.mark.parametrize("name", mnist.FILES)
 def test_damaged_files(made: Path, name: str) -> None:
     root = prepare("digits")
-    path = idx.raw_dir(root) / name
+    path = mnist.raw_dir(root) / name
     content = path.read_bytes()
 
     def expect(what: str) -> None:
@@ -131,9 +130,9 @@ def test_damaged_manifest(made: Path, content: bytes) -> None:
 def test_manifest_without_a_file_and_no_manifest(made: Path) -> None:
     root = prepare("digits")
     manifest = json.loads((root / MANIFEST).read_text())
-    del manifest["files"][idx.FILES[2]]
+    del manifest["files"][mnist.FILES[2]]
     (root / MANIFEST).write_text(json.dumps(manifest))
-    assert f"{idx.FILES[2]} is damaged" in one_line(lambda: prepare("digits"))
+    assert f"{mnist.FILES[2]} is damaged" in one_line(lambda: prepare("digits"))
     (root / MANIFEST).unlink()
     assert f"{MANIFEST} is missing; delete {root}" in one_line(lambda: prepare("digits"))
     (root / MANIFEST).mkdir()
@@ -229,7 +228,7 @@ def test_two_processes_at_once(made: Path, tmp_path: Path, monkeypatch: pytest.M
             sys.stdin.readline()
         digits.make = make_and_wait
         root = datasets.prepare("digits")
-        print(idx.read_split(root, True)[0].shape[0])
+        print(mnist.read_split(root, True)[0].shape[0])
     """
     children = [start(script, tmp_path / "home") for _ in range(2)]
     for child in children:  # whichever is first
@@ -318,13 +317,13 @@ def test_unusable_home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_read_split_refuses_what_does_not_belong_together(tmp_path: Path) -> None:
     digits.make(tmp_path, n_train=20, n_test=10)
-    images, labels = idx.split_files(tmp_path, True)
-    idx.write_idx(labels, np.zeros(19, np.uint8))
+    images, labels = mnist.split_files(tmp_path, True)
+    mnist.write_idx(labels, np.zeros(19, np.uint8))
     assert f"delete {tmp_path} and it is made again" in one_line(lambda: read_split(tmp_path, True))
-    idx.write_idx(labels, np.full(20, 10, np.uint8))
+    mnist.write_idx(labels, np.full(20, 10, np.uint8))
     assert "labels 0 to 9" in one_line(lambda: read_split(tmp_path, True))
-    idx.write_idx(labels, np.zeros(20, np.uint8))
-    idx.write_idx(images, np.zeros((20, 32, 32), np.uint8))
+    mnist.write_idx(labels, np.zeros(20, np.uint8))
+    mnist.write_idx(images, np.zeros((20, 32, 32), np.uint8))
     assert "28 x 28" in one_line(lambda: read_split(tmp_path, True))
     images.unlink()
     assert "it is missing" in one_line(lambda: read_split(tmp_path, True))

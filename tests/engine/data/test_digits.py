@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitprof.engine.data import digits, idx
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data import digits, mnist
+from vitprof.engine.data.mnist import read_split
 from vitprof.errors import DataError, JobStopped
 
 
 def content(root: Path) -> dict[str, bytes]:
-    return {name: (idx.raw_dir(root) / name).read_bytes() for name in idx.FILES}
+    return {name: (mnist.raw_dir(root) / name).read_bytes() for name in mnist.FILES}
 
 
 @pytest.fixture(scope="session")
@@ -82,9 +82,9 @@ def test_seeds_and_splits_differ(tmp_path: Path) -> None:
         (tmp_path / str(seed)).mkdir()
         digits.make(tmp_path / str(seed), n_train=200, n_test=200, seed=seed)
     one, two = content(tmp_path / "1"), content(tmp_path / "2")
-    assert all(one[name] != two[name] for name in idx.FILES)
-    assert one[idx.FILES[0]] != one[idx.FILES[2]]
-    assert one[idx.FILES[1]] != one[idx.FILES[3]]
+    assert all(one[name] != two[name] for name in mnist.FILES)
+    assert one[mnist.FILES[0]] != one[mnist.FILES[2]]
+    assert one[mnist.FILES[1]] != one[mnist.FILES[3]]
 
 
 def test_no_global_random_state_is_used(tmp_path: Path) -> None:

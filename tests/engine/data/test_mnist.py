@@ -1,22 +1,140 @@
-"""vitprof.engine.data.mnist, without a network: closed port, silent server, and a small server of our own."""
+"""MNIST: what is written is read back, what is damaged is refused with a message that helps; the download."""
 
+import errno
 import gzip
 import hashlib
 import http.server
+import os
 import socket
+import struct
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from torchvision.datasets import MNIST
 
-from vitprof.engine.data import digits, idx, mnist
-from vitprof.engine.data.datasets import prepare
-from vitprof.engine.data.idx import read_split
-from vitprof.engine.data.manifest import MANIFEST
+from vitprof.engine.data import digits, mnist
+from vitprof.engine.data.contract import write_error, writing
+from vitprof.engine.data.datasets import MANIFEST, prepare
+from vitprof.engine.data.mnist import read_split
 from vitprof.errors import DataError, JobStopped
+
+shapes = st.one_of(
+    st.tuples(st.integers(0, 50)), st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 9))
+).flatmap(lambda shape: arrays(np.uint8, shape))
+
+
+@pytest.mark.slow
+@given(array=shapes)
+def test_round_trip(array: np.ndarray) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "file")
+        mnist.write_idx(path, array)
+        back = mnist.read_idx(path)
+        assert path.stat().st_size == 4 + 4 * array.ndim + array.size
+    assert (back.dtype, back.shape) == (np.uint8, array.shape)
+    assert np.array_equal(back, array)
+    back[...] = 0  # raises if it cannot be written to
+
+
+@given(content=st.binary(max_size=40) | st.binary(max_size=20).map(lambda tail: b"\0\0\x08\x01" + tail))
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "file")
+        path.write_bytes(content)
+        with suppress(DataError):  # nothing else may be raised
+            assert content.endswith(mnist.read_idx(path).tobytes())
+
+
+def test_strided_input_is_written_in_order(tmp_path: Path) -> None:
+    array = np.arange(4 * 6 * 6, dtype=np.uint8).reshape(4, 6, 6)[::2, :, ::-2]
+    mnist.write_idx(tmp_path / "file", array)
+    assert np.array_equal(mnist.read_idx(tmp_path / "file"), array)
+
+
+@pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.uint8), np.zeros((), np.uint8)])
+def test_other_arrays_are_a_programming_error(tmp_path: Path, array: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="IDX here holds uint8"):
+        mnist.write_idx(tmp_path / "file", array)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "ends inside its header"),
+        (b"\0\0\x08", "ends inside its header"),
+        (struct.pack(">I", 0x803), "ends inside its header"),
+        (struct.pack(">3I", 0x803, 1, 2), "ends inside its header"),
+        (struct.pack(">2I", 0x802, 0), "magic number 0x00000802"),
+        (struct.pack(">2I", 0xD01, 0), "magic number 0x00000d01"),
+        (struct.pack("<2I", 0x801, 0), "magic number 0x01080000"),
+        (b"\x1f\x8b\x08\x00" + bytes(20), "magic number 0x1f8b0800"),  # a .gz that was only renamed
+        (struct.pack(">2I", 0x801, 5) + b"abcd", "12 bytes long, and its header says 13"),
+        (struct.pack(">2I", 0x801, 5) + b"abcdef", "14 bytes long, and its header says 13"),
+        (struct.pack(">4I", 0x803, 2, 2, 2) + bytes(7), "23 bytes long, and its header says 24"),
+        (struct.pack(">4I", 0x803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "16 bytes long, and its header says"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "train-labels-idx1-ubyte"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        mnist.read_idx(path)
+    message = str(caught.value)
+    assert why in message
+    assert str(path) in message
+    assert "delete the data set's directory" in message
+    assert "\n" not in message
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="it is missing"):
+        mnist.read_idx(tmp_path / "nothing")
+    with pytest.raises(DataError, match="Is a directory"):
+        mnist.read_idx(tmp_path)
+
+
+def test_write_failures_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No such file or directory; set VITPROF_HOME"):
+        mnist.write_idx(tmp_path / "no" / "file", np.zeros(3, np.uint8))
+    if Path("/dev/full").exists():
+        full = Path("/dev/full")
+        with (
+            pytest.raises(DataError, match="disk full while writing /dev/full"),
+            writing(full),
+            full.open("wb") as f,
+        ):
+            f.write(b"x")
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (errno.ENOSPC, "disk full while writing"),
+        (errno.EDQUOT, "disk quota full while writing"),
+        (errno.EFBIG, "raise the limit (ulimit -f)"),
+        (errno.EROFS, "Read-only file system; set VITPROF_HOME"),
+    ],
+)
+def test_write_error_says_what_to_do(tmp_path: Path, code: int, why: str) -> None:
+    message = str(write_error(tmp_path, OSError(code, os.strerror(code))))
+    assert why in message
+    assert str(tmp_path) in message
+    assert "\n" not in message
+
+
+def test_split_files_follow_torchvision(tmp_path: Path) -> None:
+    assert mnist.split_files(tmp_path, True)[0] == tmp_path / "MNIST/raw/train-images-idx3-ubyte"
+    assert mnist.split_files(tmp_path, False)[1] == tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte"
 
 
 @pytest.fixture(autouse=True)
@@ -35,8 +153,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     made.mkdir()
     digits.make(made, n_train=60, n_test=20)
     resources = []
-    for name in idx.FILES:
-        packed = gzip.compress((idx.raw_dir(made) / name).read_bytes())
+    for name in mnist.FILES:
+        packed = gzip.compress((mnist.raw_dir(made) / name).read_bytes())
         (mirror / f"{name}.gz").write_bytes(packed)
         resources.append((f"{name}.gz", hashlib.md5(packed).hexdigest()))
 
@@ -88,12 +206,12 @@ def test_silent_server(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 def test_a_page_instead_of_the_file(served: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (served / f"{idx.FILES[2]}.gz").write_text("<html>please log in</html>")
+    (served / f"{mnist.FILES[2]}.gz").write_text("<html>please log in</html>")
     assert "corrupted" in assert_refused(data, capsys)
 
 
 def test_file_not_on_the_server(served: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (served / f"{idx.FILES[3]}.gz").unlink()
+    (served / f"{mnist.FILES[3]}.gz").unlink()
     assert "404" in assert_refused(data, capsys)
 
 
@@ -104,9 +222,9 @@ def test_download(served: Path, data: Path, tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out == ""
     assert told == sorted(told)
     assert (told[0], told[-1]) == (0, 1)
-    for name in idx.FILES:
-        assert (idx.raw_dir(root) / name).read_bytes() == (idx.raw_dir(tmp_path / "made") / name).read_bytes()
-    assert sorted(p.name for p in idx.raw_dir(root).iterdir()) == sorted(idx.FILES)  # the archives are gone
+    for name in mnist.FILES:
+        assert (mnist.raw_dir(root) / name).read_bytes() == (mnist.raw_dir(tmp_path / "made") / name).read_bytes()
+    assert sorted(p.name for p in mnist.raw_dir(root).iterdir()) == sorted(mnist.FILES)  # the archives are gone
     assert {p.name for p in data.iterdir()} == {".mnist.lock", "mnist"}
     assert len(MNIST(str(root), train=False, download=False)) == 20
     assert read_split(root, True)[0].shape == (60, 28, 28)
@@ -114,8 +232,8 @@ def test_download(served: Path, data: Path, tmp_path: Path, capsys: pytest.Captu
     for archive in served.iterdir():
         archive.unlink()
     assert prepare("mnist") == root
-    (idx.raw_dir(root) / idx.FILES[1]).write_bytes(b"x")
-    with pytest.raises(DataError, match=f"{idx.FILES[1]} is damaged .size differs from {MANIFEST}"):
+    (mnist.raw_dir(root) / mnist.FILES[1]).write_bytes(b"x")
+    with pytest.raises(DataError, match=f"{mnist.FILES[1]} is damaged .size differs from {MANIFEST}"):
         prepare("mnist")
 
 

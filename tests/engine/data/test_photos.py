@@ -21,8 +21,7 @@ from tests.alarm import cpu_alarm
 from tests.engine_fixtures import N_PHOTOS
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.engine.data import photos, scenes
-from vitprof.engine.data.datasets import open_source, prepare
-from vitprof.engine.data.manifest import MANIFEST
+from vitprof.engine.data.datasets import MANIFEST, open_source, prepare
 from vitprof.errors import DataError, JobStopped, SampleError
 
 N_TEST = N_PHOTOS // 10

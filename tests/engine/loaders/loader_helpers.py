@@ -18,13 +18,13 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import datasets
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.mnist import read_split
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Buffer, Loader
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import prepare_storage
-from vitprof.engine.transfer.normalise import ToInput
+from vitprof.engine.transforms import ToInput
 
 CPU = torch.device("cpu")
 SEED = 42

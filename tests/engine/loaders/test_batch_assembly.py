@@ -13,9 +13,9 @@ import torch
 from tests.engine.loaders.loader_helpers import config_of, info_of, other, photos_config, storage_of
 from tests.engine_fixtures import SMALL
 from vitprof.config.catalog import DATASETS
-from vitprof.engine import augment, decode
+from vitprof.engine import transforms
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, PixelMaker, open_maker
-from vitprof.engine.storage.memory import MemoryStorage
+from vitprof.engine.storage.arrays import MemoryStorage
 
 INDICES = torch.tensor([5, 3, 599, 3])
 
@@ -40,9 +40,9 @@ class TestDigits:
         plain = open_maker(opened, SMALL, other(config, augment="off"), train=True)(0, INDICES).images
         assert not torch.equal(open_maker(opened, SMALL, config, train=True)(0, INDICES).images, plain)
         assert torch.equal(open_maker(opened, SMALL, config, train=False)(0, INDICES).images, plain)
-        uniform = [augment.sample_uniform(config.seed, 1, index, augment.N_UNIFORM) for index in INDICES.tolist()]
+        uniform = [transforms.sample_uniform(config.seed, 1, index, transforms.N_UNIFORM) for index in INDICES.tolist()]
         expected = plain.permute(0, 2, 3, 1).contiguous().numpy()
-        augment.on_cpu(expected, augment.affine(torch.from_numpy(np.array(uniform)), SMALL))
+        transforms.on_cpu(expected, transforms.affine(torch.from_numpy(np.array(uniform)), SMALL))
         got = open_maker(opened, SMALL, config, train=True)(1, INDICES).images
         assert np.array_equal(got.permute(0, 2, 3, 1).numpy(), expected)
 
@@ -110,4 +110,4 @@ def test_tests_are_cropped_to_the_centre() -> None:
     config = photos_config(augment="cpu")
     unused: Any = MemoryStorage(torch.zeros((1, 1, 1, 3), dtype=torch.uint8), torch.zeros(1))
     make = EncodedMaker(unused, info_of(config), config, train=False)
-    assert make.crop(0, 1)(375, 500) == decode.centre_crop(375, 500, 224)
+    assert make.crop(0, 1)(375, 500) == transforms.centre_crop(375, 500, 224)

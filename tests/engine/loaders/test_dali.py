@@ -18,7 +18,7 @@ from vitprof.engine.loaders import dali, open_loader
 from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.transfer import open_transfer
-from vitprof.engine.transfer.normalise import ToInput
+from vitprof.engine.transforms import ToInput
 from vitprof.errors import ConfigError, DataError
 from vitprof.measure.devices.cuda import CudaDevice
 

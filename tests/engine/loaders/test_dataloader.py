@@ -29,8 +29,7 @@ from tests.engine_fixtures import SMALL, descendants, gone, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import dataloader as dataloader_module
 from vitprof.engine.loaders.contract import Loader, Schedule, epoch_order
-from vitprof.engine.loaders.dataloader import end_with_the_job, over_samples, start_method
-from vitprof.engine.loaders.samples import open_samples
+from vitprof.engine.loaders.dataloader import end_with_the_job, open_samples, over_samples, start_method
 from vitprof.errors import DataError, SampleError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")

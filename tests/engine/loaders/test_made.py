@@ -27,7 +27,7 @@ from tests.engine_fixtures import wait_until
 from vitprof.config.availability import installed
 from vitprof.config.parts import LOADERS
 from vitprof.engine.loaders.contract import Batch
-from vitprof.engine.loaders.samples import open_samples
+from vitprof.engine.loaders.dataloader import open_samples
 from vitprof.measure.step_columns import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch
 

@@ -13,13 +13,13 @@ from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import datasets
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.mnist import read_split
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.storage import open_storage
+from vitprof.engine.storage.arrays import MemoryStorage
 from vitprof.engine.storage.cache import BYTES_A_MB, Cached, cached
 from vitprof.engine.storage.contract import Place
-from vitprof.engine.storage.memory import MemoryStorage
 from vitprof.errors import DataError, JobStopped, SampleError
 
 N = 500

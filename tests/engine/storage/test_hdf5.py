@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,17 +18,14 @@ from tests.engine.storage.writer_helpers import (
     COUNTS,
     FORMATS,
     INFO,
-    assert_same,
     assert_tells_of_a_limit,
     assert_whole,
     encoded_of,
-    expected,
     facts_of,
     one_line,
     open_both,
     open_files,
     pixels_of,
-    read_one,
     write_both,
 )
 from vitprof.engine.storage import hdf5
@@ -75,27 +70,6 @@ def test_rows_of_a_chunk(row_bytes: int, rows: int) -> None:
 
 def test_a_storage_knows_its_blocks(written: dict[str, Path]) -> None:
     assert [storage.block for storage, _ in open_both(hdf5.ChunkedStorage, written["chunked"])] == [256, 100]
-
-
-@pytest.mark.parametrize("name", ["chunked", "encoded"])
-def test_two_threads_that_open_the_file_at_the_same_moment(
-    name: str, written: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, function = (hdf5, "open_file") if name == "chunked" else (os, "open")
-    plain, both = getattr(module, function), threading.Barrier(2, timeout=60)
-
-    def together(path: Any, *rest: Any, **options: Any) -> Any:
-        if str(path).endswith("data.h5"):
-            both.wait()
-        return plain(path, *rest, **options)
-
-    storage = FORMATS[name][1](INFO, Place(written[name]), True)
-    monkeypatch.setattr(module, function, together)
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda i: read_one(storage, i), [10, 20]))
-    assert_same(found, [expected(storage, "train")[i] for i in (10, 20)])
-    storage.close()
-    assert open_files(written[name]) == []
 
 
 # Writing

@@ -23,12 +23,11 @@ import torch
 from tests.engine.storage.preparing import PHOTOS, images_of, place, prepare, read_all
 from tests.engine_fixtures import SMALL, ticking
 from vitprof.engine.data import datasets, digits
-from vitprof.engine.data.datasets import open_source
-from vitprof.engine.data.idx import read_split
-from vitprof.engine.data.manifest import MANIFEST
-from vitprof.engine.storage import REGISTRY, format_of, memmap, open_storage
+from vitprof.engine.data.datasets import MANIFEST, open_source
+from vitprof.engine.data.mnist import read_split
+from vitprof.engine.storage import REGISTRY, arrays, format_of, open_storage
 from vitprof.engine.storage import prepare as making
-from vitprof.engine.storage.labels import LABELS, read_ids, read_labels
+from vitprof.engine.storage.contract import LABELS, read_ids, read_labels
 from vitprof.engine.storage.prepare import JOURNAL
 from vitprof.errors import DataError, JobStopped, SampleError, VitprofError
 
@@ -117,7 +116,7 @@ def test_made_again_where_it_would_come_out_otherwise(change: str, monkeypatch: 
     root = prepare("memmap").directory
     before = (root / MANIFEST).read_text()
     if change == "version":
-        monkeypatch.setattr(memmap, "FORMAT", dataclasses.replace(memmap.FORMAT, version=99))
+        monkeypatch.setattr(arrays, "FORMAT", dataclasses.replace(arrays.FORMAT, version=99))
     else:
         home = Path(os.environ["VITPROF_HOME"])
         (home / "data").unlink()  # made once for all tests, and linked

@@ -19,8 +19,8 @@ import torch
 from tests import ROOT
 from tests.engine.storage.preparing import images_of, open_files, place, read_all
 from tests.engine_fixtures import SMALL
-from vitprof.engine.data import datasets, idx
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data import datasets, mnist
+from vitprof.engine.data.mnist import read_split
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.torchvision_datasets import IdxStorage
@@ -225,11 +225,11 @@ def test_reading_does_not_change_what_is_stored() -> None:
 @pytest.mark.parametrize("name", ["memory", "memory-float", "idx"])
 @pytest.mark.parametrize("damage", ["cut", "missing", "empty", "other magic"])
 def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_path: Path) -> None:
-    raw = idx.raw_dir(tmp_path)
+    raw = mnist.raw_dir(tmp_path)
     raw.mkdir(parents=True)
-    for file in idx.FILES:
-        os.link(idx.raw_dir(datasets.prepare("digits")).resolve() / file, raw / file)
-    images_file, _ = idx.split_files(tmp_path, True)
+    for file in mnist.FILES:
+        os.link(mnist.raw_dir(datasets.prepare("digits")).resolve() / file, raw / file)
+    images_file, _ = mnist.split_files(tmp_path, True)
     whole = images_file.read_bytes()
     images_file.unlink()
     if damage != "missing":

@@ -26,8 +26,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
 from vitprof.config.catalog import DATASETS
 from vitprof.engine.storage import hdf5, lmdb
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts
-from vitprof.engine.storage.labels import write_labels
+from vitprof.engine.storage.contract import Format, Place, SplitFacts, write_labels
 from vitprof.errors import DataError
 
 INFO = dataclasses.replace(DATASETS["digits"], n_train=600, n_test=100)
@@ -59,18 +58,15 @@ def facts_of(split: str) -> SplitFacts:
     return SplitFacts(split, n, SHAPE, [f"{split}-{i:06d}" for i in range(n)], labels)
 
 
-def chunk_of(form: Format, split: str, start: int, stop: int) -> Chunk:
-    facts = facts_of(split)
-    pixels = pixels_of(split)[start:stop] if form.needs == "pixels" else None
-    encoded = encoded_of(split)[start:stop] if form.needs == "encoded" else None
-    return Chunk(facts.ids[start:stop], pixels, encoded)
+def images_of(form: Format, split: str, start: int, stop: int) -> Any:
+    return (pixels_of if form.needs == "pixels" else encoded_of)(split)[start:stop]
 
 
 def write_split(directory: Path, form: Format, split: str) -> None:
     """All samples of a split, in chunks."""
     with contextlib.closing(form.open_writer(directory, facts_of(split))) as writer:
         for i in range(0, COUNTS[split], 128):
-            writer.add(i, chunk_of(form, split, i, min(i + 128, COUNTS[split])))
+            writer.add(i, images_of(form, split, i, min(i + 128, COUNTS[split])))
         writer.finish()
 
 

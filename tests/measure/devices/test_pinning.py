@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from tests.engine.transfer.transfer_helpers import batch
+from tests.engine.transfer_helpers import batch
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.resolve import resolve

@@ -71,7 +71,7 @@ def test_copies_reach_the_bandwidth(bench: Bench) -> None:
 
 
 def test_a_copy_that_takes_longer_than_it_should_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitprof.engine.transfer.copy import PinnedCopy
+    from vitprof.engine.transfer import PinnedCopy
 
     plain = PinnedCopy.__call__
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.engine.data import idx
-from vitprof.engine.data.contract import OnProgress, Stop, never, silent
+from vitprof.engine.data import mnist
+from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, writing
 from vitprof.errors import JobStopped
 
 SEED = 42
@@ -62,9 +62,9 @@ def make(
     Raises `JobStopped` if `stop()` turned true (called after each chunk), `DataError` if the disk is full or the files
     cannot be written. Files written until then stay: `datasets.prepare` works in a directory that it removes.
     """
-    idx.ensure_space(directory, (n_train + n_test) * (SIDE * SIDE + 1) + 64 * 1024)
-    with idx.writing(directory):
-        idx.raw_dir(directory).mkdir(parents=True, exist_ok=True)
+    ensure_space(directory, (n_train + n_test) * (SIDE * SIDE + 1) + 64 * 1024)
+    with writing(directory):
+        mnist.raw_dir(directory).mkdir(parents=True, exist_ok=True)
     done = 0
 
     def chunk_done(n: int) -> None:
@@ -77,8 +77,8 @@ def make(
     chunk_done(0)
     for train, n in ((True, n_train), (False, n_test)):
         images, labels = draw(n, seed=seed, stream=int(not train), threads=threads, chunk_done=chunk_done)
-        for path, array in zip(idx.split_files(directory, train), (images, labels), strict=True):
-            idx.write_idx(path, array)
+        for path, array in zip(mnist.split_files(directory, train), (images, labels), strict=True):
+            mnist.write_idx(path, array)
 
 
 def draw(

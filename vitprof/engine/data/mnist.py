@@ -1,18 +1,146 @@
-"""The data set `mnist`: the real one, downloaded by torchvision."""
+"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, which `digits` has too.
+
+An IDX file is a big-endian header (magic number, then the length of each axis) followed by the raw values.
+Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or three (images).
+"""
 
 from __future__ import annotations
 
 import http.client
+import io
+import math
+import os
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
-from vitprof.engine.data import idx
-from vitprof.engine.data.contract import OnProgress, Stop, never, silent
+import numpy as np
+from numpy.typing import NDArray
+
+from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, write_error, writing
 from vitprof.errors import DataError, JobStopped
+
+MAGICS: dict[int, int] = {1: 0x00000801, 3: 0x00000803}
+"""Number of axes -> magic number: 0x08 stands for unsigned bytes, the last byte is the number of axes."""
+
+# The names that torchvision.datasets.MNIST looks for, without the .gz it also removes.
+FILES: tuple[str, ...] = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def raw_dir(root: Path) -> Path:
+    """Returns the directory where torchvision looks for the four files if its root is `root`."""
+    return root / "MNIST" / "raw"
+
+
+def split_files(root: Path, train: bool) -> tuple[Path, Path]:
+    """Returns the images file and the labels file of the training or the test split under `root`."""
+    images, labels = FILES[:2] if train else FILES[2:]
+    return raw_dir(root) / images, raw_dir(root) / labels
+
+
+def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
+    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; removes the file if that fails.
+
+    Raises `DataError` if the file cannot be written, `ValueError` for another dtype or number of axes.
+    """
+    if array.dtype != np.uint8 or array.ndim not in MAGICS:
+        raise ValueError(f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}")
+    header = struct.pack(f">{1 + array.ndim}I", MAGICS[array.ndim], *array.shape)
+    with writing(path):
+        file = path.open("wb")
+        try:
+            with file:
+                file.write(header)
+                file.write(np.ascontiguousarray(array).reshape(-1).data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Reads an IDX file. Returns a writable uint8 array of shape (n,) or (n, height, width).
+
+    Raises a `DataError` that names the file if it is missing or unreadable, if the magic number is not one of `MAGICS`,
+    or if the file is not exactly as long as its header says.
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            magic = _header(path, file.read(4), 1)[0]
+            axes = {number: n for n, number in MAGICS.items()}.get(magic)
+            if axes is None:
+                raise _unusable(path, f"magic number 0x{magic:08x} instead of 0x00000801 or 0x00000803")
+            shape = _header(path, file.read(4 * axes), axes)
+            expected = 4 + 4 * axes + math.prod(shape)
+            if size != expected:  # checked before allocating: a damaged header may ask for any size
+                raise _unusable(path, f"{size} bytes long, and its header says {expected}")
+            flat = np.empty(math.prod(shape), np.uint8)
+            if file.readinto(flat.data) != flat.nbytes:
+                raise _unusable(path, "it became shorter while it was read")
+    except FileNotFoundError:
+        raise _unusable(path, "it is missing") from None
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    return flat.reshape(shape)
+
+
+def _header(path: Path, raw: bytes, n: int) -> tuple[int, ...]:
+    """Returns `n` big-endian unsigned 32-bit integers."""
+    if len(raw) != 4 * n:
+        raise _unusable(path, "it ends inside its header")
+    return struct.unpack(f">{n}I", raw)
+
+
+def _unusable(path: Path, reason: str) -> DataError:
+    return DataError(f"{path} cannot be read ({reason}); delete the data set's directory and it is made again")
+
+
+def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
+
+    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong together.
+    """
+    images_file, labels_file = split_files(root, train)
+    images, labels = read_idx(images_file), read_idx(labels_file)
+    if images.shape != (*labels.shape, 28, 28) or labels.max(initial=0) > 9:
+        raise DataError(
+            f"{images_file} {images.shape} and {labels_file.name} {labels.shape} are not images of 28 x 28 with "
+            f"labels 0 to 9; delete {root} and it is made again"
+        )
+    return images, labels.astype(np.int64)
+
+
+class IdxSource:
+    """A split in MNIST's IDX files."""
+
+    def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
+        self._images, self.labels = read_split(root, train)
+        split = "train" if train else "test"
+        self.ids = [f"{split}-{i:06d}" for i in range(len(self.labels))]
+
+    def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
+        return self._images[start:stop, :, :, None]
+
+    def encoded(self, start: int, stop: int) -> list[bytes]:
+        from PIL import Image
+
+        files = []
+        for image in self._images[start:stop]:
+            file = io.BytesIO()
+            Image.fromarray(image).save(file, "PNG")
+            files.append(file.getvalue())
+        return files
+
 
 IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 """Identity of what `make` downloads; it is downloaded again if this changes."""
@@ -31,7 +159,7 @@ def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) 
     Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. Files downloaded until then
     stay: `datasets.prepare` works in a directory that it removes.
     """
-    idx.ensure_space(directory, NEEDED_BYTES)
+    ensure_space(directory, NEEDED_BYTES)
     progress(0.0, "downloading MNIST")
     _stop_if_asked(stop)
     from torchvision.datasets import MNIST
@@ -42,13 +170,13 @@ def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) 
             MNIST(str(directory), train=True, download=True)
         except (OSError, RuntimeError, http.client.HTTPException, EOFError) as error:
             if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT, EFBIG):
-                raise idx.write_error(directory, error) from error
+                raise write_error(directory, error) from error
             raise DataError(
                 f"MNIST could not be downloaded ({_reason(error)}); choose the data set 'digits', which is made here"
             ) from error
     _stop_if_asked(stop)
-    with idx.writing(directory):
-        for archive in idx.raw_dir(directory).glob("*.gz"):
+    with writing(directory):
+        for archive in raw_dir(directory).glob("*.gz"):
             archive.unlink()
     progress(1.0, "downloaded MNIST")
 

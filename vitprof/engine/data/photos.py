@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data import idx
-from vitprof.engine.data.contract import OnProgress, Stop, never, silent
+from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, writing
 from vitprof.errors import DataError, JobStopped, SampleError
 
 SEED = 42
@@ -81,10 +80,10 @@ def make(
     """
     n = n_train + n_test
     # before the list of files to make: for millions of images that takes minutes and 2 GB
-    idx.ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
+    ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
     done = n - len(todo)
-    with idx.writing(directory):
+    with writing(directory):
         for folder in folders(directory):
             folder.mkdir(parents=True, exist_ok=True)
     from vitprof.engine.data import scenes  # here, since it imports OpenCV, which the dashboard does not need
@@ -95,7 +94,7 @@ def make(
         jobs = todo[start : start + IMAGES_A_CHUNK]
         for path, label, entropy in jobs:
             encoded = scenes.encode(scenes.draw(label, np.random.default_rng(entropy)))
-            with idx.writing(path):
+            with writing(path):
                 path.write_bytes(encoded)
         return len(jobs)
 
@@ -183,14 +182,15 @@ class PhotosSource:
         return self._paths[index]
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """See `vitprof.engine.data.source.Source`. Raises `SampleError` for an unreadable or empty file."""
+        """See `Source`. Raises `SampleError` for an unreadable or empty file."""
         return [self._read(path) for path in self._paths[start:stop]]
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """See `vitprof.engine.data.source.Source`. simplejpeg decodes, in one thread for each core."""
+        """See `Source`. simplejpeg decodes, in one thread for each core."""
         paths = self._paths[start:stop]
         out = np.empty((len(paths), *self._shape), np.uint8)
-        from vitprof.engine.decode import centre_crop, open_decoder
+        from vitprof.engine.decoders import open_decoder
+        from vitprof.engine.transforms import centre_crop
 
         decode, crop = open_decoder("simplejpeg"), partial(centre_crop, size=self._shape[0])
 

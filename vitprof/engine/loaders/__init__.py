@@ -8,7 +8,7 @@ from typing import Any
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
-from vitprof.engine.loaders import batch_assembly, batches, dataloader, samples, threads
+from vitprof.engine.loaders import batch_assembly, batches, dataloader, threads
 from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
 from vitprof.measure.devices import Mark
 
@@ -30,14 +30,14 @@ def open_loader(
     if config.loader == "dali":
         from vitprof.engine.loaders import dali  # it needs packages that only image files need
 
-        return dali.DaliLoader(storage, info, config, train=train, mark=mark)
+        return dali.DaliLoader(storage, info, config, train, mark)
     schedule = Schedule(storage, config, train=train)
     form = STORAGES[config.storage or ""].form
     if config.loader == "dataloader":
         values = info.channels * info.image_size**2
         dataloader.ensure_shared_memory(config, values * (4 if form == "samples" else 1))
     if form == "samples":
-        dataset, collate = samples.open_samples(storage, config, train=train)
+        dataset, collate = dataloader.open_samples(storage, config, train=train)
         if config.loader == "generator":
             return batches.BatchReader(schedule, batches.of_samples(dataset, collate))
         return dataloader.over_samples(schedule, dataset, collate, config)

@@ -20,7 +20,7 @@ from torch import Tensor
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
-from vitprof.engine import augment, decode
+from vitprof.engine import transforms
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.contract import EncodedStorage, PixelStorage
 from vitprof.errors import SampleError
@@ -94,7 +94,7 @@ class PixelMaker(StorageMaker):
                 wait.into("transform")
             if out is None:  # `pixels` may be the storage's own memory
                 pixels = pixels.clone()
-            augment.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
+            transforms.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
             changed = perf_counter()
         if wait is not None:
             wait.into("collate")
@@ -127,7 +127,9 @@ class EncodedMaker(StorageMaker):
     def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         super().__init__(storage, info, config, train)
         self.shape = (info.image_size, info.image_size, info.channels)
-        self._decode = decode.open_decoder(config.decoder or "simplejpeg")
+        from vitprof.engine.decoders import open_decoder  # here, since only image files need its packages
+
+        self._decode = open_decoder(config.decoder or "simplejpeg")
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         begun, stopwatch = perf_counter(), self.stopwatch(first=True)
@@ -183,7 +185,7 @@ class EncodedMaker(StorageMaker):
             begun = perf_counter()
             if stopwatch is not None:
                 stopwatch.wait("transform")
-            augment.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
+            transforms.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
             if stopwatch is not None:
                 stopwatch.transform_s += perf_counter() - begun
         return ""
@@ -204,27 +206,27 @@ class EncodedMaker(StorageMaker):
         except ValueError as error:
             raise self.undecodable(index, error) from error
 
-    def crop(self, epoch: int, index: int) -> Callable[[int, int], decode.Crop]:
+    def crop(self, epoch: int, index: int) -> Callable[[int, int], transforms.Crop]:
         """Returns a function from an encoded image's (height, width) to the crop of sample `index` in this epoch."""
         if self._augment and self._info.kind == "jpeg":
-            uniform = augment.sample_uniform(self._seed, epoch, index, decode.N_UNIFORM)
+            uniform = transforms.sample_uniform(self._seed, epoch, index, transforms.N_CROP_UNIFORM)
             return partial(_random_crop, uniform=uniform, flips=self._info.flips)
-        return partial(decode.centre_crop, size=self._info.image_size)
+        return partial(transforms.centre_crop, size=self._info.image_size)
 
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
         """Returns the error to raise for a sample whose bytes are not a complete image."""
         return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
 
 
-def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: bool) -> decode.Crop:
-    crop = decode.random_crop(height, width, uniform)
+def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: bool) -> transforms.Crop:
+    crop = transforms.random_crop(height, width, uniform)
     return crop if flips else crop._replace(flip=False)
 
 
 def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
-    """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `augment.affine` does."""
-    uniform = [augment.sample_uniform(seed, epoch, i, augment.N_UNIFORM) for i in indices.tolist()]
-    return augment.affine(torch.from_numpy(np.array(uniform).reshape(-1, augment.N_UNIFORM)), info)
+    """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `affine` does."""
+    uniform = [transforms.sample_uniform(seed, epoch, i, transforms.N_UNIFORM) for i in indices.tolist()]
+    return transforms.affine(torch.from_numpy(np.array(uniform).reshape(-1, transforms.N_UNIFORM)), info)
 
 
 def open_maker(storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool) -> PixelMaker | EncodedMaker:

@@ -14,7 +14,7 @@ from torch import Tensor
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.contract import Batch, Buffer, Loader, Schedule
-from vitprof.engine.loaders.samples import fetch
+from vitprof.engine.loaders.dataloader import fetch
 from vitprof.measure.step_columns import BatchTimes
 
 

@@ -1,11 +1,9 @@
 """NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU.
 
 The encoded files come from the storage, read by threads of this process a few batches ahead, so any storage and any
-location works. The crops are those of `making.EncodedMaker`, so every strategy trains on the same images; DALI resizes
-with antialiasing, as Pillow does.
-
-A file that is not a complete JPEG is found before DALI gets it. Damage inside the compressed data goes unnoticed here:
-DALI decodes it silently where simplejpeg raises an error.
+location works. The crops are those of `EncodedMaker`, so every strategy trains on the same images; DALI resizes with
+antialiasing, as Pillow does. A file that is not a complete JPEG is found before DALI gets it; damage inside the
+compressed data goes unnoticed: DALI decodes it silently where simplejpeg raises an error.
 """
 
 from __future__ import annotations
@@ -14,13 +12,16 @@ import importlib
 import math
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -28,32 +29,84 @@ from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.gpu_findings import dali_wheel
+from vitprof.engine.decoders import check_end, jpeg_size
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
 from vitprof.engine.loaders.contract import Batch, Schedule
-from vitprof.engine.loaders.encoded_reads import BatchReads, EncodedReads, Sample
 from vitprof.engine.storage.contract import EncodedStorage
-from vitprof.errors import ConfigError, DataError
+from vitprof.engine.transforms import Crop
+from vitprof.errors import ConfigError, DataError, SampleError
 from vitprof.measure.devices import Mark
 from vitprof.measure.devices.cuda_checks import cuda_here
 from vitprof.measure.step_columns import BatchTimes
-from vitprof.measure.stopwatch import asked_wait
+from vitprof.measure.stopwatch import Stopwatch, asked_wait
 from vitprof.telemetry.visible import number_here, shown_here
 
-INPUTS = ("encoded", "start", "shape", "flip")
-"""Names of the pipeline's inputs, in the order of `Sample`."""
+TASKS_A_WORKER = 4
+"""Pieces of a batch for each reading thread."""
+
+
+class Sample(NamedTuple):
+    """The inputs of the pipeline for one sample; the fields are their names there."""
+
+    encoded: NDArray[np.uint8]
+    """The bytes of a JPEG file."""
+    start: NDArray[np.int32]
+    """(top, left) of the crop in pixels of the original."""
+    shape: NDArray[np.int32]
+    """(height, width) of the crop."""
+    flip: NDArray[np.int32]
+    """(), 1 to mirror it"""
+
+    @classmethod
+    def of(cls, encoded: bytes, crop: Crop) -> Sample:
+        """Returns the inputs for the `crop` of an image."""
+        top, left, height, width, flip = crop
+        corners = np.array((top, left), np.int32), np.array((height, width), np.int32)
+        return cls(np.frombuffer(encoded, np.uint8), *corners, np.array(flip, np.int32))
 
 
 @dataclass
 class UnderWay:
     """A batch that is being read or decoded."""
 
-    reads: BatchReads
+    indices: Tensor
+    """(b,) int64"""
+    pieces: list[Future[list[Sample | str]]]
+    stopwatches: list[Stopwatch]
+    """One for each piece."""
+    begun_s: float = field(default_factory=perf_counter)
+    """When reading was requested, on the host's monotonic clock."""
     in_pipeline: bool = False
     good: Tensor | None = None
     """Indices of the samples that could be read."""
     unreadable: tuple[str, ...] = ()
     failure: BaseException | None = None
     """What reading raised; raised when the batch's turn comes."""
+
+    def read(self) -> list[Sample]:
+        """Waits until the batch is read. Returns the samples that could be read, in their order; keeps what was raised.
+
+        No thread still reads for the batch afterwards.
+        """
+        wait(self.pieces)
+        try:
+            samples = [sample for piece in self.pieces for sample in piece.result()]
+        except BaseException as error:
+            self.failure = error
+            return []
+        self.unreadable = tuple(sample for sample in samples if isinstance(sample, str))
+        readable = [not isinstance(sample, str) for sample in samples]
+        self.good = self.indices[torch.tensor(readable)] if self.unreadable else self.indices
+        return [sample for sample in samples if not isinstance(sample, str)]
+
+    def times(self) -> BatchTimes:
+        """Returns the times of the batch, which is handed over now.
+
+        DALI reports neither the times of its parts nor when a batch was done; on the CPU that is now at the latest. On
+        the GPU decoding may end later: `Batch.decoded` tells when. Crop and flip are part of decoding.
+        """
+        read_s = sum(stopwatch.read_s for stopwatch in self.stopwatches)
+        return BatchTimes(read_s, math.nan, 0.0, math.nan, self.begun_s, perf_counter())
 
 
 class DaliLoader:
@@ -64,22 +117,22 @@ class DaliLoader:
         storage: EncodedStorage,
         info: DatasetInfo,
         config: RunConfig,
-        *,
         train: bool,
-        mark: Callable[[], Mark] | None = None,
+        mark: Callable[[], Mark] | None,
     ) -> None:
         self._schedule = Schedule(storage, config, train=train)
         self._storage = storage
         self._make = EncodedMaker(storage, info, config, train).punctual()
         self._times, self._wait = config.loader_times, asked_wait(config, train=train)
-        self._depth = config.prefetch_factor or 1
+        self._skip = config.skip_unreadable
+        self._depth, self._workers = config.prefetch_factor or 1, config.workers or 1
         self._device = decoding_device(config.device)
         # The loop receives a batch that the GPU is still decoding, and the training stream waits for it unseen. What
         # the stream does up to this mark is decoding.
         self._mark = mark if self._device.type == "cuda" else None
         largest = min(self._schedule.batch_size, self._schedule.n)
-        self._pipeline = open_pipeline(info.image_size, largest, config.workers or 1, self._depth, self._device)
-        self._reads = EncodedReads(storage, self._make, config, self._wait)
+        self._pipeline = open_pipeline(info.image_size, largest, self._workers, self._depth, self._device)
+        self._pool = ThreadPoolExecutor(self._workers, "vitprof-dali-read")
         self._reading: deque[UnderWay] = deque()
         self._decoding: deque[UnderWay] = deque()
 
@@ -97,8 +150,10 @@ class DaliLoader:
         def go_on() -> None:
             while True:
                 while len(reading) < self._depth and (indices := next(to_come, None)) is not None:
-                    reading.append(UnderWay(self._reads.begin(epoch, indices)))
-                if not reading or len(decoding) == self._depth or (decoding and not reading[0].reads.is_read()):
+                    reading.append(self._begin(epoch, indices))
+                if not reading or len(decoding) == self._depth:
+                    return
+                if decoding and not all(piece.done() for piece in reading[0].pieces):
                     return
                 decoding.append(self._feed(reading.popleft()))
 
@@ -112,14 +167,40 @@ class DaliLoader:
             if self._decoding is decoding:
                 self._break_off()
 
+    def _begin(self, epoch: int, indices: Tensor) -> UnderWay:
+        """Starts to read the samples at `indices` (b,) int64, with their crops for `epoch`."""
+        chosen = indices.tolist()
+        piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
+        starts = range(0, len(chosen), piece)
+        stopwatches = [Stopwatch(self._wait if start == 0 else None) for start in starts]
+
+        def read(start: int, stopwatch: Stopwatch) -> list[Sample | str]:
+            return [self._sample(epoch, index, stopwatch) for index in chosen[start : start + piece]]
+
+        pieces = [self._pool.submit(read, *args) for args in zip(starts, stopwatches, strict=True)]
+        return UnderWay(indices, pieces, stopwatches)
+
+    def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
+        """Returns the sample. Returns the error message of an unreadable one where such samples are skipped."""
+        try:
+            begun = perf_counter()
+            stopwatch.wait("read")
+            encoded = self._storage.read_encoded(index)
+            stopwatch.read_s += perf_counter() - begun
+            try:
+                height, width = jpeg_size(encoded)
+                check_end(encoded)  # a decoder that decodes only the crop's rows would not notice a missing end
+            except ValueError as error:
+                raise self._make.undecodable(index, error) from error
+            return Sample.of(encoded, self._make.crop(epoch, index)(height, width))
+        except SampleError as error:
+            if not self._skip:
+                raise
+            return str(error)
+
     def _feed(self, batch: UnderWay) -> UnderWay:
         """Waits until a batch is read and gives it to the pipeline."""
-        try:
-            samples, batch.good, batch.unreadable = batch.reads.result()
-        except BaseException as error:
-            batch.failure = error
-            return batch
-        if samples:
+        if samples := batch.read():
             feed(self._pipeline, samples)
             self._pipeline.schedule_run()
             batch.in_pipeline = True
@@ -135,20 +216,10 @@ class DaliLoader:
         try:
             images = self._output()
         except Exception as error:  # DALI has no class of its own for it
-            return self._blame(epoch, batch, error)
+            return self._without_undecodable(epoch, batch, error)
         decoded = self._mark() if self._mark is not None else None
         labels = self._storage.labels.index_select(0, batch.good)
-        made = self._made(batch) if self._times else None
-        return Batch(images_first(images), labels, batch.unreadable, made, decoded)
-
-    @staticmethod
-    def _made(batch: UnderWay) -> BatchTimes:
-        """Returns the times of a batch that is handed over now.
-
-        DALI reports neither the times of its parts nor when a batch was done; on the CPU that is now at the latest. On
-        the GPU decoding may end later: `Batch.decoded` tells when. Crop and flip are part of decoding.
-        """
-        return BatchTimes(batch.reads.read_s, math.nan, 0.0, math.nan, batch.reads.begun_s, perf_counter())
+        return Batch(images_first(images), labels, batch.unreadable, batch.times() if self._times else None, decoded)
 
     def _output(self) -> Tensor:
         """Returns the pipeline's next batch: (b, height, width, channels) uint8, on the device that decodes.
@@ -165,12 +236,9 @@ class DaliLoader:
         finally:
             self._pipeline.release_outputs()
 
-    def _blame(self, epoch: int, batch: UnderWay, error: Exception) -> Batch:
-        """Returns the batch without the samples that cannot be decoded, made with simplejpeg, one sample after another.
-
-        DALI only fails for the batch as a whole.
-        """
-        made = self._make(epoch, batch.reads.indices)
+    def _without_undecodable(self, epoch: int, batch: UnderWay, error: Exception) -> Batch:
+        """Returns the batch that DALI failed for as a whole, made with simplejpeg, one sample after another."""
+        made = self._make(epoch, batch.indices)
         if len(made.unreadable) == len(batch.unreadable):
             raise DataError(
                 f"DALI cannot decode a batch in which simplejpeg finds nothing wrong ({reason(error)}); "
@@ -180,19 +248,17 @@ class DaliLoader:
 
     def _break_off(self) -> None:
         """Cancels or waits for everything under way: nothing is read or decoded afterwards."""
-        for batch in self._reading:
-            batch.reads.cancel()
+        pieces = [piece for batch in self._reading for piece in batch.pieces]
+        wait([piece for piece in pieces if not piece.cancel()])
         self._reading.clear()
         while self._decoding:
             if self._decoding.popleft().in_pipeline:
-                try:
+                with suppress(Exception):  # that batch is no longer wanted
                     self._output()
-                except Exception:
-                    continue  # that batch is no longer wanted
 
     def close(self) -> None:
         self._break_off()
-        self._reads.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
         end_pipeline(self._pipeline)
         self._pipeline = None
 
@@ -206,11 +272,8 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
         dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
     except (ImportError, OSError) as error:
         wheel = dali_wheel(shown_here())
-        raise ConfigError(
-            "loader",
-            "dali",
-            f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads",
-        ) from error
+        message = f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads"
+        raise ConfigError("loader", "dali", message) from error
     pipeline = None
     try:
         pipeline = dali.Pipeline(
@@ -223,7 +286,7 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
         with pipeline:
             encoded, start, shape = (
                 fn.external_source(name=name, dtype=dtype, ndim=1)
-                for name, dtype in zip(INPUTS, (types.UINT8, types.INT32, types.INT32), strict=False)
+                for name, dtype in zip(Sample._fields, (types.UINT8, types.INT32, types.INT32), strict=False)
             )
             flip = fn.external_source(name="flip", dtype=types.INT32, ndim=0)
             images = fn.decoders.image_slice(
@@ -240,9 +303,8 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
         pipeline.build()
         # The first call of schedule_run fills DALI's queue with `depth` runs; later calls run once.
         nothing = simplejpeg.encode_jpeg(np.zeros((8, 8, 3), np.uint8))
-        corner, whole = np.array((0, 0), np.int32), np.array((8, 8), np.int32)
         for _ in range(depth):
-            feed(pipeline, [Sample(np.frombuffer(nothing, np.uint8), corner, whole, np.array(0, np.int32))])
+            feed(pipeline, [Sample.of(nothing, Crop(0, 0, 8, 8))])
         pipeline.schedule_run()
         for _ in range(depth):
             pipeline.share_outputs()
@@ -265,7 +327,7 @@ def end_pipeline(pipeline: Any) -> None:
 
 def feed(pipeline: Any, samples: list[Sample]) -> None:
     """Gives the samples of one batch to the pipeline's inputs."""
-    for name, values in zip(INPUTS, zip(*samples, strict=True), strict=True):
+    for name, values in zip(Sample._fields, zip(*samples, strict=True), strict=True):
         pipeline.feed_input(name, list(values))
 
 

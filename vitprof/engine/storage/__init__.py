@@ -43,9 +43,9 @@ REGISTRY: dict[str, Entry] = {
     "hdf5-encoded": Entry("hdf5", "EncodedStorage", "ENCODED_FORMAT"),
     "lmdb": Entry("lmdb", "PixelStorage", "PIXEL_FORMAT"),
     "lmdb-encoded": Entry("lmdb", "EncodedStorage", "ENCODED_FORMAT"),
-    "memmap": Entry("memmap", "MemmapStorage", "FORMAT"),
-    "memory": Entry("memory", "open_uint8"),
-    "memory-float": Entry("memory", "open_float"),
+    "memmap": Entry("arrays", "MemmapStorage", "FORMAT"),
+    "memory": Entry("arrays", "open_uint8"),
+    "memory-float": Entry("arrays", "open_float"),
 }
 
 

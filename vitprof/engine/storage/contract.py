@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -58,8 +62,31 @@ class Storage(Protocol):
         """Closes what is open in this process."""
 
 
+class Process:
+    """This process: how often it was forked off, and the lock under which it opens files."""
+
+    generation = 0
+    opening = threading.Lock()
+
+    @classmethod
+    def begin(cls) -> None:
+        """Makes storages open their files again, in a child that has just been forked off."""
+        cls.generation += 1
+        cls.opening.release()
+
+
+# The lock is held while forking, so that a child never inherits it held by a thread that the child does not have.
+os.register_at_fork(
+    before=Process.opening.acquire, after_in_parent=Process.opening.release, after_in_child=Process.begin
+)
+
+
 class StoredSplit:
-    """The common part of storages: their place, split and shape of images. No file stays open between reads."""
+    """The common part of storages: place, split, shape of images, and what each process that reads opens itself.
+
+    A forked child shares its parent's descriptors, and LMDB and HDF5 then return wrong data (pytorch issues 11929 and
+    11887).
+    """
 
     labels: Tensor
 
@@ -68,6 +95,22 @@ class StoredSplit:
         self._split = "train" if train else "test"
         self.shape = (info.image_size, info.image_size, info.channels)
         self._remedy = f"delete {place.root} and it is made again"
+        self._opened: Any = None
+        self._opened_by = 0
+
+    def _open(self) -> Any:
+        """Returns what `read` needs of an open file. Called by one thread at a time, once until `close`."""
+
+    def _here(self) -> Any:
+        """Returns what `_open` returned in this process."""
+        if self._opened is None or self._opened_by != Process.generation:
+            with Process.opening:
+                if self._opened is None or self._opened_by != Process.generation:
+                    self._opened, self._opened_by = self._open(), Process.generation
+        return self._opened
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_opened": None}
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -77,7 +120,8 @@ class StoredSplit:
         return torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
 
     def close(self) -> None:
-        """Does nothing where no file stays open."""
+        """Closes what this process has open. May be called again; the next read opens it again."""
+        self._opened = None
 
 
 class SampleStorage(Storage, Protocol):
@@ -133,23 +177,13 @@ class SplitFacts:
     """(n,)"""
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Some samples of a split, in order. One of `pixels` and `encoded` is set: the one that `Format.needs` names."""
-
-    ids: list[str]
-    pixels: NDArray[np.uint8] | None
-    """(n, height, width, channels)"""
-    encoded: list[bytes] | None
-
-
 class SplitWriter:
     """A writer of one split into a directory; the training split comes first. Every method may raise `OSError`."""
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        """Writes a chunk whose first sample is number `start`. Chunks are added in order.
+    def add(self, start: int, images: Any) -> None:
+        """Writes the next samples, from number `start` on: (n, height, width, channels) uint8, or a list of bytes.
 
-        In a resumable format, chunks of an interrupted try may be added again.
+        In a resumable format, samples of an interrupted try may be added again.
         """
         raise NotImplementedError
 
@@ -167,7 +201,7 @@ class Format:
     version: int
     """Raised with every change to what is written: storages on disk are then made again."""
     needs: Literal["pixels", "encoded"]
-    """The field of a `Chunk` that its writer takes."""
+    """What its writer takes, as the method of a `Source` is called that gives it."""
     open_writer: Callable[[Path, SplitFacts], SplitWriter]
     """(directory, facts) -> writer of one split."""
     bytes_a_sample: Callable[[DatasetInfo], float]
@@ -186,3 +220,47 @@ def unusable(path: Path, reason: str) -> DataError:
     """Returns the error to raise for the file at `path`, directly in a storage: one line that says what to do."""
     reason = " ".join(reason.split())
     return DataError(f"{path} cannot be read ({reason}); delete {path.parent} and it is made again")
+
+
+LABELS = "labels.npz"
+"""Arrays `train_ids`, `train_labels`, `test_ids` and `test_labels`."""
+
+
+def write_labels(directory: Path, splits: Mapping[str, tuple[list[str], NDArray[np.int64]]]) -> None:
+    """Writes IDs and labels (n,) of each split ("train", "test") into `directory`. Raises `OSError`."""
+    arrays: dict[str, NDArray[np.str_] | NDArray[np.int64]] = {}
+    for split, (ids, labels) in splits.items():
+        arrays |= {f"{split}_ids": np.array(ids, dtype=np.str_), f"{split}_labels": labels.astype(np.int64)}
+    np.savez(directory / LABELS, allow_pickle=False, **arrays)
+
+
+def read_labels(root: Path, *, train: bool) -> Tensor:
+    """Returns the labels (n,) int64 of a split of the storage in `root`. Raises a `DataError` that names the file."""
+    return torch.from_numpy(_read(root, train=train)[1])
+
+
+def read_ids(root: Path, *, train: bool) -> list[str]:
+    """Returns the IDs of a split's samples, in the storage's order. Raises a `DataError` that names the file."""
+    ids: list[str] = _read(root, train=train)[0].tolist()
+    return ids
+
+
+def _read(root: Path, *, train: bool) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    path, split = root / LABELS, "train" if train else "test"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            ids, labels = file[f"{split}_ids"], file[f"{split}_labels"]
+    except FileNotFoundError:
+        raise unusable(path, "it is missing") from None
+    except OSError as error:
+        raise unusable(path, error.strerror or "it is damaged") from error
+    except KeyError as error:
+        raise unusable(path, f"it holds no {split} split") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError) as error:
+        raise unusable(path, "it is damaged") from error
+    if ids.dtype.kind != "U" or labels.dtype != np.int64 or labels.ndim != 1 or ids.shape != labels.shape:
+        raise unusable(
+            path,
+            f"its {split} split has {labels.dtype} {labels.shape} labels and {ids.shape} IDs, not int64 and one each",
+        )
+    return ids, labels

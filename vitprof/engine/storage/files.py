@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
 from vitprof.engine.data.datasets import open_source
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
-from vitprof.engine.storage.labels import read_ids, read_labels
+from vitprof.engine.storage.contract import (
+    Format,
+    Place,
+    SplitFacts,
+    SplitWriter,
+    StoredSplit,
+    image_bytes,
+    read_ids,
+    read_labels,
+)
 from vitprof.errors import SampleError
 
 FILES_IN_A_FOLDER = 1000
@@ -42,15 +53,12 @@ class FolderWriter(SplitWriter):
     """A writer of one file for each sample, at its `sample_path`; no file stays open."""
 
     def __init__(self, directory: Path, split: SplitFacts, suffix: str = "") -> None:
-        self._directory = directory
-        self._train = split.name == "train"
-        self._suffix = suffix
+        self._directory, self._split, self._suffix = directory, split, suffix
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        content = chunk.pixels if chunk.encoded is None else chunk.encoded
-        assert content is not None
-        for i, (name, image) in enumerate(zip(chunk.ids, content, strict=True), start):
-            path = f"{self._directory}/{sample_path(i, name, train=self._train)}{self._suffix}"
+    def add(self, start: int, images: NDArray[np.uint8] | list[bytes]) -> None:
+        for i, image in enumerate(images, start):
+            name = sample_path(i, self._split.ids[i], train=self._split.name == "train")
+            path = f"{self._directory}/{name}{self._suffix}"
             if i == start or i % FILES_IN_A_FOLDER == 0:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             write_file(path, image if isinstance(image, bytes) else image.tobytes())
@@ -100,12 +108,8 @@ class RawFilesStorage(StoredSplit):
         return out
 
 
-def _open_writer(directory: Path, split: SplitFacts) -> FolderWriter:
-    return FolderWriter(directory, split, ".png")
-
-
 # A digit's PNG is about 500 bytes long: one block.
-IMAGE_FORMAT = Format(1, "encoded", _open_writer, lambda info: DISK_BLOCK_BYTES, resumable=True)
+IMAGE_FORMAT = Format(1, "encoded", partial(FolderWriter, suffix=".png"), lambda info: DISK_BLOCK_BYTES, resumable=True)
 
 
 class FilesStorage(StoredSplit):

@@ -7,31 +7,148 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import torch
-from h5py import h5s, h5t
+from h5py import h5d, h5s, h5t
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage.contract import (
-    Chunk,
     Format,
     Place,
     SplitFacts,
     SplitWriter,
     StoredSplit,
     image_bytes,
+    read_ids,
     unusable,
 )
-from vitprof.engine.storage.hdf5_file import HDF5_FILE, FileBeingWritten, array, image_set, labels_of, open_file, opened
-from vitprof.engine.storage.labels import read_ids
 from vitprof.errors import SampleError
+
+HDF5_FILE = "data.h5"
+
+
+class FileBeingWritten:
+    """The HDF5 file at `path`, open for writing; created if it does not exist.
+
+    The first write that the system refuses is raised here as an `OSError` and hidden from HDF5. Otherwise HDF5, unable
+    to write its own structures, could not close the file either and would end the process with a segmentation fault
+    (h5py issue 914; HDF5 2.0.0 on a full disk).
+    """
+
+    def __init__(self, path: Path) -> None:
+        mode = "r+" if path.exists() else "w"
+        self._raw = _NeverFailing(path, "rb+" if mode == "r+" else "wb+")
+        # Nothing is compressed, so a chunk cache would only be another copy.
+        self._file = h5py.File(self._raw, mode, rdcc_nbytes=0)
+
+    def add(self, name: str, **options: Any) -> Any:
+        """Adds a data set with h5py's options, such as `data`. Returns it for `write`."""
+        data_set = self._file.create_dataset(name, **options)
+        self._raw.check()
+        return data_set
+
+    def write(self, data_set: Any, start: int, rows: NDArray[np.uint8]) -> None:
+        """Writes `rows` (n, ...) to `data_set`, from row `start` on."""
+        data_set[start : start + len(rows)] = rows
+        self._raw.check()
+
+    def close(self) -> None:
+        """Closes the file. It is complete if no method, including this one, has raised an error."""
+        with self._raw:
+            self._file.close()
+        self._raw.check()
+
+
+class _NeverFailing(io.FileIO):
+    """A file that keeps the first error of a write for `check` and pretends that everything was written."""
+
+    _error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data)
+        n_bytes = len(left)
+        try:
+            while left and self._error is None:
+                left = left[super().write(left) :]
+        except OSError as error:
+            self._error = error
+        return n_bytes
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+            return size or 0
+
+    def check(self) -> None:
+        """Raises the kept error, if there is one."""
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Opens the h5py file at `path` for reading. What fails in the block becomes a `DataError` that names the file."""
+    try:
+        with open_file(path) as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise unusable(path, str(error)) from error
+
+
+def open_file(path: Path) -> Any:
+    """Returns the h5py file at `path`, for reading. Raises `DataError`."""
+    try:
+        # No locks: finished files are only read, and many network drives do not support them. No chunk cache: nothing
+        # is compressed, so rows go straight from the file into the batch.
+        return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
+    except FileNotFoundError:
+        raise unusable(path, "it is missing") from None
+    except OSError as error:
+        raise unusable(path, str(error)) from error
+
+
+def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
+    """Returns the HDF5 data set `name`, checked.
+
+    Raises `DataError` if it is missing, not uint8 of `shape`, of another layout than `chunked` says, or beyond the
+    end of the file.
+    """
+    found = array(file, path, name, "uint8", shape)
+    plain = found.id.get_create_plist()
+    layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(plain.get_layout(), "of another layout")
+    if plain.get_external_count():
+        layout = "in another file"
+    if layout != ("chunked" if chunked else "contiguous"):
+        raise unusable(path, f"{name} is {layout}, not {'chunked' if chunked else 'contiguous'}")
+    if not chunked and found.size:
+        offset = found.id.get_offset()
+        if offset is None or offset + found.size > path.stat().st_size:
+            raise unusable(path, f"{name} reaches beyond the end of the file")
+    return found
+
+
+def array(file: Any, path: Path, name: str, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
+    """Returns the HDF5 data set `name`. Raises `DataError` unless it has that dtype and shape (None: any one axis)."""
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise unusable(path, f"it holds no data set {name}")
+    if found.dtype != dtype or (found.ndim != 1 if shape is None else found.shape != shape):
+        raise unusable(path, f"{name} is {found.dtype} {found.shape}, not {dtype} {shape or 'with one axis'}")
+    return found
+
 
 CHUNK_ROWS = 256
 CHUNK_BYTES = 1 << 20
@@ -53,16 +170,16 @@ class Writer(SplitWriter):
         rows = min(chunk_rows(math.prod(split.shape)), split.n)
         self._file = FileBeingWritten(directory / HDF5_FILE)
         try:
-            self._file.add(f"Y_{split.name}", split.labels)
-            chunk = (rows, *split.shape) if chunked else None
-            self._images = self._file.add_rows(f"X_{split.name}", (split.n, *split.shape), chunk)
+            self._file.add(f"Y_{split.name}", data=split.labels)
+            chunks = (rows, *split.shape) if chunked else None
+            shape = (split.n, *split.shape)
+            self._images = self._file.add(f"X_{split.name}", shape=shape, dtype=np.uint8, chunks=chunks)
         except BaseException:
             self._file.close()
             raise
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        assert chunk.pixels is not None
-        self._file.write(self._images, start, chunk.pixels)
+    def add(self, start: int, images: NDArray[np.uint8]) -> None:
+        self._file.write(self._images, start, images)
 
     def close(self) -> None:
         self._file.close()
@@ -81,88 +198,53 @@ class _Storage(StoredSplit):
         super().__init__(info, place, train)
         self._path = place.root / HDF5_FILE
         with opened(self._path) as file:
-            self.labels = torch.from_numpy(labels_of(file, self._path, self._split))
-            self._look(self._images_of(file))
+            self.labels = torch.from_numpy(array(file, self._path, f"Y_{self._split}", "int64")[:])
+            images = self._images_of(file)
+            if self._chunked:
+                self.block = int(images.chunks[0])
+                """Rows of a chunk: indices in runs of this many are read fast, in any order of the runs."""
 
     def _images_of(self, file: Any) -> Any:
         shape = (len(self.labels), *self.shape)
         return image_set(file, self._path, f"X_{self._split}", shape, chunked=self._chunked)
-
-    def _look(self, images: Any) -> None:
-        """Notes facts about the HDF5 data set that `read` needs."""
 
 
 class ContiguousStorage(_Storage):
     """Images in one piece of the file, mapped into memory: one gather of rows for each batch.
 
     h5py checks the file and says where that piece is. Reading through h5py itself, with sorted indices, was measured
-    to take about 1.6 times as long, and its handles must not reach a forked process.
+    to take about 1.6 times as long.
     """
 
     _chunked = False
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._images: NDArray[np.uint8] | None = None
-        super().__init__(info, place, train)
-
-    def _rows(self) -> NDArray[np.uint8]:
-        if self._images is None:
-            with opened(self._path) as file:
-                offset = self._images_of(file).id.get_offset()
-                shape = (len(self.labels), *self.shape)
-                # A plain array, since every gather would go through a memmap's own methods.
-                self._images = np.asarray(np.memmap(self._path, np.uint8, "r", offset, shape))
-        return self._images
+    def _open(self) -> NDArray[np.uint8]:
+        with opened(self._path) as file:
+            images = self._images_of(file)
+            # A plain array, since every gather would go through a memmap's own methods.
+            return np.asarray(np.memmap(self._path, np.uint8, "r", images.id.get_offset(), images.shape))
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        rows = self._rows()
+        rows = self._here()
         out = self._room(indices, out)
         self._place.reading(out.nbytes)
         # mode="raise" would gather into a buffer of NumPy's own first (numpy.take's documentation)
         np.take(rows, indices.numpy(), axis=0, out=out.numpy(), mode="clip")
         return out
 
-    def close(self) -> None:
-        self._images = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_images": None}
-
 
 class ChunkedStorage(_Storage):
     """Images in chunks of rows. Each run of consecutive rows is read straight into the batch with one call of HDF5."""
 
     _chunked = True
-    block: int
-    """Rows of a chunk: indices in runs of this many are read fast, in any order of the runs."""
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._handles: dict[int, tuple[Any, Any]] = {}
-        super().__init__(info, place, train)
-
-    def _look(self, images: Any) -> None:
-        self.block = int(images.chunks[0])
-
-    def _opened(self) -> Any:
-        """Returns the HDF5 data set, opened by this process.
-
-        A forked child would share the parent's descriptor, and h5py then returns wrong data (pytorch issues 11929 and
-        11887).
-        """
-        process = os.getpid()
-        if (handle := self._handles.get(process)) is None:
-            for other in {*self._handles} - {process}:  # handles inherited by a fork
-                self._close(other)
-            file = open_file(self._path)
-            try:
-                mine = (file, self._images_of(file))  # HDF5 closes the data set with its file
-            except BaseException:
-                file.close()
-                raise
-            handle = self._handles.setdefault(process, mine)  # another thread may have been faster
-            if handle is not mine:
-                file.close()
-        return handle[1]
+    def _open(self) -> tuple[Any, Any]:
+        file = open_file(self._path)
+        try:
+            return file, self._images_of(file)  # HDF5 closes the data set with its file
+        except BaseException:
+            file.close()
+            raise
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         out = self._room(indices, out)
@@ -171,7 +253,7 @@ class ChunkedStorage(_Storage):
         self._place.reading(out.nbytes)
         wanted, rows = indices.numpy(), out.numpy()
         starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
-        images = self._opened()
+        _, images = self._here()
         try:
             # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6 us are HDF5's.
             source, target = images.id.get_space(), h5s.create_simple(rows.shape)
@@ -186,16 +268,10 @@ class ChunkedStorage(_Storage):
             raise unusable(self._path, str(error)) from error
         return out
 
-    def _close(self, process: int) -> None:
-        if (handle := self._handles.pop(process, None)) is not None:
-            handle[0].close()
-
     def close(self) -> None:
-        for process in {*self._handles}:
-            self._close(process)
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_handles": {}}
+        if self._opened is not None:
+            self._opened[0].close()
+        super().close()
 
 
 COPY_BYTES = 8 << 20
@@ -210,18 +286,17 @@ class EncodedWriter(SplitWriter):
         self._collected = (directory / f"{split.name}.bytes").open("w+b")
         self._lengths: list[int] = []
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        assert chunk.encoded is not None
-        self._collected.writelines(chunk.encoded)
-        self._lengths += map(len, chunk.encoded)
+    def add(self, start: int, images: list[bytes]) -> None:
+        self._collected.writelines(images)
+        self._lengths += map(len, images)
 
     def finish(self) -> None:
         name, offsets = self._split.name, np.cumsum([0, *self._lengths], dtype=np.int64)
         self._collected.seek(0)
         with contextlib.closing(FileBeingWritten(self._path)) as file:
-            file.add(f"Y_{name}", self._split.labels)
-            file.add(f"offsets_{name}", offsets)
-            joined = file.add_rows(f"X_{name}", (int(offsets[-1]),))
+            file.add(f"Y_{name}", data=self._split.labels)
+            file.add(f"offsets_{name}", data=offsets)
+            joined = file.add(f"X_{name}", shape=(int(offsets[-1]),), dtype=np.uint8)
             for start in range(0, int(offsets[-1]), COPY_BYTES):
                 file.write(joined, start, np.frombuffer(self._collected.read(COPY_BYTES), np.uint8))
         Path(self._collected.name).unlink()
@@ -240,19 +315,17 @@ class EncodedStorage(StoredSplit):
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
         self._path = place.root / HDF5_FILE
-        self._files: dict[str, int] = {}
         with opened(self._path) as file:
-            self.labels = torch.from_numpy(labels_of(file, self._path, self._split))
-            n = len(self.labels)
+            self.labels = torch.from_numpy(array(file, self._path, f"Y_{self._split}", "int64")[:])
             name = f"offsets_{self._split}"
-            offsets: NDArray[np.int64] = array(file, self._path, name, np.dtype(np.int64), (n + 1,))[:]
+            offsets: NDArray[np.int64] = array(file, self._path, name, "int64", (len(self.labels) + 1,))[:]
             if offsets[0] != 0 or (np.diff(offsets) < 0).any():
                 raise unusable(self._path, f"{name} does not rise from 0")
             images = image_set(file, self._path, f"X_{self._split}", (int(offsets[-1]),), chunked=False)
             self._positions = offsets + (images.id.get_offset() or 0)
 
     def read_encoded(self, index: int) -> bytes:
-        file = self._files["data"] if "data" in self._files else self._open()
+        file = self._here().fileno()
         begin, end = self._positions[index : index + 2].tolist()
         if begin == end:
             raise SampleError(f"{self.name_of(index)} is empty; {self._remedy}")
@@ -260,31 +333,22 @@ class EncodedStorage(StoredSplit):
         try:
             data = os.pread(file, end - begin, begin)
         except OSError as error:
-            raise SampleError(
-                f"{self.name_of(index)} cannot be read ({error.strerror or error}); {self._remedy}"
-            ) from error
+            reason = f"cannot be read ({error.strerror or error})"
+            raise SampleError(f"{self.name_of(index)} {reason}; {self._remedy}") from error
         if len(data) != end - begin:
             raise unusable(self._path, "it became shorter while it was read")
         return data
 
-    def _open(self) -> int:
-        """Returns the file's descriptor. A forked child may share it: pread takes the position with each call."""
+    def _open(self) -> io.FileIO:
         try:
-            mine = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            return io.FileIO(self._path)
         except OSError as error:
             raise unusable(self._path, error.strerror or str(error)) from error
-        kept = self._files.setdefault("data", mine)  # another thread may have been faster
-        if kept != mine:
-            os.close(mine)
-        return kept
 
     def name_of(self, index: int) -> str:
         return f"{self._path}: {read_ids(self._place.root, train=self._split == 'train')[index]}"
 
     def close(self) -> None:
-        for file in self._files.values():
-            os.close(file)
-        self._files.clear()
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_files": {}}
+        if self._opened is not None:
+            self._opened.close()
+        super().close()

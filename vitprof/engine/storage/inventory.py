@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data import manifest as data_manifest
-from vitprof.engine.data.manifest import MANIFEST, fsync
+from vitprof.engine.data import datasets
+from vitprof.engine.data.contract import fsync
+from vitprof.engine.data.datasets import MANIFEST
 from vitprof.errors import DataError
 
 FEW_FILES = 100
@@ -59,7 +60,7 @@ def read_manifest(root: Path) -> dict[str, Any] | None:
     Raises `DataError` if it cannot be read.
     """
     numbers = ("size_bytes", "prepare_s", "n_unreadable")
-    return data_manifest.read_manifest(root, ("made_of", "files", "folders"), numbers)
+    return datasets.read_manifest(root, ("made_of", "files", "folders"), numbers)
 
 
 def check(root: Path, manifest: dict[str, Any]) -> None:

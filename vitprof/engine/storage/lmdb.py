@@ -12,27 +12,27 @@ import json
 import os
 import shutil
 import struct
-import threading
 import weakref
 from pathlib import Path
 from typing import Any, NoReturn
 
 import lmdb
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage.contract import (
-    Chunk,
     Format,
     Place,
+    Process,
     SplitFacts,
     SplitWriter,
     StoredSplit,
     image_bytes,
+    read_labels,
     unusable,
 )
-from vitprof.engine.storage.labels import read_labels
 from vitprof.errors import DataError, SampleError
 
 # Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16 bytes; then
@@ -42,52 +42,16 @@ _META = struct.Struct("=16xIIQQI44x48xQQ")
 _MAGIC = 0xBEEFC0DE
 
 
-class Opened:
-    """An environment, the process that opened it, and the storages that read it."""
+class Shared:
+    """An environment, and the storages that read it: py-lmdb refuses to open a file twice."""
 
-    def __init__(self, path: Path) -> None:
-        _ensure_whole(path)
-        try:
-            self.environment: Any = lmdb.open(
-                str(path), subdir=False, readonly=True, lock=False, readahead=False, meminit=False
-            )
-        except lmdb.Error as error:
-            raise unusable(path, str(error)) from error
-        self._pid = os.getpid()
+    def __init__(self, environment: Any) -> None:
+        self.environment = environment
         self.readers: weakref.WeakSet[object] = weakref.WeakSet()
 
-    def of_this_process(self) -> bool:
-        """Returns whether this process opened it, not the process that this one was forked from."""
-        return self._pid == os.getpid()
 
-    def leave(self, reader: object) -> None:
-        """Removes `reader`, and closes the environment once it has no readers left."""
-        with _lock:
-            self.readers.discard(reader)
-            if not self.readers:
-                self.environment.close()
-
-
-_lock = threading.Lock()
-_opened: weakref.WeakValueDictionary[str, Opened] = weakref.WeakValueDictionary()
-# Held while forking, so that a child never inherits it held by a thread that the child does not have.
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-
-
-def opened_here(path: Path, reader: object) -> Opened:
-    """Returns the file at `path`, open in this process. `reader` must `leave` it when done. Raises `DataError`."""
-    key = os.path.realpath(path)
-    with _lock:
-        found = _opened.get(key)
-        if found is not None and not (found.readers and found.of_this_process()):
-            # py-lmdb refuses to open the file again while this is open. After a fork, descriptor and map are this
-            # process's own copies; the parent's stay open.
-            found.environment.close()
-            found = None
-        if found is None:
-            found = _opened[key] = Opened(path)
-        found.readers.add(reader)
-        return found
+_shared: weakref.WeakValueDictionary[tuple[str, int], Shared] = weakref.WeakValueDictionary()
+"""By path and generation of the process. Used while `Process.opening` is held."""
 
 
 def _ensure_whole(path: Path) -> None:
@@ -150,12 +114,8 @@ class Writer(SplitWriter):
             self._env.close()
             raise
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        if chunk.pixels is not None:
-            values = [image.tobytes() for image in chunk.pixels]
-        else:
-            assert chunk.encoded is not None
-            values = chunk.encoded
+    def add(self, start: int, images: NDArray[np.uint8] | list[bytes]) -> None:
+        values = [image if isinstance(image, bytes) else image.tobytes() for image in images]
         self._put([(self._key % (start + i), value) for i, value in enumerate(values)])
 
     def _put(self, items: list[tuple[bytes, bytes]]) -> None:
@@ -200,7 +160,6 @@ class _Storage(StoredSplit):
         super().__init__(info, place, train)
         self._key = _keys(self._split)
         self._path = place.root / LMDB_FILE
-        self._opened: Opened | None = None
         self.labels = read_labels(place.root, train=train)
         try:
             self._check_meta()
@@ -210,7 +169,7 @@ class _Storage(StoredSplit):
     def _check_meta(self) -> None:
         wanted = {"n": len(self.labels), "shape": list(self.shape)}
         try:
-            with self._environment().begin() as txn:
+            with self._here().environment.begin() as txn:
                 meta = txn.get(f"meta-{self._split}".encode())
             found = None if meta is None else json.loads(meta)
         except (lmdb.Error, ValueError) as error:
@@ -219,10 +178,30 @@ class _Storage(StoredSplit):
             what = f"says {found}" if found else f"has no key meta-{self._split}"
             raise DataError(f"{self._path} {what} where {wanted} is expected; {self._remedy}")
 
-    def _environment(self) -> Any:
-        if self._opened is None or not self._opened.of_this_process():
-            self._opened = opened_here(self._path, self)
-        return self._opened.environment
+    def _open(self) -> Shared:
+        key = os.path.realpath(self._path), Process.generation
+        shared = _shared.get(key)
+        if shared is None or not shared.readers:
+            for (path, _), inherited in list(_shared.items()):
+                if path == key[0]:  # after a fork, descriptor and map are this process's own copies
+                    inherited.environment.close()
+            _ensure_whole(self._path)
+            try:
+                shared = _shared[key] = Shared(
+                    lmdb.open(str(self._path), subdir=False, readonly=True, lock=False, readahead=False, meminit=False)
+                )
+            except lmdb.Error as error:
+                raise unusable(self._path, str(error)) from error
+        shared.readers.add(self)
+        return shared
+
+    def close(self) -> None:
+        with Process.opening:
+            if self._opened is not None:
+                self._opened.readers.discard(self)
+                if not self._opened.readers:
+                    self._opened.environment.close()
+        super().close()
 
     def _damaged(self, error: Exception) -> NoReturn:
         raise DataError(f"{self._path} is damaged ({error}); {self._remedy}") from error
@@ -232,14 +211,6 @@ class _Storage(StoredSplit):
 
     def name_of(self, index: int) -> str:
         return f"{self._path}: key {(self._key % index).decode()}"
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.leave(self)
-        self._opened = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_opened": None}
 
 
 class PixelStorage(_Storage):
@@ -256,7 +227,7 @@ class PixelStorage(_Storage):
         self._place.reading(out.nbytes)
         key, numbers = self._key, indices.tolist()
         try:
-            with self._environment().begin(buffers=True) as txn:
+            with self._here().environment.begin(buffers=True) as txn:
                 get = txn.get
                 # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer (0.069 of
                 # a C gather's speed instead of 0.086). cursor.getmulti was slower still (0.019).
@@ -291,7 +262,7 @@ class EncodedStorage(_Storage):
 
     def read_encoded(self, index: int) -> bytes:
         try:
-            with self._environment().begin(buffers=True) as txn:
+            with self._here().environment.begin(buffers=True) as txn:
                 value = txn.get(self._key % index)
                 if not value:
                     raise self._unusable(index, "is missing" if value is None else "is empty")

@@ -25,14 +25,11 @@ from numpy.typing import NDArray
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
-from vitprof.engine.data.contract import OnProgress, Source, Stop
-from vitprof.engine.data.datasets import open_source
-from vitprof.engine.data.idx import ensure_space, write_error, writing
-from vitprof.engine.data.manifest import MANIFEST, fsync, locked
+from vitprof.engine.data.contract import OnProgress, Source, Stop, ensure_space, fsync, locked, write_error, writing
+from vitprof.engine.data.datasets import MANIFEST, open_source
 from vitprof.engine.storage import format_of
-from vitprof.engine.storage.contract import Chunk, Format, SplitFacts, image_bytes
+from vitprof.engine.storage.contract import Format, SplitFacts, image_bytes, write_labels
 from vitprof.engine.storage.inventory import allocated_bytes, check, identity, read_manifest, to_disk, write_manifest
-from vitprof.engine.storage.labels import write_labels
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 
@@ -194,9 +191,7 @@ class _Making:
                     then = "continues from there" if self._form.resumable else "starts over"
                     raise JobStopped(f"stopped while preparing {self._root}; the next try {then}")
                 end = min(start + self._chunk, facts.n)
-                pixels = source.pixels(start, end) if self._form.needs == "pixels" else None
-                encoded = source.encoded(start, end) if self._form.needs == "encoded" else None
-                writer.add(start, Chunk(facts.ids[start:end], pixels, encoded))
+                writer.add(start, getattr(source, self._form.needs)(start, end))
                 self._n_done += end - start
                 tell(self._n_done / self._n, f"{self._n_done:,} of {self._n:,} samples")
                 if self._clock() - noted_s >= JOURNAL_EVERY_S:
@@ -256,7 +251,7 @@ def find_unreadable(
 
     Raises `JobStopped` if `stop()` turns true.
     """
-    read = source.pixels if needs == "pixels" else source.encoded
+    read = getattr(source, needs)
     found: dict[int, str] = {}
     n = len(source.ids)
     for start in range(0, n, chunk):

@@ -6,18 +6,20 @@ import io
 import json
 import os
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage import memmap
-from vitprof.engine.storage.contract import Chunk, Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
+from vitprof.engine.storage import arrays
+from vitprof.engine.storage.arrays import ensure_memory
+from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
 from vitprof.engine.storage.files import on_disk, write_file
-from vitprof.engine.storage.memory import ensure_memory
 from vitprof.errors import DataError, SampleError
 
 PARTITION = "partition.json"
@@ -37,9 +39,8 @@ class Writer(SplitWriter):
         self._split = split
         (directory / "data").mkdir(exist_ok=True)
 
-    def add(self, start: int, chunk: Chunk) -> None:
-        assert chunk.pixels is not None
-        for name, image in zip(chunk.ids, torch.from_numpy(np.ascontiguousarray(chunk.pixels)), strict=True):
+    def add(self, start: int, images: NDArray[np.uint8]) -> None:
+        for name, image in zip(self._split.ids[start:], torch.from_numpy(np.ascontiguousarray(images)), strict=False):
             file = io.BytesIO()  # torch.save to a path hides why a file could not be written
             torch.save(image.clone(), file)  # a view would save the whole chunk
             write_file(f"{self._directory}/data/{name}.pt", file.getbuffer())
@@ -100,7 +101,7 @@ class PtStorage(StoredSplit):
         return out
 
 
-class SingleWriter(memmap.Writer):
+class SingleWriter(arrays.Writer):
     """A writer that collects a split's images in a .npy file and makes <split>.pt from it: never all in memory."""
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
@@ -129,10 +130,9 @@ class SingleStorage(StoredSplit):
         self._path = place.root / f"{self._split}.pt"
         self._mapped = mapped
         self._image_bytes = image_bytes(info)
-        self._images: Tensor | None = None
-        self._images, self.labels = self._open()
+        self._here()
 
-    def _open(self) -> tuple[Tensor, Tensor]:
+    def _open(self) -> Tensor:
         remedy = self._remedy
         if not self._mapped and self._path.exists():
             n_bytes = self._path.stat().st_size
@@ -148,34 +148,24 @@ class SingleStorage(StoredSplit):
         wanted = (len(labels), *self.shape)
         if images.dtype != torch.uint8 or images.shape != wanted:
             raise DataError(f"{self._path} holds images {_described(images)}, not uint8 {wanted}; {remedy}")
-        return images, labels.clone()  # not a part of the mapped file
+        self.labels = labels.clone()  # not a part of the mapped file
+        return images
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        if self._images is None:
-            self._images, _ = self._open()
+        images = self._here()
         if self._mapped:
             self._place.reading(len(indices) * self._image_bytes)
         elif (first := _first_of_run(indices)) is not None:
-            batch = self._images[first : first + len(indices)]  # sliced, not gathered: the point of this storage
+            batch: Tensor = images[first : first + len(indices)]  # sliced, not gathered: the point of this storage
             if len(batch) == len(indices):
                 return batch if out is None else out.copy_(batch)
-        return torch.index_select(self._images, 0, indices, out=out)
-
-    def close(self) -> None:
-        self._images = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_images": None}
+        return torch.index_select(images, 0, indices, out=out)
 
 
-def open_mapped(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
-    """Opens <split>.pt mapped into memory: pages are read when first used. Raises `DataError`."""
-    return SingleStorage(info, place, train, mapped=True)
-
-
-def open_whole(info: DatasetInfo, place: Place, train: bool) -> SingleStorage:
-    """Opens <split>.pt read into memory; `read` of consecutive indices is a slice of it. Raises `DataError`."""
-    return SingleStorage(info, place, train, mapped=False)
+open_mapped = partial(SingleStorage, mapped=True)
+"""Opens <split>.pt mapped into memory: pages are read when first used."""
+open_whole = partial(SingleStorage, mapped=False)
+"""Opens <split>.pt read into memory; `read` of consecutive indices is a slice of it."""
 
 
 def _first_of_run(indices: Tensor) -> int | None:

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.idx import read_split
+from vitprof.engine.data.mnist import read_split
 from vitprof.engine.data.photos import unreadable
 from vitprof.engine.storage.contract import Pixels, Place, StoredSplit
 from vitprof.errors import DataError

@@ -79,7 +79,7 @@ def _constants(config: RunConfig, info: DatasetInfo) -> dict[str, Any]:
         "INPUT_SIZE": config.image_size,
         "MEAN": info.mean,
         "STD": info.std,
-        "MIN_AREA": 0.35 if jpeg else 1,  # as `engine.augment` does it: photos have been cropped once
+        "MIN_AREA": 0.35 if jpeg else 1,  # as `engine.transforms` does it: photos have been cropped once
         "SHIFT": 0 if jpeg else 2,
         "FLIP": info.flips,
         "BLOCK": max(1, min(256, chunk)) if config.storage == "hdf5-chunked" else 128,

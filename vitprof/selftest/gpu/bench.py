@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vitprof.engine.trainer import Trainer
-    from vitprof.engine.transfer.contract import Moved, ToInput
+    from vitprof.engine.transfer import Moved, ToInput
     from vitprof.measure.devices import Clock, Device, Mark
 
 CALIBRATIONS = 9

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vitprof.engine.loaders.contract import Batch
-    from vitprof.engine.transfer.contract import Transfer
+    from vitprof.engine.transfer import Transfer
     from vitprof.measure.devices import Device
 
 MARKS = 1000

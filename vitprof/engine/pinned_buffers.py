@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from math import prod
@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from vitprof.engine.loaders.contract import Batch, Buffer
-from vitprof.engine.transfer.contract import Stage
 from vitprof.measure.devices import Device, Mark, Pinning
 
 LABEL_BYTES = 8
+
+Stage = Callable[[Batch], Batch]
+"""A batch as a loader made it -> the batch in the memory that its copy starts from. Takes time only on the host."""
 
 
 @dataclass(frozen=True, slots=True)

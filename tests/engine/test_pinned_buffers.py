@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.cuda_stand_in import Card
-from tests.engine.transfer.transfer_helpers import batch, cpu, pixels
+from tests.engine.transfer_helpers import batch, cpu, pixels
 from vitprof.config.accelerators import Accelerator
 from vitprof.engine.loaders.contract import Batch
+from vitprof.engine.pinned_buffers import Packed, Ring, Staging, staged, to_pinned
 from vitprof.engine.transfer import open_transfer
-from vitprof.engine.transfer.pinned_buffers import Packed, Ring, Staging, staged, to_pinned
 from vitprof.measure.devices import CpuDevice, Pinning
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.simulated import SimulatedDevice

@@ -17,7 +17,9 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from vitprof.engine.decode import Crop, opencv
+from vitprof.config.parts import DEPRECATED_DECODERS
+from vitprof.engine.transforms import Crop, opencv
+from vitprof.errors import ConfigError
 
 Pixels = NDArray[np.uint8]
 ChooseCrop = Callable[[int, int], Crop]
@@ -59,10 +61,7 @@ _buffer = _Buffer()
 def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     """Decodes with libjpeg-turbo through simplejpeg, and resizes with OpenCV. JPEG only. See `Decoder`."""
     size, channels = out.shape[0], out.shape[2]
-    try:
-        height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
-    except ValueError:
-        raise ValueError("it ends inside its header, or is not a JPEG file") from None
+    height, width = jpeg_size(encoded)
     box = crop(height, width)
     # libjpeg can decode to 1/2, 1/4 or 1/8 of the size faster than to full size. This goes only so far that the crop
     # still has a pixel for each of the sample's; sizes in between are slower than full size (simplejpeg's
@@ -80,6 +79,15 @@ def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
         _fit(image, box, out)
     else:
         _fit_scaled(image, box, factor, out)
+
+
+def jpeg_size(encoded: bytes) -> tuple[int, int]:
+    """Returns (height, width) of a JPEG. Raises `ValueError` with a short reason if its header cannot be read."""
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(encoded)
+    except ValueError:
+        raise ValueError("it ends inside its header, or is not a JPEG file") from None
+    return height, width
 
 
 def _dct_factor(box: Crop, size: int) -> int:
@@ -112,7 +120,7 @@ def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
 
 def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     """Decodes with OpenCV's imdecode. See `Decoder`."""
-    _check_end(encoded)  # of a truncated file OpenCV 4 returns the decodable part, the rest grey
+    check_end(encoded)  # of a truncated file OpenCV 4 returns the decodable part, the rest grey
     colour = cv2.IMREAD_GRAYSCALE if out.shape[2] == 1 else cv2.IMREAD_COLOR
     try:
         image = cv2.imdecode(np.frombuffer(encoded, np.uint8), colour | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -125,7 +133,7 @@ def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
         cv2.cvtColor(out, cv2.COLOR_BGR2RGB, dst=out)
 
 
-def _check_end(encoded: bytes) -> None:
+def check_end(encoded: bytes) -> None:
     """Raises `ValueError` if a JPEG or PNG file is empty or has no end marker."""
     if not encoded:
         raise ValueError("it is empty")
@@ -161,7 +169,7 @@ def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     from torchvision.io import ImageReadMode, decode_image
     from torchvision.transforms.v2 import functional
 
-    _check_end(encoded)
+    check_end(encoded)
     try:
         # a copy: torch warns about memory that cannot be written to
         data = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
@@ -179,7 +187,7 @@ def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
 
 def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     """Decodes with Pillow and its antialiased bilinear resize, as torchvision's transforms do. See `Decoder`."""
-    _check_end(encoded)
+    check_end(encoded)
     try:
         with Image.open(io.BytesIO(encoded)) as file:
             image = file.convert("L" if out.shape[2] == 1 else "RGB")
@@ -208,3 +216,21 @@ DECODERS: dict[str, Decoder] = {
     "torchvision": decode_torchvision,
     "pil": decode_pil,
 }
+
+
+def open_decoder(name: str) -> Decoder:
+    """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
+
+    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it, `DataError` without
+    OpenCV.
+    """
+    if name == "torchvision":
+        try:
+            from torchvision.io import decode_image  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                "decoder",
+                name,
+                f"it is {DEPRECATED_DECODERS[name]}, and the torchvision installed here has none; choose opencv or pil",
+            ) from error
+    return DECODERS[name]

@@ -10,7 +10,7 @@ import torch
 
 from vitprof.config.catalog import DATASETS
 from vitprof.engine.loaders.contract import Batch
-from vitprof.engine.transfer.normalise import ToInput
+from vitprof.engine.transforms import ToInput
 from vitprof.measure.devices import CpuDevice, Device
 from vitprof.measure.devices.cuda import CudaDevice
 
