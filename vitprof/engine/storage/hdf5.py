@@ -239,6 +239,7 @@ class ChunkedStorage(_Storage):
     _chunked = True
 
     def _open(self) -> tuple[Any, Any]:
+        self.close()  # what a fork inherited
         file = open_file(self._path)
         try:
             return file, self._images_of(file)  # HDF5 closes the data set with its file
