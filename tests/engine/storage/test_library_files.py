@@ -26,7 +26,7 @@ from tests.engine.storage.writer_helpers import (
     open_files,
     read_one,
 )
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Place, Process
 
 EVERY = pytest.mark.parametrize("name", FORMATS)
 
@@ -73,12 +73,12 @@ def test_a_forked_child_opens_the_file_anew(name: str, written: dict[str, Path])
     opened = open_both(FORMATS[name][1], written[name])
     for storage, _ in opened:
         read_one(storage, 0)
-    inherited = id(opened[0][0]._opened)
+    generation = Process.generation
 
     def work() -> None:
         for storage, _ in opened:
             read_one(storage, 1)
-            assert id(storage._opened) != inherited
+            assert storage._opened_by == generation + 1
             if "lmdb" in name:
                 assert storage._opened is opened[0][0]._opened
         for storage, _ in opened:
