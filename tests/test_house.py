@@ -21,7 +21,6 @@ import lines as a share of code and imports. What is reached, and only ever lowe
 METHODS, ATTRIBUTES = 15, 10
 """The most methods of a class, and the most attributes that change after `__init__`."""
 LARGE = {
-    "analysis/timing/gaps.py::Gaps",
     "measure/devices/cuda.py::CudaDevice",
     "measure/devices/simulated.py::SimulatedDevice",
     "notebook/one_run.py::Run",

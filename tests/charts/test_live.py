@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from vitprof.analysis.timing.downsample import group_size
+from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts import live
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, Points, live_figure
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS

@@ -9,8 +9,7 @@ import pytest
 
 from tests.store.other_versions import rewrite
 from tests.ui.dashboard import add_run
-from vitprof.analysis.timing import chain, gaps, utilisation
-from vitprof.analysis.timing.summary import summarise
+from vitprof.analysis.timing import gaps, summary, utilisation
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.availability import can_run
@@ -23,12 +22,13 @@ from vitprof.store import RunQuery, RunStore
 def test_gaps_are_worked_out_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(*args: Any, **kwargs: Any) -> chain.Chain:
-        calls.append(kwargs)
-        return chain.find_chain(*args, **kwargs)
+    def counted(*args: Any) -> gaps.Gaps:
+        calls.append(args)
+        return found(*args)
 
-    for module in (gaps, utilisation):
-        monkeypatch.setattr(module, "find_chain", counted)
+    found = gaps.find_gaps
+    for module in (gaps, utilisation, summary):
+        monkeypatch.setattr(module, "find_gaps", counted)
     run_id = add_run(store)
     assert settle(store, run_id, 90.0, 200.0)["summary"].n_steps == 40
     assert len(calls) == 1
@@ -41,7 +41,7 @@ def test_the_figures_are_those_that_each_part_finds_alone(store: RunStore, n: in
     run_id = add_run(store, n=n, loader_only=loader_only)
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
     found = settle(store, run_id, 90.0, 200.0)
-    alone = summarise(run.config, steps, telemetry, run.phases, {}, t_origin_s=90.0, t_end_s=200.0)
+    alone = summary.summarise(run.config, steps, telemetry, run.phases, {}, t_origin_s=90.0, t_end_s=200.0)
     assert summary_to_dict(found["summary"]) == summary_to_dict(alone)
     assert found["verdict"] == judge(run.config, steps, run.phases, telemetry, {}, possible=can_run).to_dict()
     assert found["spark"] == spark(steps, run.phases)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine_fixtures import wait_until
 from tests.jobs import stalling
-from vitprof.analysis.timing.suspensions import stops_of
+from vitprof.analysis.timing.steady import stops_of
 from vitprof.config.own_script import own_config
 from vitprof.jobs import supervisor
 from vitprof.jobs.command import CommandRunner

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.analysis.verdict.cause import CPU_WORK
+from vitprof.analysis.verdict.verdict import CPU_WORK
 from vitprof.analysis.verdict.wording import cause_words
 from vitprof.charts.style import LOADING_COLOURS
 from vitprof.config import RunConfig

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.downsample import group_size
-from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.suspensions import plain_stops
+from vitprof.analysis.timing.steady import plain_stops, steady_state
+from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts.live import BATCHES, GAPS, LOSSES, LiveChart, Points
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Stop

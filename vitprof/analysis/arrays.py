@@ -24,8 +24,9 @@ def column(series: Series, name: str) -> Floats:
 
 
 def known(values: Floats) -> Floats:
-    """Returns the finite values, in their order."""
-    return values[np.isfinite(values)]
+    """Returns the finite values, in their order; the array itself if all are finite."""
+    finite = np.isfinite(values)
+    return values if finite.all() else values[finite]
 
 
 def mean(values: Floats) -> float:

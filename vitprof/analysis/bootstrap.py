@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,18 +27,18 @@ class Interval(NamedTuple):
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
-def ratio_intervals(parts: Floats, whole: Floats) -> list[Interval]:
-    """Returns sum(part) / sum(whole) with its 95% interval for each row of `parts`.
+def ratio_intervals(parts: Sequence[Floats], whole: Floats) -> list[Interval]:
+    """Returns sum(part) / sum(whole) with its 95% interval for each of `parts`.
 
-    `parts` is (m, n) and `whole` (n,), with one value a step. The bootstrap draws up to 20 blocks of neighbouring
-    steps, because neighbours are not independent (Kuensch 1989). Every row sees the same draws. With fewer than four
-    steps there is no interval; if `whole` sums to 0, there is no value either.
+    All are (n,), with one value a step. The bootstrap draws up to 20 blocks of neighbouring steps, because neighbours
+    are not independent (Kuensch 1989). Every part sees the same draws. With fewer than four steps there is no interval;
+    if `whole` sums to 0, there is no value either.
     """
-    sums = parts.sum(axis=1)
+    sums = np.array([part.sum() for part in parts])
     whole_sum = float(whole.sum())
     if not whole_sum > 0:
         return [UNKNOWN] * len(parts)
-    drawn = resampled(np.concatenate([parts, whole[None]]))
+    drawn = resampled([*parts, whole])
     # with few blocks, or a resample without any time, there is no interval
     if len(whole) < MIN_BLOCKS or not (drawn[-1] > 0).all():
         return [Interval(float(s) / whole_sum, math.nan, math.nan) for s in sums]
@@ -45,26 +46,25 @@ def ratio_intervals(parts: Floats, whole: Floats) -> list[Interval]:
     return [Interval(*(float(v) for v in row)) for row in zip(sums / whole_sum, low, high, strict=True)]
 
 
-def resampled(values: Floats) -> Floats:
-    """Returns the sums of each row of `values` (m, n) over resamples of its blocks of neighbours, (m, resamples).
+def resampled(series: Sequence[Floats]) -> Floats:
+    """Returns the sums of each of m series, (n,), over resamples of its blocks of neighbours, (m, resamples).
 
-    Every row sees the same draws. Needs n > 0.
+    Every series sees the same draws. Needs n > 0.
     """
-    blocks = min(BOOTSTRAP_BLOCKS, values.shape[1])
+    blocks = min(BOOTSTRAP_BLOCKS, len(series[0]))
     drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
     times_drawn = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(float)  # (blocks, resamples)
-    return np.asarray(block_sums(values, blocks) @ times_drawn)
+    return np.asarray(np.stack([block_sums(values, blocks) for values in series]) @ times_drawn)
 
 
 def block_sums(values: Floats, blocks: int) -> Floats:
-    """Returns the sums over so many blocks of neighbours, of (..., n) values."""
-    edges = np.linspace(0, values.shape[-1], blocks + 1).astype(int)[:-1]
-    return np.asarray(np.add.reduceat(values, edges, axis=-1))
+    """Returns the sums of values, (n,), over so many blocks of neighbours."""
+    return np.asarray(np.add.reduceat(values, np.linspace(0, len(values), blocks + 1).astype(int)[:-1]))
 
 
 def ratio_interval(part: Floats, whole: Floats) -> Interval:
     """Returns `ratio_intervals` of a single part, (n,)."""
-    return ratio_intervals(np.asarray(part)[None], whole)[0]
+    return ratio_intervals([part], whole)[0]
 
 
 def ratio_of(above: Interval, below: Interval) -> Interval:

@@ -12,7 +12,7 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.timing.downsample import min_max, slices
+from vitprof.analysis.timing.timeline import min_max, slices
 from vitprof.charts import style
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.timing.downsample import group_size, min_max
+from vitprof.analysis.timing.timeline import group_size, min_max
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.export.tables import figures

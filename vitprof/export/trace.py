@@ -19,8 +19,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Series
 from vitprof.analysis.timing.chain import nanoseconds
-from vitprof.analysis.timing.downsample import group_size, min_max
-from vitprof.analysis.timing.timeline import KINDS, LANES, timeline
+from vitprof.analysis.timing.timeline import KINDS, LANES, group_size, min_max, timeline
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated
 from vitprof.recording.columns import SCHEMA_VERSION, TIMED_STAGES

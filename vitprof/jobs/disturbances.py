@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.steady import end_s
-from vitprof.analysis.timing.suspensions import STOP_COLUMNS, STOPS, in_stops, plain_stops, stop_sentence
+from vitprof.analysis.timing.steady import STOP_COLUMNS, STOPS, end_s, in_stops, plain_stops, stop_sentence
 from vitprof.jobs.scheduling import MachineLock, device_of, name_of, running_beside, store_mark
 from vitprof.recording.columns import Stop
 from vitprof.store import RunStore

@@ -14,9 +14,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
-from vitprof.analysis.timing.steady import end_s
+from vitprof.analysis.timing.steady import end_s, in_stops, stops_of
 from vitprof.analysis.timing.summary import summarise
-from vitprof.analysis.timing.suspensions import in_stops, stops_of
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run

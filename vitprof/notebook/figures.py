@@ -10,11 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.timeline import after_largest_gap, one_step, timeline, typical_step
+from vitprof.analysis.timing.timeline import after_largest_gap, group_size, one_step, timeline, typical_step
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.charts.breakdown import device_time, loading_bar, transform_bars
@@ -120,7 +119,7 @@ def _live(chart: LiveChart) -> Named:
 
 
 def _device_time(m: Material) -> go.Figure:
-    gaps = find_gaps(m.steps, m.run.phases, keep=steady_state(m.steps))
+    gaps = find_gaps(m.steps, m.run.phases).only(steady_state(m.steps))
     if not gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
     return device_time(gaps, idle_interval(gaps))
@@ -132,10 +131,10 @@ def _idle(m: Material) -> go.Figure:
 
 
 def _timeline(m: Material) -> go.Figure:
-    gaps = find_gaps(m.steps, m.run.phases, keep=steady_state(m.steps))
+    gaps = find_gaps(m.steps, m.run.phases).only(steady_state(m.steps))
     if not gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
-    at = m.at(after_largest_gap(m.steps, gaps))
+    at = m.at(after_largest_gap(gaps))
     first = min(max(at - BEFORE, 0), max(len(m.steps["step"]) - WINDOW, 0))
     line = timeline(m.steps, m.run.phases, first, first + WINDOW)
     return timeline_chart(line, origin_s=m.run.t_origin_s or 0.0, mark=int(m.steps["step"][at]))

@@ -32,7 +32,7 @@ class Case:
     hogs: bool = False
     """Whether other programs keep all cores busy while it runs."""
     part: str = ""
-    """The part of loading whose reported cost is checked (`timing.exposure.Share.name`); empty where it is none."""
+    """The part of loading whose reported cost is checked (`recording.verdict.Share.name`); empty where it is none."""
     right: tuple[str, ...]
     """Causes (`analysis.verdict.verdict.Verdict.cause`) or names of signatures that count as right; empty where the
     slowdown must cost nothing."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vitprof.analysis.arrays import mean, median
-from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.loading import synchronous
 from vitprof.analysis.timing.steady import launched_s, steady_state
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.accelerators import accelerator

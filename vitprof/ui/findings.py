@@ -18,13 +18,12 @@ from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.compare.comparison import Distribution, StepTime, distribution, step_time
 from vitprof.analysis.compare.differences import RunFacts
 from vitprof.analysis.compare.guard import GUARDED_STEPS, GUARDED_TELEMETRY, run_facts
-from vitprof.analysis.timing.downsample import group_size, min_max
-from vitprof.analysis.timing.gaps import Gaps, every_gap, find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.loading import loading_of as loading_from
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.summary import RecordingCost, recording_cost
-from vitprof.analysis.timing.timeline import after_largest_gap
+from vitprof.analysis.timing.timeline import after_largest_gap, group_size, min_max
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.advice import Alternative, apply
 from vitprof.analysis.verdict.headroom import Headroom
@@ -78,13 +77,13 @@ def device_account(run_id: int) -> tuple[Idle | None, RecordingCost]:
     kept, run = series(run_id), store().run(run_id)
     kept.refresh(run.facts)
     steps, phases = kept.steps(), run.phases
-    every = every_gap(steps, phases)
+    every = find_gaps(steps, phases)
     cost = recording_cost(steps, phases, every)
     gaps = every.only(steady_state(steps))
-    del every  # 160 MB of a million steps
+    del every  # 130 MB of a million steps
     if not gaps.span_ns:
         return None, cost
-    return Idle(gaps.summed(), len(gaps.step), idle_interval(gaps), after_largest_gap(steps, gaps)), cost
+    return Idle(gaps.summed(), len(gaps.index), idle_interval(gaps), after_largest_gap(gaps)), cost
 
 
 def idle_of(run_id: int) -> Idle | None:
@@ -194,7 +193,7 @@ def device_time_of(run_id: int) -> DeviceTime:
     samples = float(steps["samples"][steady].mean()) if steady.any() else float("nan")
     edges, idle = idle_bins(steps, run.phases, bins=STRIP_BINS)
     begin = float(steps["t_start_s"][0]) if len(steps["step"]) else 0.0
-    gaps = find_gaps(steps, run.phases, keep=steady)
+    gaps = find_gaps(steps, run.phases).only(steady)
     return DeviceTime(step_time(gaps, samples), edges - begin, idle)
 
 

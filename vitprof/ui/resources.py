@@ -18,7 +18,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing import downsample, summary, suspensions
+from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
 from vitprof.config import accelerators, gpu_findings
 from vitprof.config.availability import Machine, look_around
@@ -254,7 +254,7 @@ class RunSeries:
         """Reads the rows that are new in the store. If `facts`, those of the run, name more stops than before, steps
         that were read already have since been left out, and everything is read again.
         """
-        n_stops = len(suspensions.stops_of(facts or {}))
+        n_stops = len(steady.stops_of(facts or {}))
         with self._lock:
             if n_stops > self._n_stops:
                 self._n_stops = n_stops
@@ -312,7 +312,7 @@ class PointCache:
         of x in `view`. `origin_s` is the time that the chart counts from.
         """
         start, stop, groups = window(chart, series, origin_s, view)
-        k = downsample.group_size(stop - start, groups)
+        k = timeline.group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)
         if drawn is None or drawn.key != (run_id, start, k) or drawn.until > stop:
             drawn = _Drawn((run_id, start, k), start, chart.build(series, origin_s, start, start, k))

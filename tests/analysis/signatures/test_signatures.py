@@ -66,7 +66,7 @@ def found(
     facts: Mapping[str, Any] = FACTS,
     **config: Any,
 ) -> dict[str, Signature]:
-    what = find_signatures(Trace.of(steps, telemetry() if seen is None else seen, RunConfig(**config), facts))
+    what = find_signatures(Trace(steps, telemetry() if seen is None else seen, RunConfig(**config), facts))
     assert len({s.name for s in what}) == len(what)
     return {s.name: s for s in what}
 
@@ -364,7 +364,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
     wait[::4] += 0.02
     wait[::50] = 1.5
     steps = trace(wait, epoch_steps=50)
-    signatures = find_signatures(Trace.of(steps, cpu(steps, 99, 196), RunConfig(workers=4, **IN_WORKERS), FACTS))
+    signatures = find_signatures(Trace(steps, cpu(steps, 99, 196), RunConfig(workers=4, **IN_WORKERS), FACTS))
     assert [s.name for s in signatures] == ["epoch-start", "first-batch", "worker-period", "other-programs"]
     for s in signatures:
         assert s.based_on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,37 +31,13 @@ def assert_is_a_set(intervals: np.ndarray) -> None:
 def test_a_union_covers_what_its_rows_cover(intervals: np.ndarray) -> None:
     merged = chain.union(intervals)
     assert_is_a_set(merged)
-    assert (cells(merged), chain.total(merged)) == (cells(intervals), len(cells(intervals)))
+    assert cells(merged) == cells(intervals)
 
 
-@given(rows, st.integers(0, SPAN), st.integers(0, SPAN))
-def test_a_set_and_its_complement_make_up_the_span(intervals: np.ndarray, start: int, end: int) -> None:
-    rest = chain.complement(chain.union(intervals), start, end)
-    assert_is_a_set(rest)
-    assert cells(rest) == set(range(start, end)) - cells(intervals)
-    inside = chain.intersect(chain.union(intervals), np.array([[start, max(start, end)]]))
-    assert chain.total(rest) + chain.total(inside) == max(0, end - start)
-
-
-@pytest.mark.slow
-@given(rows, rows)
-def test_an_intersection_covers_what_both_cover(a: np.ndarray, b: np.ndarray) -> None:
-    both = chain.intersect(chain.union(a), chain.union(b))
-    assert_is_a_set(both)
-    assert cells(both) == cells(a) & cells(b)
-
-
-@pytest.mark.slow
-@given(rows, rows)
-def test_each_row_is_told_how_much_of_it_is_covered(each: np.ndarray, within: np.ndarray) -> None:
-    covered = cells(within)
-    assert chain.overlap(each, chain.union(within)).tolist() == [len(cells(row[None]) & covered) for row in each]
-    t = np.arange(-1, SPAN + 2)
-    assert chain.covered_before(chain.union(within), t).tolist() == [len({c for c in covered if c < at}) for at in t]
-
-
-def test_a_row_that_ends_before_it_starts_covers_nothing() -> None:
-    assert chain.overlap(np.array([[9, 3]]), np.array([[0, 20]])).tolist() == [0]
+@given(rows)
+def test_what_is_covered_before_each_moment(intervals: np.ndarray) -> None:
+    merged, t = chain.union(intervals), np.arange(-1, SPAN + 2)
+    assert chain.covered_before(merged, t).tolist() == [len({c for c in cells(merged) if c < at}) for at in t]
 
 
 def test_seconds_become_the_nearest_nanosecond_and_what_is_not_known_is_empty() -> None:
@@ -76,10 +51,3 @@ def test_seconds_become_the_nearest_nanosecond_and_what_is_not_known_is_empty() 
         [1, 3],
     ]
     assert chain.nanoseconds(np.array([NAN, np.inf, -1.5e-9])).tolist() == [0, 0, -2]
-
-
-@pytest.mark.parametrize("function", [chain.union, chain.total])
-def test_no_interval_at_all_is_fine(function: object) -> None:
-    none = np.empty((0, 2), dtype=np.int64)
-    assert not np.size(function(none)) or function(none) == 0  # type: ignore[operator]
-    assert (chain.complement(none, 3, 9).tolist(), chain.overlap(np.array([[0, 9]]), none).tolist()) == ([[3, 9]], [0])

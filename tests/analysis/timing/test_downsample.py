@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vitprof.analysis.timing.downsample import group_size, min_max, slices
+from vitprof.analysis.timing.timeline import group_size, min_max, slices
 
 MakeSteps = Any
 values = arrays(float, st.integers(1, 70), elements=st.floats(-100, 100) | st.just(np.nan))

@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.timing.loading import STAGE_WORDS, heaviest, loading_time, shares_in_words, transform_times
+from vitprof.analysis.timing.loading import STAGE_WORDS, Loading, heaviest, loading_of, shares_in_words, transform_times
+from vitprof.config import RunConfig
 
 NAN = math.nan
+LOOP, TWO_WORKERS = RunConfig(), RunConfig(loader="dataloader", workers=2)
+
+
+def ms(loading: Loading) -> dict[str, float]:
+    return {p.name: p.ms.value for p in loading.stages}
 
 
 @pytest.fixture
@@ -22,21 +28,20 @@ def steps(make_steps: Any) -> dict[str, np.ndarray]:
     trace["made_end_s"] = trace["made_start_s"] + 0.010
     for name, value in {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "hand_over": 3}.items():
         trace[f"{name}_s"] = np.full(n, value / 1e3)
-    trace["queue_depth"] = np.tile([0.0, 1.0, 2.0, 1.0], 10)
+    trace["queue_depth"] = np.tile([1.0, 0.0, 2.0, 1.0], 10)
     return trace
 
 
 def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
-    loading = loading_time(steps, makers=2)
+    loading = loading_of(steps, TWO_WORKERS)
     assert [p.name for p in loading.stages] == list(STAGE_WORDS)
-    ms = {p.name: p.ms.value for p in loading.stages}
     expected = {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "rest": 1.5, "hand_over": 3}
-    assert ms == pytest.approx(expected)
+    assert ms(loading) == pytest.approx(expected)
     assert {p.name: p.frac for p in loading.stages} == pytest.approx({k: v / 13 for k, v in expected.items()})
-    assert (loading.stage("decode").ms, loading.stage("read").words) == (pytest.approx((5, 5, 5)), "reading")
-    assert (loading.made_ms.value, loading.busy_frac) == (pytest.approx(10), pytest.approx(10 / (2 * 20)))
-    assert (loading.queue_depth, loading.queue_empty_frac) == (1.0, 0.25)
-    assert (loading.n, loading.largest) == (40, "decoding")
+    assert (loading.stages[1].ms, loading.stages[1].words) == (pytest.approx((5, 5, 5)), "decoding")
+    assert loading.busy_frac == pytest.approx(10 / (2 * 20))
+    assert (loading.queue_depth, loading.queue_empty_frac) == (1.0, pytest.approx(10 / 39))
+    assert (loading.n, loading.largest) == (39, "decoding")
 
 
 @pytest.mark.parametrize(
@@ -45,39 +50,39 @@ def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
 )
 def test_the_largest_part_is_named_in_words(steps: Any, name: str, words: str) -> None:
     steps[f"{name}_s"] = np.full(40, 0.05)
-    assert loading_time(steps).largest == words
+    assert loading_of(steps, LOOP).largest == words
 
 
 def test_only_the_steps_that_are_kept_count(steps: Any) -> None:
-    keep = np.arange(40) >= 10
+    steps["warmup"][:10] = 1.0
     steps["read_s"][:10] = 9.0
-    loading = loading_time(steps, keep=keep)
-    assert (loading.n, loading.stage("read").ms.value) == (30, pytest.approx(2))
+    loading = loading_of(steps, LOOP)
+    assert (loading.n, ms(loading)["read"]) == (30, pytest.approx(2))
     noisy = steps | {"decode_s": np.random.default_rng(0).exponential(0.005, 40)}
-    decode = loading_time(noisy, keep=keep).stage("decode").ms
+    decode = loading_of(noisy, LOOP).stages[1].ms
     assert decode.low < decode.value < decode.high
 
 
 def test_what_the_loader_cannot_tell_is_not_available_and_never_zero(make_steps: Any, steps: Any) -> None:
-    nothing = loading_time(make_steps([0.1] * 5, [0.1] * 5))
+    nothing = loading_of(make_steps([0.1] * 5, [0.1] * 5), LOOP)
     assert (nothing.n, nothing.largest) == (0, "")
     assert all(math.isnan(p.ms.value) and math.isnan(p.frac) for p in nothing.stages)
     assert all(math.isnan(v) for v in (nothing.busy_frac, nothing.queue_depth, nothing.queue_empty_frac))
     steps["read_s"][:] = NAN  # read and decode in one go
-    partly = loading_time(steps)
-    assert math.isnan(partly.stage("read").frac)
-    assert partly.stage("rest").ms.value == pytest.approx(3.5)
+    partly = loading_of(steps, LOOP)
+    assert math.isnan(partly.stages[0].frac)
+    assert ms(partly)["rest"] == pytest.approx(3.5)
     assert sum(p.frac for p in partly.stages if p.frac >= 0) == pytest.approx(1)
-    assert loading_time({name: values[:0] for name, values in steps.items()}).n == 0
+    assert loading_of({name: values[:0] for name, values in steps.items()}, LOOP).n == 0
 
 
 def test_threads_that_fill_a_batch_together_leave_no_rest(steps: Any) -> None:
     """Four threads decode for 30 ms altogether while the batch is made in 10 ms."""
     steps["decode_s"] = np.full(40, 0.030)
-    alone = loading_time(steps)
-    assert (alone.stage("rest").ms.value, alone.busy_frac) == (0, pytest.approx(0.5))
-    shared = loading_time(steps, makers=4, shared=True)
-    assert math.isnan(shared.stage("rest").ms.value)
+    alone = loading_of(steps, LOOP)
+    assert (ms(alone)["rest"], alone.busy_frac) == (0, pytest.approx(0.5))
+    shared = loading_of(steps, RunConfig(loader="threads", workers=4))
+    assert math.isnan(ms(shared)["rest"])
     assert shared.busy_frac == pytest.approx((2 + 30 + 1 + 0.5) / (4 * 20))
 
 

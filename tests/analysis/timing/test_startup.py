@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from vitprof.analysis.timing.startup import COPYING, FIRST_BATCH, MODEL, PREPARING, PROCESS, start_phases
+from vitprof.analysis.timing.summary import COPYING, FIRST_BATCH, MODEL, PREPARING, PROCESS, start_phases
 from vitprof.recording.columns import Phase
 
 STARTUP, PREPARE, STAGE = Phase("startup", 102.0, 102.5), Phase("prepare", 102.5, 104.0), Phase("stage", 104.0, 110.0)

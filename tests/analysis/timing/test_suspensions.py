@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import MakeSteps
+from vitprof.analysis.timing.steady import in_stops, plain_stops, stop_sentence, stopped_s, stops_of
 from vitprof.analysis.timing.summary import epoch_seconds
-from vitprof.analysis.timing.suspensions import in_stops, plain_stops, stop_sentence, stopped_s, stops_of
 from vitprof.recording.columns import Stop, StopKind
 
 WAIT_S, COMPUTE_S, N = 0.002, 0.008, 200

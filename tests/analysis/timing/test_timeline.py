@@ -60,8 +60,8 @@ def test_the_typical_batch_is_the_median_one(steps: Any) -> None:
 def test_the_largest_gap_is_looked_for_among_those_that_count(make_steps: Any) -> None:
     waits = np.array([0.5, 0.01, 0.01, 0.2, 0.01, 0.03])
     steps = make_steps(waits, np.full(6, 0.01), warmup=1)
-    assert after_largest_gap(steps, find_gaps(steps, ())) == 3, "nothing is known before the first step"
-    assert after_largest_gap(steps, find_gaps(steps, (), keep=np.arange(6) >= 4)) == 5
+    assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) > 0)) == 3
+    assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) >= 4)) == 5
 
 
 def test_each_worker_has_its_batches(steps: Any) -> None:

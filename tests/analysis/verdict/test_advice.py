@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from vitprof.analysis.verdict.advice import MAX_ADVICE, Alternative, advise, apply
-from vitprof.analysis.verdict.advice_rules import advice_of_rules
-from vitprof.analysis.verdict.cause import Situation
+from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.own_script import own_config

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.timing.exposure import find_exposure, synchronous
+from vitprof.analysis.timing.loading import find_exposure, synchronous
 from vitprof.analysis.verdict.advice import Alternative
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig

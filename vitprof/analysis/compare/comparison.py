@@ -98,7 +98,7 @@ class StepTime:
 
 def step_time(gaps: Gaps, samples: float) -> StepTime | None:
     """Returns the mean step of a run whose steps have `samples` samples on average; None if no step's time is known."""
-    n = len(gaps.step)
+    n = len(gaps.index)
     if not n or not gaps.span_ns:
         return None
     bubbles = float(gaps.launches_s.sum())

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, mean, median
+from vitprof.analysis.arrays import Floats, Mask, Series, column, mean, median
 from vitprof.analysis.bootstrap import block_sums
-from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC
+from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC, QUEUED_FRAC
+from vitprof.analysis.timing.loading import synchronous
 from vitprof.analysis.timing.steady import Trace, while_steady
 from vitprof.config.parts import STORAGES
 from vitprof.formats import number, percent, seconds, size
@@ -78,6 +79,34 @@ def saturated(trace: Trace) -> bool:
     return _lasts(found, _cores(trace)) and found.machine_pct >= BUSY_PCT
 
 
+@dataclass(frozen=True)
+class Contention:
+    """The time that a run lost to other programs that keep the CPU busy."""
+
+    waited_ms: float
+    """Milliseconds of each batch's idle time in which loading was ready to run but had no core. NaN if the system does
+    not count that, 0 if no other program took much."""
+    of_training_too: bool
+    """Whether training waited for cores as well, because the CPU trains: without the other programs the device would
+    idle the same share of a shorter time."""
+
+    def inflates(self, idle_ms: float) -> bool:
+        """Returns whether that is a good part (`QUEUED_FRAC`) of `idle_ms`, the idle milliseconds a batch."""
+        return self.waited_ms > 0 and self.waited_ms >= QUEUED_FRAC * idle_ms
+
+
+def find_contention(trace: Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
+    """Returns what other programs cost of `idle_ms`, the idle milliseconds a batch. `on_cpu`: the CPU trains.
+
+    Workers wait side by side, so a batch's wait is one worker's share of the total.
+    """
+    if not saturated(trace):
+        return Contention(0.0, on_cpu)
+    _, waited_pct = trace.while_training("job_cpu_wait_pct")
+    makers = 1 if synchronous(trace.config) else max(1, trace.config.workers or 1)
+    return Contention(min(mean(waited_pct) / 100 * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
+
+
 def other_programs(trace: Trace) -> Signature | None:
     """Finds CPU taken by other programs: the whole machine's use minus the job's."""
     found, cores = _others(trace), _cores(trace)
@@ -132,7 +161,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
     """
     if trace.n_steady < MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
         return None
-    read = trace.column("read_s")
+    read = column(trace.steps, "read_s")
     read_known = bool(np.isfinite(read[trace.steady]).any())
     value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
     usable = trace.steady & np.isfinite(value)

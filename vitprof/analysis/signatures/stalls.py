@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, mean, median, spread
+from vitprof.analysis.arrays import Floats, Mask, column, mean, median, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import Trace
 from vitprof.formats import number, percent, seconds
@@ -81,8 +81,8 @@ def slow_worker(trace: Trace) -> Signature | None:
 
     Batches are delivered in order, so the loop waits for it (pytorch issue 105203).
     """
-    worker, samples = trace.column("worker"), np.maximum(trace.steps["samples"], 1)
-    made = (trace.column("made_end_s") - trace.column("made_start_s")) / samples
+    worker, samples = column(trace.steps, "worker"), np.maximum(trace.steps["samples"], 1)
+    made = (column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s")) / samples
     known = trace.steady & np.isfinite(worker) & np.isfinite(made)
     names = np.unique(worker[known])
     of = [made[known & (worker == name)] for name in names]
@@ -235,7 +235,7 @@ def garbage_collection(trace: Trace) -> Signature | None:
     CPython's collector stops the thread whenever enough objects were made, so after about the same number of steps each
     time. Large trainers switch it off and collect on a schedule (torchtitan pull request 148).
     """
-    host = trace.column("host_s")
+    host = column(trace.steps, "host_s")
     known = trace.steady & np.isfinite(host)
     if known.sum() < MIN_STEPS:
         return None

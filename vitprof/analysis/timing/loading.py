@@ -1,23 +1,29 @@
-"""Where the time of making a batch goes: its stages, the workers that make it, and each transform.
+"""Where the time of making a batch goes (its stages, the workers that make it, each transform), and for how much of it
+the device idled.
 
 How much of it is fetching and how much is preparing takes other runs to measure: `vitprof.analysis.verdict.headroom`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Floats, Mask, Series, known, mean
-from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_intervals
-from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis import thresholds
+from vitprof.analysis.arrays import Floats, Mask, Series, column, known, mean
+from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval, ratio_intervals
+from vitprof.analysis.timing.gaps import Gaps, RunGaps
+from vitprof.analysis.timing.steady import epoch_starts, steady_state
 from vitprof.config import RunConfig
-from vitprof.recording.columns import TIMED_STAGES
+from vitprof.config.parts import LOADERS
+from vitprof.recording.columns import TIMED_STAGES, Phase
+from vitprof.recording.verdict import Share, SingleEvent
 
 STAGE_WORDS: dict[str, str] = {
     "read": "reading",
@@ -52,8 +58,6 @@ class Loading:
     """Batches behind the figures: steps whose loader could tell anything."""
     stages: tuple[StageTime, ...]
     """One for each of `STAGE_WORDS`, in that order."""
-    made_ms: Interval
-    """Mean milliseconds from the first read of a batch until it is made."""
     busy_frac: float
     """Share of the time that workers or threads (or the loop itself) were making batches, 0 to 1; near 1 they are the
     bottleneck."""
@@ -64,61 +68,48 @@ class Loading:
     largest: str
     """The largest stage in words ("reading", "decoding", ...); empty if no stage is known."""
 
-    def stage(self, name: str) -> StageTime:
-        """Returns the stage of that name. Raises `KeyError` if there is none."""
-        return dict(zip(STAGE_WORDS, self.stages, strict=True))[name]
 
+def loading_of(steps: Series, config: RunConfig) -> Loading:
+    """Returns the stages of a batch's loading time over the steady state of a run; `config` is resolved.
 
-def loading_time(steps: Series, *, keep: Mask | None = None, makers: int = 1, shared: bool = False) -> Loading:
-    """Returns the stages of a batch's loading time over the steps in `keep` ((n,) bool; all if None).
-
-    `makers` is the number of worker processes or threads (1: the loop itself, or one thread ahead). With `shared` they
-    fill each batch together. The measured stages are then thread-seconds, which may add up to more than the time from
-    start to end of a batch, and the rest of that time is not known (NaN).
+    Threads fill each batch together. Their measured stages are thread-seconds, which may add up to more than the time
+    from start to end of a batch, and the rest of that time is not known (NaN).
     """
-    names = ("made_start_s", "made_end_s", "hand_over_s", "queue_depth", "step_s", *(f"{m}_s" for m in TIMED_STAGES))
-    column = {name: steps[name] if keep is None else steps[name][keep] for name in names}
-    made = np.maximum(column["made_end_s"] - column["made_start_s"], 0.0)
-    measured: dict[str, Floats] = {name: column[f"{name}_s"] for name in TIMED_STAGES}
-    per_batch = measured | {"hand_over": column["hand_over_s"]}
-    worked = np.sum([np.where(np.isfinite(v), v, 0.0) for v in measured.values()], axis=0)
+    threads = config.loader == "threads"
+    makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
+    keep = steady_state(steps)
+    made = np.maximum(steps["made_end_s"][keep] - steps["made_start_s"][keep], 0.0)
+    per_batch: dict[str, Floats] = {name: steps[f"{name}_s"][keep] for name in (*TIMED_STAGES, "hand_over")}
+    worked = _added(per_batch[name] for name in TIMED_STAGES)
     # Clocks are read one after the other: the stages may pass the whole by a microsecond.
-    per_batch["rest"] = np.full_like(made, np.nan) if shared else np.maximum(made - worked, 0.0)
+    per_batch["rest"] = np.full_like(made, np.nan) if threads else np.maximum(made - worked, 0.0)
     ms = {name: _mean_ms(per_batch[name]) for name in STAGE_WORDS}
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
     stages = tuple(
         StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
     )
-    timed = [s for s in stages if s.frac > 0]
-    depth = known(column["queue_depth"])
-    making = worked if shared else made
-    step_s = float(np.nansum(column["step_s"][np.isfinite(making)]))
+    depth = known(steps["queue_depth"][keep])
+    making = worked if threads else made
+    step_s = float(np.nansum(steps["step_s"][keep][np.isfinite(making)]))
     busy = float(np.nansum(making)) / (makers * step_s) if step_s > 0 and np.isfinite(made).any() else math.nan
-    told_any = np.isfinite(np.stack(list(per_batch.values()))).any(axis=0)
     return Loading(
-        n=int(told_any.sum()),
+        n=int(np.isfinite(list(per_batch.values())).any(axis=0).sum()),
         stages=stages,
-        made_ms=_mean_ms(made),
         busy_frac=min(busy, 1.0) if math.isfinite(busy) else math.nan,
         queue_depth=mean(depth),
         queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
-        largest=max(timed, key=lambda s: s.frac).words if timed else "",
+        largest=max((s for s in stages if s.frac > 0), key=lambda s: s.frac).words if total_ms > 0 else "",
     )
 
 
-def loading_of(steps: Series, config: RunConfig) -> Loading:
-    """Returns the loading times of a run over its steady state; `config` is resolved."""
-    return loading_time(
-        steps,
-        keep=steady_state(steps),
-        makers=max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1,
-        shared=config.loader == "threads",
-    )
+def _added(stages: Iterable[Floats]) -> Floats:
+    """Returns the sum of what is known of each batch, (n,)."""
+    return np.asarray(sum(map(np.nan_to_num, stages)))
 
 
 def _mean_ms(values_s: Floats) -> Interval:
     finite = known(values_s)
-    return ratio_intervals(finite[None] * 1e3, np.ones(len(finite)))[0] if len(finite) else UNKNOWN
+    return ratio_interval(finite * 1e3, np.ones(len(finite)))
 
 
 @dataclass(frozen=True)
@@ -143,17 +134,15 @@ def by_worker(steps: Series, keep: Mask) -> tuple[WorkerTime, ...]:
     made = steps["made_end_s"] - steps["made_start_s"]
     timed = keep & np.isfinite(steps["worker"]) & np.isfinite(made)
     span_s = float(np.nansum(steps["step_s"][timed]))
-    found = []
+    workers = []
     for worker in np.unique(steps["worker"][timed]):
         took = made[timed & (steps["worker"] == worker)]
         busy = min(float(took.sum()) / span_s, 1.0) if span_s > 0 else math.nan
-        found.append(WorkerTime(int(worker), len(took), float(np.median(took)), float(np.percentile(took, 95)), busy))
-    return tuple(found)
+        workers.append(WorkerTime(int(worker), len(took), float(np.median(took)), float(np.percentile(took, 95)), busy))
+    return tuple(workers)
 
 
-TRANSFORMS = "transforms"
-"""Fact of a run: name -> {"s_per_sample", "calls"}, in the order of the Compose (`vitprof.watch.transforms`)."""
-TOLD = 6
+MOST_TRANSFORMS = 6
 """Transforms that a sentence names at most."""
 
 
@@ -172,31 +161,221 @@ class TransformTime:
 
 
 def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
-    """Returns the transforms in the order of the Compose; empty if the facts have none."""
-    transforms = facts.get(TRANSFORMS)
-    if not isinstance(transforms, Mapping):
-        return ()
-    known = {
+    """Returns the transforms in the order of the Compose; empty if the facts have none.
+
+    The fact "transforms" is name -> {"s_per_sample", "calls"} (`vitprof.watch.transforms`).
+    """
+    transforms = facts.get("transforms")
+    times = {
         name: (float(one["s_per_sample"]), int(one["calls"]))
-        for name, one in transforms.items()
+        for name, one in (transforms.items() if isinstance(transforms, Mapping) else ())
         if isinstance(one, Mapping) and one.get("s_per_sample") is not None and one.get("calls") is not None
     }
-    whole_s = math.fsum(seconds for seconds, _ in known.values())
+    whole_s = math.fsum(seconds for seconds, _ in times.values())
     return tuple(
         TransformTime(name, seconds, calls, seconds / whole_s if whole_s > 0 else math.nan)
-        for name, (seconds, calls) in known.items()
+        for name, (seconds, calls) in times.items()
     )
 
 
-def heaviest(found: Sequence[TransformTime]) -> TransformTime | None:
+def heaviest(transforms: Sequence[TransformTime]) -> TransformTime | None:
     """Returns the transform that takes longest; None if none takes any time."""
-    return max((t for t in found if t.frac > 0), key=lambda t: t.frac, default=None)
+    return max((t for t in transforms if t.frac > 0), key=lambda t: t.frac, default=None)
 
 
-def shares_in_words(found: Sequence[TransformTime]) -> str:
+def shares_in_words(transforms: Sequence[TransformTime]) -> str:
     """Returns the largest shares of the transforms' time, the largest first: "RandomResizedCrop 61%, ToTensor 25%"."""
-    largest = sorted((t for t in found if t.frac > 0), key=lambda t: -t.frac)
-    shares = [f"{t.name} {formats.percent(t.frac)}" for t in largest[:TOLD]]
-    if (left := len(largest) - TOLD) > 0:
-        shares.append(f"{left} more {formats.percent(math.fsum(t.frac for t in largest[TOLD:]))}")
+    largest = sorted((t for t in transforms if t.frac > 0), key=lambda t: -t.frac)
+    shares = [f"{t.name} {formats.percent(t.frac)}" for t in largest[:MOST_TRANSFORMS]]
+    if rest := largest[MOST_TRANSFORMS:]:
+        shares.append(f"{len(rest)} more {formats.percent(math.fsum(t.frac for t in rest))}")
     return ", ".join(shares)
+
+
+ROUNDING_S = 1e-9
+"""Seconds a batch below which a stage is only rounding of clock readings."""
+MIN_EVENT_FRAC = 1 / 3
+"""Share of the idle time that one step must have to be reported. Close to a threshold, leaving out any step can move a
+run across it: that is what the interval is for."""
+
+
+class EpochStarts(NamedTuple):
+    """The waits with which epochs begin, which the steady steps leave out."""
+
+    wait_s: float = 0.0
+    """Mean seconds that the device idled for data at the start of an epoch, other than the run's first one."""
+    idle_s: float = 0.0
+    """The same, summed over all epochs (`steady.epoch_starts`)."""
+    span_s: float = 0.0
+    """The time of the steps that begin an epoch, summed in the same way."""
+    steady_s: float = 0.0
+    """The time of the steady steps."""
+
+    @property
+    def frac(self) -> float:
+        """Returns the share of the wall clock of training that is spent waiting at the starts of epochs."""
+        return self.idle_s / (self.steady_s + self.span_s) if self.idle_s else 0.0
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How long the device idled for data over the steady steps, and for what."""
+
+    n: int
+    """Number of steady steps."""
+    idle: Interval
+    """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
+    host: Interval
+    """The rest of the idle time as a share: Python, launches, recording."""
+    launches: Interval
+    """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
+    paced: Interval
+    """`host` and `launches` together: the host was slower than the device. Only `host` where `launches` is not
+    known."""
+    idle_ms: float
+    """Exposed data wait and copies, milliseconds a batch."""
+    shares: tuple[Share, ...]
+    """The largest first; empty if the device never idled for data."""
+    starts: EpochStarts
+    event: SingleEvent | None
+    """The step that decides the class of the run; None if the class is the same without it."""
+
+    @property
+    def with_epoch_starts(self) -> Exposure:
+        """Returns the shares of idle time over the wall clock of training, epoch starts included."""
+        steady_s, whole_s = self.starts.steady_s, self.starts.steady_s + self.starts.span_s
+        idle = Interval(*((share * steady_s + self.starts.idle_s) / whole_s for share in self.idle))
+        return dataclasses.replace(
+            self, idle=idle, paced=Interval(*(share * steady_s / whole_s for share in self.paced))
+        )
+
+
+def synchronous(config: RunConfig) -> bool:
+    """Returns whether batches are made in the training loop itself. `config` is resolved."""
+    loader = LOADERS.get(config.loader or "")
+    return loader is not None and (loader.made_by == "loop" or (loader.made_by == "processes" and not config.workers))
+
+
+def find_exposure(
+    config: RunConfig, steps: Series, phases: Sequence[Phase], run_gaps: RunGaps | None = None
+) -> Exposure:
+    """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
+
+    `run_gaps` are its gaps, if already known.
+
+    Exact, from marks of device and host: for how much of each data wait and copy the device idled. Of the wait, also
+    what came after the batch was made (hand_over), and what the device spent on decoding it. Apportioned: the rest of
+    the wait, among the stages of making a batch. A batch made in the loop is split by its own stages. If workers or
+    threads make batches, the mean stages of all are used, since the loop then waits for their pace, not for the work on
+    one batch, and hand-over counts only as far as batches come slower than they are made.
+
+    `Share.frac` divides the idle time in proportion. `Share.exposed_ms` is how much the idle time would fall without
+    the stage: all of the stage, divided by the number of workers, who share the work, but at most the wait. So these
+    may add up to more than `idle_ms` if some of the loading is hidden behind the device's work.
+    """
+    run_gaps = run_gaps or RunGaps.of(steps, phases)
+    gaps = run_gaps.steady
+    waited, copied, launches = gaps.exposed_wait_ns / 1e9, gaps.by_step("h2d"), gaps.launches_s
+    idle, gap = waited + copied, gaps.idle_s
+    whole = gap + gaps.compute_ns / 1e9
+    parts = [idle, gap - idle]
+    if len(launches):
+        parts += [launches, gap - idle + launches]
+    of_idle, of_host, *rest = ratio_intervals(parts, whole)
+    of_launches, of_both = rest or (UNKNOWN, of_host)
+    return Exposure(
+        n=len(whole),
+        idle=of_idle,
+        host=of_host,
+        launches=of_launches,
+        paced=of_both,
+        idle_ms=float(idle.mean()) * 1e3 if len(whole) else math.nan,
+        shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
+        starts=_epoch_starts(steps, run_gaps),
+        event=_single_event(steps["step"][gaps.index], idle, whole, of_idle),
+    )
+
+
+def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
+    starts, weight = epoch_starts(steps)
+    begins = gaps.every.only(starts)
+    if not (n := len(begins.index)):
+        return EpochStarts()
+    idle_s = int(begins.exposed_wait_ns.sum()) / 1e9 + begins.seconds("h2d")
+    return EpochStarts(idle_s / n, weight * idle_s, weight * begins.span_s, gaps.steady.span_s)
+
+
+def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> SingleEvent | None:
+    """Returns the step that decides the class of a run.
+
+    `waits` and `whole` are the seconds of each steady step, `idle` is the idle share over all of them. A mean is at the
+    mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and its lower end are
+    computed again without the step with the longest wait; None also if that step has under a third of the idle time.
+    """
+    worst = int(waits.argmax()) if len(waits) else 0
+    if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
+        return None
+    without = ratio_interval(np.delete(waits, worst), np.delete(whole, worst))
+    edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
+    if (np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")).all():
+        return None
+    return SingleEvent(int(numbers[worst]), float(waits[worst]), without.value)
+
+
+def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:
+    def of(name: str) -> Floats:
+        return column(steps, name)[gaps.index]
+
+    loops, workers, threads = synchronous(config), max(1, config.workers or 1), config.loader == "threads"
+    stages: dict[str, Floats] = {name: of(f"{name}_s") for name in TIMED_STAGES}
+    made, decode_wait, hand_over = of("made_end_s") - of("made_start_s"), of("decode_wait_s"), of("hand_over_s")
+    thread_s = mean(np.asarray(sum(stages.values()))) if threads else math.nan
+    if not threads:  # there the stages are seconds of several threads, more than the time it took
+        measured = _added(stages.values())
+        stages["rest"] = np.where(measured > 0, np.maximum(made - measured, 0.0), np.nan)
+    on_device = np.isfinite(decode_wait)
+    if on_device.any():  # the rest of such a batch's time is the decoder's, from first byte to last image
+        stages["decode"] = np.where(on_device, stages["rest"], stages["decode"])
+        stages["rest"] = np.where(on_device, 0.0, stages["rest"])
+    handed = np.minimum(np.nan_to_num(hand_over), waited)
+    if not loops and handed.any():
+        # A batch is handed over while its worker makes the next one. As long as workers are always busy, the loop waits
+        # for their pace, however long the hand-over takes. All threads work on each batch, and on others meanwhile.
+        made_s = (thread_s if threads else mean(made)) / workers
+        beyond = (
+            max(0.0, float((gaps.idle_s + gaps.compute_ns / 1e9).mean()) - made_s)
+            if math.isfinite(made_s)
+            else math.inf
+        )
+        handed = handed * min(1.0, beyond / float(handed.mean()))
+    decoded = np.minimum(np.nan_to_num(decode_wait), waited - handed)
+    making = waited - handed - decoded
+    own_s = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}
+    all_s, making_s, waited_s = sum(own_s.values()), float(making.mean()), float(waited.mean())
+    if not all_s > 0:
+        own_s["loading"] = making_s
+        seconds = {"loading": (making_s, making_s)}
+    elif loops:
+        total = _added(stages.values())
+        seconds = {}
+        for name, took in stages.items():
+            # a batch whose stages are not known is split like the others
+            own = np.where(total > 0, np.nan_to_num(took), own_s[name])
+            share = own / np.where(total > 0, total, all_s)
+            seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
+    else:  # with a faster stage hand-over hides behind compute too
+        seconds = {name: (making_s * took / all_s, min(took / workers, waited_s)) for name, took in own_s.items()}
+    if decoded.any():
+        of_wait, saved = seconds.get("decode", (0.0, 0.0))
+        decoded_s = float(decoded.mean())
+        seconds["decode"] = of_wait + decoded_s, min(saved + decoded_s, waited_s)
+        own_s["decode"] = max(own_s.get("decode", 0.0), decoded_s)
+    seconds |= {"hand_over": (float(handed.mean()),) * 2, "transfer": (float(copied.mean()),) * 2}
+    own_s |= {"hand_over": float(np.nan_to_num(hand_over).mean()), "transfer": float(np.nan_to_num(of("h2d_s")).mean())}
+    whole = float((waited + copied).mean())
+    shares = (
+        Share(name, of_wait / whole, saved * 1e3, own_s[name] * 1e3)
+        for name, (of_wait, saved) in seconds.items()
+        if of_wait > ROUNDING_S
+    )
+    return tuple(sorted(shares, key=lambda share: -share.frac))

@@ -1,30 +1,34 @@
 """Which steps the figures of a run rest on, when each of a step's events happened, and a run as rules see it.
 
-Moments are on the monotonic clock; all functions take columns and return (n,) arrays.
+Moments are on the monotonic clock; all functions take columns and return (n,) arrays. The last part is about times in
+which a job could not run (stops): the steps they fell into count as warm-up.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, mean
+from vitprof.analysis.arrays import Floats, Mask, Series, column, mean
 from vitprof.config import RunConfig
+from vitprof.formats import seconds
+from vitprof.recording.columns import Stop
 
 
 def decode_wait_s(steps: Series) -> Floats:
     """Returns how long the device took to decode the batch after the loop had it; 0 where that is not known."""
-    return _or_zero(steps, "decode_wait_s")
+    return np.nan_to_num(column(steps, "decode_wait_s"))
 
 
 def prepare_s(steps: Series) -> Floats:
     """Returns how long the device prepared the batch after the previous step; 0 where that is not known."""
-    return _or_zero(steps, "device_prepare_s")
+    return np.nan_to_num(column(steps, "device_prepare_s"))
 
 
 def got_s(steps: Series) -> Floats:
@@ -47,14 +51,8 @@ def end_s(steps: Series) -> Floats:
     return np.asarray(steps["compute_start_s"] + steps["compute_s"] - prepare_s(steps))
 
 
-def _or_zero(steps: Series, name: str) -> Floats:
-    """Returns a column with 0 for what is not known; all 0 where an older run does not have it."""
-    values = steps.get(name)
-    return np.zeros(len(steps["t_start_s"])) if values is None else np.nan_to_num(values)
-
-
 def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
-    """Returns which steps begin an epoch, the very first of the run included. (n,) bool.
+    """Returns which steps begin an epoch, the very first of the run included.
 
     `epoch_before` is the epoch of the previous step, if these steps are not the first of the run.
     """
@@ -62,34 +60,41 @@ def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
 
 
 def past_warmup(steps: Series, *, epoch_before: float = -math.inf) -> tuple[Mask, Mask]:
-    """Returns which steps after the warm-up are inside an epoch, and which of them begin one. (n,) bool each."""
+    """Returns which steps after the warm-up are inside an epoch, and which of them begin one."""
     warm = steps["warmup"] == 0
     first = first_of_epoch(steps, epoch_before=epoch_before)
     return np.asarray(warm & ~first), np.asarray(warm & first)
 
 
 def steady_state(steps: Series) -> Mask:
-    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch. (n,) bool.
+    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch.
 
     If every step past the warm-up is the first of its epoch (a batch as large as the set), only the warm-up is left
-    out. `totals.RunningTotals` adds up both masks of `past_warmup` as steps arrive, and chooses in the same way.
+    out. `summary.RunningTotals` adds up both masks of `past_warmup` as steps arrive, and chooses in the same way.
     """
     inside, begins = past_warmup(steps)
     return inside if inside.any() else begins
 
 
-def wall_clock_weights(steps: Series) -> Floats:
-    """Returns how often each step counts in the wall clock of training: steady steps once, the rest of the warm-up
-    never. (n,) float.
+def epoch_starts(steps: Series) -> tuple[Mask, float]:
+    """Returns the first steps of the epochs after the run's first, and how often each counts in the wall clock of
+    training, where these are not the steady steps themselves.
 
-    The first step of each epoch but the run's first counts as well, a little more than once: the first epoch began like
-    the others, but how long that took cannot be told from start-up.
+    A little more than once: the first epoch began like the others, but how long that took cannot be told from start-up.
     """
-    steady = steady_state(steps)
-    starts = (steps["warmup"] == 0) & first_of_epoch(steps) & ~steady
+    inside, starts = past_warmup(steps)
     starts[:1] = False
+    starts &= inside.any()
     n = int(starts.sum())
-    return np.asarray(np.where(starts, (n + 1) / max(n, 1), steady.astype(float)))
+    return starts, (n + 1) / max(n, 1)
+
+
+def wall_clock_weights(steps: Series) -> Floats:
+    """Returns how often each step counts in the wall clock of training: steady steps once, those of `epoch_starts` a
+    little more, the rest of the warm-up never.
+    """
+    starts, weight = epoch_starts(steps)
+    return np.asarray(np.where(starts, weight, steady_state(steps)))
 
 
 def while_steady(steps: Series, t_s: Floats) -> Mask:
@@ -112,15 +117,16 @@ class Trace:
     config: RunConfig
     facts: Mapping[str, Any]
     """The run's facts and its environment in one mapping."""
-    steady: Mask
-    """(n,) steady steps, as `analysis.timing.steady.steady_state` finds them."""
-    first: Mask
-    """(n,) the first step of each epoch, the very first included."""
 
-    @classmethod
-    def of(cls, steps: Series, telemetry: Series, config: RunConfig, facts: Mapping[str, Any]) -> Trace:
-        """Returns the trace of a run; `facts` holds its facts and its environment."""
-        return cls(steps, telemetry, config, facts, steady_state(steps), first_of_epoch(steps))
+    @cached_property
+    def steady(self) -> Mask:
+        """Returns the steady steps."""
+        return steady_state(self.steps)
+
+    @cached_property
+    def first(self) -> Mask:
+        """Returns the first step of each epoch, the very first included."""
+        return first_of_epoch(self.steps)
 
     @cached_property
     def n_steady(self) -> int:
@@ -134,17 +140,91 @@ class Trace:
 
     @property
     def wait_s(self) -> Floats:
-        """Returns (n,) the wait that counts in each step: the exposed wait, or the whole data wait of a loader-only
-        run.
-        """
+        """Returns the wait that counts in each step: the exposed wait, or the whole data wait of a loader-only run."""
         return self.steps["data_wait_s"] if self.config.loader_only else self.steps["exposed_wait_s"]
-
-    def column(self, name: str) -> Floats:
-        """Returns (n,) a column of the steps; all NaN where an older run does not have it."""
-        return self.steps.get(name, np.full(len(self.steps["step"]), np.nan))
 
     def while_training(self, name: str) -> tuple[Floats, Floats]:
         """Returns (m,) times and finite values of a telemetry column between the first and the last steady step."""
         t, values = self.telemetry["t_s"], self.telemetry[name]
         inside = while_steady(self.steps, t) & np.isfinite(values)
         return t[inside], values[inside]
+
+
+STOPS = "stops"
+"""Fact of a run with stops: a list of `vitprof.recording.columns.Stop` as plain values."""
+STOP_COLUMNS = (
+    *("step", "rank", "t_start_s", "data_wait_s", "decode_wait_s", "compute_start_s", "compute_s", "gap_s"),
+    *("device_prepare_s", "warmup"),
+)
+"""Step columns that `in_stops` needs, and those that tell a step from others."""
+MIN_WAIT_S = 0.5
+"""Seconds that the loop must have waited for a stopped worker: less shows in no figure of a run."""
+SLACK_S = 0.05
+"""Seconds by which a mark of the job may be inside a "paused" gap: job and recorder wake up at the same moment, and a
+busy machine takes some 10 ms for each."""
+STOP_WORDS: dict[str, str] = {
+    "stopped": "the job was stopped (by a signal or a debugger)",
+    "worker": "a worker of the job was stopped (by a signal or a debugger)",
+    "paused": "neither the job nor the program that records it ran (both stopped, or the machine paused)",
+    "asleep": "the machine slept",
+}
+"""`Stop.kind` -> what happened, in words."""
+
+
+def stops_of(facts: Mapping[str, Any]) -> tuple[Stop, ...]:
+    """Returns the stops among the facts of a run; empty if they were not looked for."""
+    return tuple(Stop(**stop) for stop in facts.get(STOPS) or ())
+
+
+def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
+    """Returns stops as plain values for the facts of a run."""
+    return [dataclasses.asdict(stop) for stop in stops]
+
+
+def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:
+    """Returns which steps a stop fell into. `steps` needs `STOP_COLUMNS`.
+
+    A stopped worker only hits the step that waited for it until it continued. If the job did something during a
+    "paused" gap, the job was not stopped and the gap hits no step.
+    """
+    none = np.zeros(len(steps["t_start_s"]), dtype=bool)
+    return np.asarray(np.logical_or.reduce([none, *(_hit(steps, stop) for stop in stops)]))
+
+
+def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
+    """Returns how many seconds of each step were a stop, for the steps that `in_stops` finds."""
+    begin, end = _spans(steps)
+    stopped = np.zeros(len(begin))
+    for stop in stops:
+        if stop.kind != "asleep":  # no clock counted it
+            longest = np.where(_hit(steps, stop), np.nan_to_num(end - begin), 0.0)
+            stopped += np.minimum(longest, stop.seconds)
+    return stopped
+
+
+def stop_sentence(stop: Stop, n_steps: int) -> str:
+    """Returns what to know of a stop that fell into `n_steps` steps."""
+    what = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}"
+    if not n_steps:
+        return f"{what} fell into no step"
+    steps = f"{n_steps} step{'s' if n_steps > 1 else ''}"
+    return f"{what} are left out: the figures of the steady state are those of the other steps (left out: {steps})"
+
+
+def _hit(steps: Series, stop: Stop) -> Mask:
+    begin, end = _spans(steps)
+    over = np.asarray((begin < stop.t_end_s) & (end > stop.t_start_s))
+    if stop.kind == "worker":
+        asked, got = steps["t_start_s"], got_s(steps)
+        waited = np.minimum(got, stop.t_end_s) - np.maximum(asked, stop.t_start_s)
+        return np.asarray((got >= stop.t_end_s) & (waited >= MIN_WAIT_S))
+    if stop.kind == "paused":
+        marks = np.concatenate([steps["t_start_s"], got_s(steps), end])
+        if ((marks > stop.t_start_s + SLACK_S) & (marks < stop.t_end_s - SLACK_S)).any():
+            return np.zeros_like(over)
+    return over
+
+
+def _spans(steps: Series) -> tuple[Floats, Floats]:
+    """Returns when each step began and ended, on the host or the device, whichever was first and last."""
+    return np.fmin(steps["t_start_s"], begin_s(steps)), np.fmax(got_s(steps), end_s(steps))

@@ -1,4 +1,6 @@
-"""The figures of a run, from its steps, telemetry and phases; of a running job, from sums over its steady steps."""
+"""The figures of a run, from its steps, telemetry and phases; of a running job, from sums over its steady steps, and
+the phases of its start.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,17 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, column, highest, known, mean
 from vitprof.analysis.bootstrap import ratio_interval
-from vitprof.analysis.timing.gaps import Gaps, RunGaps, every_gap
-from vitprof.analysis.timing.steady import end_s, first_of_epoch, launched_s, past_warmup, steady_state
-from vitprof.analysis.timing.suspensions import stopped_s, stops_of
+from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
+from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps
+from vitprof.analysis.timing.steady import (
+    end_s,
+    first_of_epoch,
+    launched_s,
+    past_warmup,
+    steady_state,
+    stopped_s,
+    stops_of,
+)
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import COUNTER_WINDOW_S
 from vitprof.config.parts import STORAGES
@@ -55,7 +65,7 @@ class Totals:
 
     def plus(self, new: Series, counted: Mask) -> Totals:
         """Returns these sums with the rows of `new` in `counted` added."""
-        sums = {f.name: getattr(self, f.name) + float(new[f.name][counted].sum()) for f in SUMMED}
+        sums = {name: getattr(self, name) + float(new[name][counted].sum()) for name in SUMMED}
         return Totals(steps=self.steps + int(counted.sum()), **sums)
 
     @property
@@ -64,7 +74,7 @@ class Totals:
         return self.samples / self.step_s if self.step_s > 0 else math.nan
 
 
-SUMMED = [f for f in dataclasses.fields(Totals) if f.name != "steps"]
+SUMMED = tuple(f.name for f in dataclasses.fields(Totals) if f.name != "steps")
 """Fields of `Totals` that are sums of the column of the same name."""
 
 
@@ -98,20 +108,15 @@ class RecordingCost:
     the moments in which the thread that sends reports holds Python's lock elsewhere in a step. NaN where not known.
     """
 
-    frac: float
+    frac: float = math.nan
     """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
-    s_per_step: float
+    s_per_step: float = math.nan
     """Mean of the spans, in seconds."""
-    exposed_frac: float
+    exposed_frac: float = math.nan
     """The part of it in which the device idled, as a share of the same time. On an asynchronous device with steps
     queued the rest is hidden and costs nothing; on the CPU all of it is exposed."""
-    exposed_s_per_step: float
-    """That part, in seconds a step."""
-    n: int
+    n: int = 0
     """Number of steps."""
-
-
-NOT_KNOWN = RecordingCost(math.nan, math.nan, math.nan, math.nan, 0)
 
 
 def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
@@ -121,27 +126,29 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     Its time goes from its own request for a batch to the next one's, so the share is exact for the loop. `gaps` are
     those of all steps, if already known.
     """
-    followed = _followed(steps, phases)
-    if not followed.any():
-        return NOT_KNOWN
-    launched = launched_s(steps)
-    asked_s = steps["t_start_s"]
-    index = np.flatnonzero(followed)
-    spent = np.maximum(asked_s[index + 1] - launched[index], 0.0)
-    total = float((asked_s[index + 1] - asked_s[index]).sum())
-    next_ones = np.zeros(len(followed), dtype=bool)
-    next_ones[index + 1] = True
-    gaps = every_gap(steps, phases) if gaps is None else gaps
-    timed = next_ones[gaps.index]
-    known = timed.sum() == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
-    exposed = gaps.seconds("logging", timed) if known else math.nan
-    return RecordingCost(
-        frac=float(spent.sum()) / total if total > 0 else math.nan,
-        s_per_step=float(spent.mean()),
-        exposed_frac=exposed / total if total > 0 else math.nan,
-        exposed_s_per_step=exposed / len(index),
-        n=len(index),
+    launched, asked = launched_s(steps)[:-1], steps["t_start_s"][1:]
+    followed = (
+        steady_state(steps)[:-1]
+        & (np.diff(steps["epoch"]) == 0)
+        & (np.diff(steps["step"]) == 1)
+        & np.isfinite(launched)
+        & np.isfinite(asked)
+        & ~(column(steps, "outside_s")[1:] > 0)  # the script's own work there cannot be told from recording
     )
+    if len(apart := spans_of(p for p in phases if len(asked) and p.t_end_s > asked[0] and p.t_start_s < asked[-1])):
+        followed &= covered_before(apart, nanoseconds(asked)) == covered_before(apart, nanoseconds(launched))
+    index = np.flatnonzero(followed)
+    if not len(index):
+        return RecordingCost()
+    spent = np.maximum(asked[index] - launched[index], 0.0)
+    total = float((asked[index] - steps["t_start_s"][index]).sum())
+    gaps = find_gaps(steps, phases) if gaps is None else gaps
+    timed = np.append(False, followed)[gaps.index]
+    known = timed.sum() == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
+    exposed = float(gaps.by_step("logging")[timed].sum()) if known else math.nan
+    if not total > 0:
+        return RecordingCost(s_per_step=float(spent.mean()), n=len(index))
+    return RecordingCost(float(spent.sum()) / total, float(spent.mean()), exposed / total, len(index))
 
 
 LAPS_A_SAMPLE: dict[str, int] = {"idx": 1, "imagefolder": 4, "memory-float": 0}
@@ -168,27 +175,6 @@ def loader_times_s(config: RunConfig, lap_s: float) -> float:
     return lap_s * (LAPS_A_BATCH + a_sample * config.batch_size)
 
 
-def _followed(steps: Series, phases: Sequence[Phase]) -> Mask:
-    """Returns which steps count (see `recording_cost`). (n,) bool."""
-    n = len(steps["step"])
-    followed = np.zeros(n, dtype=bool)
-    if n < 2:
-        return followed
-    launched = launched_s(steps)[:-1]
-    asked_s = steps["t_start_s"][1:]
-    followed[:-1] = (
-        steady_state(steps)[:-1]
-        & (np.diff(steps["epoch"]) == 0)
-        & (np.diff(steps["step"]) == 1)
-        & np.isfinite(launched)
-        & np.isfinite(asked_s)
-        & ~(column(steps, "outside_s")[1:] > 0)  # the script's own work there cannot be told from recording
-    )
-    for phase in phases:
-        followed[:-1] &= (asked_s <= phase.t_start_s) | (launched >= phase.t_end_s)
-    return followed
-
-
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
 FACT_FIGURES = (
@@ -196,14 +182,7 @@ FACT_FIGURES = (
     *("test_loss", "test_accuracy", "gpu_mem_allocated_peak_bytes"),
 )
 """Figures of a run that are facts of the same name."""
-STEADY_COLUMNS = (
-    "samples",
-    "step_s",
-    "h2d_s",
-    "queue_depth",
-    *(f"{stage}_s" for stage in (*TIMED_STAGES, "hand_over")),
-)
-"""Columns of the steady steps that a summary needs besides those of `Totals`."""
+LOADING_STAGES = (*TIMED_STAGES, "hand_over")
 
 
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
@@ -241,12 +220,12 @@ def summarise(
     """
     gaps = gaps or RunGaps.of(steps, phases)
     keep = steady_state(steps)
-    steady = {name: steps[name][keep] for name in STEADY_COLUMNS}
     totals = Totals().plus(steps, keep)
-    samples_per_s, low, high = ratio_interval(steady["samples"], steady["step_s"])
+    step_s = steps["step_s"][keep]
+    samples_per_s, low, high = ratio_interval(steps["samples"][keep], step_s)
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, stops_of(facts))
     firsts = steps["data_wait_s"][first_of_epoch(steps)]
-    median_ms, p95_ms = np.percentile(steady["step_s"], (50, 95)) * 1e3 if totals.steps else (math.nan, math.nan)
+    median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if totals.steps else (math.nan, math.nan)
     trained = not config.loader_only
     idle = gaps.steady.shares() if trained else {}
 
@@ -258,6 +237,7 @@ def summarise(
         value = facts.get(name)
         return math.nan if value is None else float(value)
 
+    since_last_s = np.diff(telemetry["t_s"], prepend=-math.inf)  # what figures about the time since then cover
     prepare_s = spent("prepare")
     staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
     cpu_samples = fact("cpu_samples")
@@ -275,7 +255,7 @@ def summarise(
         step_ms_median=float(median_ms),
         step_ms_p95=float(p95_ms),
         data_wait_frac=totals.share(totals.data_wait_s),
-        h2d_frac=totals.share(float(steady["h2d_s"].sum())),
+        h2d_frac=totals.share(float(steps["h2d_s"][keep].sum())),
         compute_frac=totals.share(totals.compute_s) if trained else math.nan,
         exposed_wait_frac=totals.share(totals.exposed_wait_s) if trained else math.nan,
         device_idle_frac=totals.share(totals.gap_s) if trained else math.nan,
@@ -289,7 +269,7 @@ def summarise(
         n_unreadable=int(facts.get("n_unreadable") or 0),
         startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s if len(steps["step"]) else math.nan,
         first_batch_s=float(firsts[0]) if len(firsts) else math.nan,
-        epoch_restart_s=_percentile(firsts[1:], 50),
+        epoch_restart_s=float(np.median(firsts[1:])) if len(firsts) > 1 else math.nan,
         evaluate_s=spent("evaluate"),
         shutdown_s=spent("shutdown"),
         wall_s=t_end_s - t_origin_s,
@@ -300,44 +280,84 @@ def summarise(
         idle_recording_frac=idle.get("logging", math.nan),
         recording_frac=recording_cost(steps, phases, gaps.every).frac,
         loader_times_frac=totals.share(loader_times_s(config, fact("lap_s")) * totals.steps),
-        queue_depth_mean=mean(steady["queue_depth"]),
+        queue_depth_mean=mean(steps["queue_depth"][keep]),
         gpu_mem_nvml_peak_bytes=nvml_peak,
         gpu_mem_reserved_peak_bytes=reserved_peak,
         **{name: fact(name) for name in FACT_FIGURES},
         **{
-            f"{name}_mean": _while_training_mean(telemetry, name, _since_last(telemetry["t_s"]), steps, phases)
+            f"{name}_mean": _while_training_mean(telemetry, name, since_last_s, steps, phases)
             for name in ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")
         },
-        **{f"{stage}_ms": mean(steady[f"{stage}_s"]) * 1e3 for stage in (*TIMED_STAGES, "hand_over")},
+        **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
     )
 
 
 def _while_training_mean(
     telemetry: Series, name: str, looks_back_s: float | Floats, steps: Series, phases: Sequence[Phase]
 ) -> float:
-    """Returns the mean of a column over the samples that look back on training only; NaN with too few of them."""
-    seen = telemetry[name][_while_training(telemetry["t_s"], steps, phases, looks_back_s)]
-    return mean(seen) if len(known(seen)) >= MIN_UTILISATION_SAMPLES else math.nan
-
-
-def _since_last(t: Floats) -> Floats:
-    """Returns the time from each sample back to the previous one, which the figures about that time cover."""
-    return np.diff(t, prepend=-math.inf)
-
-
-def _while_training(t: Floats, steps: Series, phases: Sequence[Phase], looks_back_s: float | Floats) -> Mask:
-    """Returns which moments `t` saw only training during the `looks_back_s` before them. (n,) bool.
-
-    That time must be between the first and the last step, and in no evaluation.
+    """Returns the mean of a column over the samples that saw only training in the `looks_back_s` before them: between
+    the first and the last step, and in no evaluation. NaN with too few of them.
     """
     if not len(steps["step"]):
-        return np.zeros(len(t), dtype=bool)
-    inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= end_s(steps)[-1])
+        return math.nan
+    t = telemetry["t_s"]
+    last = end_s({name: values[-1:] for name, values in steps.items()})[0]
+    inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= last)
     for phase in phases:
         if phase.name == "evaluate":
             inside &= (t < phase.t_start_s) | (t - looks_back_s > phase.t_end_s)
-    return np.asarray(inside)
+    seen = known(telemetry[name][inside])
+    return float(seen.mean()) if len(seen) >= MIN_UTILISATION_SAMPLES else math.nan
 
 
-def _percentile(values: Floats, q: float) -> float:
-    return float(np.percentile(values, q)) if len(values) else math.nan
+PROCESS, PREPARING, COPYING, MODEL, FIRST_BATCH = "process", "preparing", "copying", "model", "first batch"
+START_WORDS: dict[str, str] = {
+    PROCESS: "Start the process and load PyTorch",
+    PREPARING: "Prepare the data",
+    COPYING: "Copy the data",
+    MODEL: "Open the data, build the model",
+    FIRST_BATCH: "First batch",
+}
+"""Phases in their order -> their names on a page."""
+
+
+@dataclass(frozen=True)
+class StartPhase:
+    """A phase of a job's start."""
+
+    name: str
+    """A key of `START_WORDS`."""
+    seconds: float
+    """How long it took, or has taken so far; NaN if it is still to come."""
+    running: bool
+    """Whether it is the phase that the job is in."""
+
+
+def start_phases(
+    t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
+) -> list[StartPhase]:
+    """Returns the phases of a job's start until its first batch, with their times up to `now_s`.
+
+    All times are on the monotonic clock. `t_origin_s` is when the run began, `phases` are those that have ended so far,
+    `training_since_s` is when training began, and `copies` says whether the data are first copied to another place. Do
+    not call it for a run that has made a step: its start is over.
+    """
+    ended = {p.name: p.t_end_s for p in reversed(phases)}
+    ends = {
+        PROCESS: ended.get("startup"),
+        PREPARING: ended.get("prepare"),
+        COPYING: ended.get("stage"),
+        MODEL: training_since_s,
+        FIRST_BATCH: None,
+    }
+    names = [name for name in START_WORDS if copies or name != COPYING]
+    begin = now_s if t_origin_s is None else t_origin_s
+    started: list[StartPhase] = []
+    for at, name in enumerate(names):
+        end = next((end for later in names[at:] if (end := ends[later]) is not None), None)
+        if end is None:
+            started.append(StartPhase(name, max(now_s - begin, 0.0), running=True))
+            return started + [StartPhase(later, math.nan, running=False) for later in names[at + 1 :]]
+        started.append(StartPhase(name, max(end - begin, 0.0), running=False))
+        begin = max(begin, end)
+    return started

@@ -1,17 +1,24 @@
-"""A few steps as spans of time for a chart: of the host, the copy, the device and its launch bubbles; and one step."""
+"""Steps for a chart: a few as spans of the host, the copy and the device; one by its figures; many in groups.
+
+Points are grouped by `k` neighbours, `k` a power of two. A full group never changes again, so a live chart only sends
+the groups since its last refresh; when `k` doubles it sends everything once. The cost of a refresh depends on what is
+new, not on how long the run is.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
-from vitprof.analysis.timing.chain import Chain, Spans, covered_before, evaluated, find_chain, nanoseconds
-from vitprof.analysis.timing.gaps import CAUSE_COLUMN, CAUSES, Gaps
-from vitprof.analysis.timing.steady import end_s, got_s
+from vitprof.analysis.timing.chain import evaluated, find_chain, nanoseconds
+from vitprof.analysis.timing.gaps import CAUSES, Gaps
+from vitprof.analysis.timing.steady import begin_s, end_s, got_s
 from vitprof.recording.columns import TIMED_STAGES, Phase
 
 LANES: tuple[str, ...] = ("host", "copy", "device", "launches")
@@ -48,94 +55,64 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
 
     Gaps are those that `find_gaps` finds over the whole series, moment by moment.
     """
-    # With one step more in front, its launch and the end of its compute are known.
-    before = max(first - 1, 0)
-    chain = find_chain({name: values[before:stop] for name, values in steps.items()})
-    mine = chain.index + before >= first
-    chain = Chain(**{name: values[mine] for name, values in vars(chain).items()})
-    number = np.asarray(steps["step"][before:stop], dtype=np.int64)[chain.index]
-    kinds = ("epoch_boundary", "data_wait", "logging", "outside")
-    boundary, wait, log, outside = (np.full(len(number), KINDS.index(kind)) for kind in kinds)
-    waiting = np.where(chain.opens_epoch, boundary, wait)
-    between = np.where(chain.opens_epoch, boundary, np.where(chain.tells_step, outside, log))
-    host, h2d, compute = (np.full(len(number), KINDS.index(kind)) for kind in ("host", "h2d", "compute"))
+    chain = find_chain(steps, first, stop, resumes=False)
+    n = len(chain.index)
+    number = np.asarray(steps["step"][chain.index], dtype=np.int64)
+    kinds = {kind: np.full(n, at) for at, kind in enumerate(KINDS)}
+    outside, host, h2d, compute = (kinds[kind] for kind in ("outside", "host", "h2d", "compute"))
+    waiting = np.where(chain.opens_epoch, kinds["epoch_boundary"], kinds["data_wait"])
+    between = np.where(chain.marked, outside, kinds["logging"])
+    between = np.where(chain.opens_epoch, kinds["epoch_boundary"], between)
     evaluations = evaluated(phases)
-    gap_row, gap_kind, gap_start, gap_end = _gap_pieces(chain, evaluations, waiting, between)
-    between_row, between_kind, between_start, between_end = _between(chain, evaluations, between)
-    bubbles = nanoseconds(column(steps, "launch_idle_s")[before:stop][chain.index])
-    launches = np.full(len(number), KINDS.index("launch_idle"))
+    if n:
+        earliest, last = min(chain.begin.min(), chain.launched_before.min()), max(chain.start.max(), chain.asked.max())
+        evaluations = evaluations[(evaluations[:, 1] > earliest) & (evaluations[:, 0] < last)]
+    evaluating = [(np.full(n, start), np.full(n, end), kinds["evaluation"]) for start, end in evaluations.tolist()]
+    launched_before = np.where(chain.known_before, chain.launched_before, chain.begin)
+    causes = [  # in the order of precedence, see `find_gaps`
+        (chain.prepare_start, chain.prepare_end, compute),
+        *evaluating,
+        (chain.asked, chain.arrived, waiting),
+        (chain.copy_start, chain.copy_end, h2d),
+        (np.maximum(chain.arrived, chain.entered), chain.launched, host),
+        (chain.begin, launched_before, host),
+        (chain.launched_before, chain.asked, between),
+        (chain.arrived, chain.entered, outside),
+    ]
+    of_gap = _cut(chain.begin, chain.start, causes)
+    of_host = _cut(chain.launched_before, chain.asked, [*evaluating, (chain.launched_before, chain.asked, between)])
+    bubbles = nanoseconds(column(steps, "launch_idle_s")[chain.index])
+    every = np.arange(n)
     pieces = (
-        ("host", between_kind, number[between_row], between_start, between_end),
-        ("host", waiting, number, chain.asked, chain.got),
-        ("host", outside, number, chain.got, chain.entered),
-        ("host", host, number, chain.entered, chain.launched),
-        ("copy", h2d, number, chain.copy_start, chain.copy_end),
-        ("device", compute, number, chain.start, chain.end),
-        ("device", gap_kind, number[gap_row], gap_start, gap_end),
-        ("launches", launches, number, np.maximum(chain.end - bubbles, chain.start), chain.end),
+        ("host", *of_host),
+        ("host", every, waiting, chain.asked, chain.got),
+        ("host", every, outside, chain.got, chain.entered),
+        ("host", every, host, chain.entered, chain.launched),
+        ("copy", every, h2d, chain.copy_start, chain.copy_end),
+        ("device", every, compute, chain.start, chain.end),
+        ("device", *of_gap),
+        ("launches", every, kinds["launch_idle"], np.maximum(chain.end - bubbles, chain.start), chain.end),
     )
     lane = np.concatenate([np.full(len(piece[1]), LANES.index(piece[0])) for piece in pieces])
-    kind, step, start, end = (np.concatenate([np.asarray(piece[i]) for piece in pieces]) for i in (1, 2, 3, 4))
-    there = end > start
-    return Timeline(lane[there], kind[there], step[there], start[there] / 1e9, end[there] / 1e9)
+    row, kind, start, end = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2, 3, 4))
+    known = end > start
+    return Timeline(lane[known], kind[known], number[row[known]], start[known] / 1e9, end[known] / 1e9)
 
 
-def _gap_pieces(chain: Chain, evaluations: Spans, waiting: Ints, between: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Returns row of the chain, kind, start and end of each piece of each gap; neighbours of one kind are one piece."""
-    n = len(chain.begin)
-    near = _near(evaluations, chain.begin, chain.start)
-    launched_before = np.where(chain.told_before, chain.launched_before, chain.begin)
-    edges = [chain.begin, chain.start, launched_before, chain.launched_before, chain.asked, chain.got, chain.launched]
-    edges += [chain.arrived, chain.entered, chain.prepare_start, chain.prepare_end]
-    edges += [chain.copy_start, chain.copy_end, *(np.full(n, edge) for edge in near.ravel())]
-    points = np.sort(np.clip(np.stack(edges, axis=1), chain.begin[:, None], chain.start[:, None]), axis=1)
-    start, end = points[:, :-1], points[:, 1:]
-
-    def within(a: Ints, b: Ints) -> Mask:
-        return np.asarray((a[:, None] <= start) & (end <= b[:, None]))
-
-    evaluating = covered_before(near, end) - covered_before(near, start) == end - start
-    claims: list[tuple[Mask, Ints | int]] = [  # in the order of precedence, see `find_gaps`
-        (within(chain.prepare_start, chain.prepare_end), KINDS.index("compute")),
-        (evaluating, KINDS.index("evaluation")),
-        (within(chain.asked, chain.arrived), waiting[:, None]),
-        (within(chain.copy_start, chain.copy_end), KINDS.index("h2d")),
-        (within(np.maximum(chain.arrived, chain.entered), chain.launched), KINDS.index("host")),
-        (within(chain.begin, launched_before), KINDS.index("host")),
-        (within(chain.launched_before, chain.asked), between[:, None]),
-        (within(chain.arrived, chain.entered), KINDS.index("outside")),
-    ]
-    kind = np.select([c for c, _ in claims], [np.broadcast_to(k, start.shape) for _, k in claims], KINDS.index("other"))
-    return _joined(kind, start, end)
-
-
-def _between(chain: Chain, evaluations: Spans, kinds: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Returns the same for the time between the launch of the previous step and the request for the batch."""
-    first, last = chain.launched_before, chain.asked
-    near = _near(evaluations, first, last)
-    edges = [first, last, *(np.full(len(first), edge) for edge in near.ravel())]
-    points = np.sort(np.clip(np.stack(edges, axis=1), first[:, None], last[:, None]), axis=1)
-    start, end = points[:, :-1], points[:, 1:]
-    evaluating = covered_before(near, end) - covered_before(near, start) == end - start
-    return _joined(np.where(evaluating, KINDS.index("evaluation"), kinds[:, None]), start, end)
-
-
-def _near(evaluations: Spans, start: Ints, end: Ints) -> Spans:
-    """Returns the evaluations that may meet any of these spans."""
-    if not len(start):
-        return evaluations[:0]
-    return np.asarray(evaluations[(evaluations[:, 1] > start.min()) & (evaluations[:, 0] < end.max())])
-
-
-def _joined(kind: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Returns row, kind, start and end of the pieces (n, m) that have a length; neighbours of one kind in a row are
-    one.
+def _cut(start: Ints, end: Ints, claims: Sequence[tuple[Ints, Ints, Ints]]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Returns row, kind, start and end of the pieces of the spans [start, end), each of the kind of the first of the
+    `claims` (start, end, kind) that covers it, else "other". Neighbours of one kind in a row are one piece.
     """
-    row, column = np.nonzero(end > start)
-    kind, start, end = kind[row, column], start[row, column], end[row, column]
-    fresh = np.concatenate([np.ones(min(1, len(row)), dtype=bool), (np.diff(row) > 0) | (np.diff(kind) != 0)])
-    last = np.concatenate([fresh[1:], np.ones(min(1, len(row)), dtype=bool)])
-    return row[fresh], kind[fresh], start[fresh], end[last]
+    edges = [start, end, *(edge for claim in claims for edge in claim[:2])]
+    points = np.sort(np.clip(np.stack(edges, axis=1), start[:, None], end[:, None]), axis=1)
+    begins, ends = points[:, :-1], points[:, 1:]
+    covers = [(a[:, None] <= begins) & (ends <= b[:, None]) for a, b, _ in claims]
+    kind = np.select(covers, [np.broadcast_to(k[:, None], begins.shape) for _, _, k in claims], KINDS.index("other"))
+    row, at = np.nonzero(ends > begins)
+    kind = kind[row, at]
+    first = np.concatenate([np.ones(min(1, len(row)), dtype=bool), (np.diff(row) > 0) | (np.diff(kind) != 0)])
+    last = np.append(first[1:], True)[: len(row)]
+    return row[first], kind[first], begins[row, at][first], ends[row, at][last]
 
 
 @dataclass(frozen=True)
@@ -181,29 +158,19 @@ class OneStep:
         return self.asked_s - self.made_end_s
 
 
-OF_A_STEP = (
-    *("data_wait_s", "decode_wait_s", "exposed_wait_s", "h2d_s", "compute_s", "gap_s", "step_s"),
-    *("made_start_s", "made_end_s", "queue_depth"),
-)
-"""Fields of `OneStep` that are columns of the same name."""
-
-
 def one_step(steps: Series, at: int) -> OneStep:
     """Returns the step at position `at` of the series."""
-
-    def value(name: str) -> float:
-        return float(steps[name][at])
-
-    stages = {stage: value(f"{stage}_s") for stage in (*TIMED_STAGES, "hand_over")}
-    worker = value("worker")
-    return OneStep(
-        number=int(value("step")),
-        stages_s={name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},
-        asked_s=value("t_start_s"),
-        got_s=float(got_s(steps)[at]),
-        worker=int(worker) if math.isfinite(worker) else None,
-        **{name: value(name) for name in OF_A_STEP},
-    )
+    row = {name: float(values[at]) for name, values in steps.items()}
+    stages = {stage: row[f"{stage}_s"] for stage in (*TIMED_STAGES, "hand_over")}
+    figures: dict[str, Any] = {f.name: row[f.name] for f in dataclasses.fields(OneStep) if f.name in row}
+    figures |= {
+        "number": int(row["step"]),
+        "stages_s": {name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},
+        "asked_s": row["t_start_s"],
+        "got_s": float(got_s({name: values[at : at + 1] for name, values in steps.items()})[0]),
+        "worker": int(row["worker"]) if math.isfinite(row["worker"]) else None,
+    }
+    return OneStep(**figures)
 
 
 def typical_step(steps: Series, keep: Mask) -> int | None:
@@ -213,10 +180,9 @@ def typical_step(steps: Series, keep: Mask) -> int | None:
     return int(at[np.argsort(made[at], kind="stable")[(len(at) - 1) // 2]]) if len(at) else None
 
 
-def after_largest_gap(steps: Series, gaps: Gaps) -> int:
-    """Returns the position in `steps` of the step after the largest of `gaps`, without evaluation. Needs a gap."""
-    idle_ns = gaps.end_ns - gaps.start_ns - gaps.prepare_ns - gaps.causes_ns[:, CAUSE_COLUMN["evaluation"]]
-    return int(np.searchsorted(steps["step"], gaps.step[int(np.argmax(idle_ns))]))
+def after_largest_gap(gaps: Gaps) -> int:
+    """Returns the position in the series of the step after the largest gap, without evaluation. Needs a gap."""
+    return int(gaps.index[np.argmax(gaps.idle_s)])
 
 
 def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
@@ -228,3 +194,92 @@ def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
     # a chart's moments are relative to the run's start: a microsecond is more than their rounding
     at = int(np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6))
     return min(at, len(ends) - 1)
+
+
+def group_size(n: int, max_groups: int) -> int:
+    """Returns the smallest power of two that puts `n` points in at most `max_groups` groups."""
+    k = 1
+    while -(-n // k) > max_groups:
+        k *= 2
+    return k
+
+
+def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
+    """Returns the indices of the lowest and the highest point of each group of `y[start:stop]`, in order of time.
+
+    (groups,) int64 for k = 1, else (2 * groups,). A group with only NaN gives its first point twice; NaN is never
+    preferred to a number.
+    """
+    if k == 1 or start >= stop:
+        return np.arange(start, stop)
+    part = y[start:stop]
+    groups = -(-len(part) // k)
+    padded = np.full(groups * k, np.nan)
+    padded[: len(part)] = part
+    table = padded.reshape(groups, k)
+    unknown = np.isnan(table)
+    low = np.where(unknown, np.inf, table).argmin(axis=1)
+    high = np.where(unknown, -np.inf, table).argmax(axis=1)
+    pairs = np.sort(np.stack([low, high], axis=1), axis=1)
+    return np.asarray((pairs + np.arange(groups)[:, None] * k).ravel() + start, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Groups of steps on the device's time line, without a hole between them.
+
+    All columns are (groups,) float64, but `first_step` and `n_steps` are int64. Each group is other work (an evaluation
+    before its first step), then idle time, then busy time. With one step in a group this is what happened. With
+    several, the idle times of the group are drawn as one gap, and so are its waits: the shares are exact at every zoom,
+    and no gap is lost.
+    """
+
+    start_s: Floats
+    """End of the previous group's device work, seconds since the run began."""
+    other_s: Floats
+    """Time that belongs to no step: evaluation, and the moment after the warm-up in which CPU times are read."""
+    idle_s: Floats
+    busy_s: Floats
+    end_s: Floats
+    wait_s: Floats
+    exposed_wait_s: Floats
+    """The part of `wait_s` in the idle time."""
+    launch_idle_s: Floats
+    """The part of `busy_s` in which the device waited for the next launch; 0 where that is not known."""
+    wait_start_s: Floats
+    """When the data wait of the group's first step began."""
+    first_step: Ints
+    n_steps: Ints
+
+
+def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Slices:
+    """Returns steps `start` to `stop` of `series` in groups of `k`, in seconds since `origin_s` on the monotonic clock.
+
+    Sums are exact: other + idle + busy of a group is its length.
+    """
+    edges = np.arange(start, stop, k)
+    last = np.minimum(edges + k, stop) - 1
+    local = edges - start
+
+    def total(name: str) -> Floats:
+        return np.asarray(np.add.reduceat(series[name][start:stop], local))
+
+    def rows(at: Ints) -> Series:
+        return {name: values[at] for name, values in series.items()}
+
+    ends_s = end_s(rows(last))
+    start_s = np.where(edges > 0, end_s(rows(np.maximum(edges - 1, 0))), begin_s(rows(edges)))
+    idle_s, busy_s = total("gap_s"), total("compute_s")
+    return Slices(
+        start_s=start_s - origin_s,
+        other_s=np.maximum(ends_s - start_s - idle_s - busy_s, 0.0),
+        idle_s=idle_s,
+        busy_s=busy_s,
+        end_s=ends_s - origin_s,
+        wait_s=total("data_wait_s"),
+        exposed_wait_s=total("exposed_wait_s"),
+        launch_idle_s=np.add.reduceat(np.nan_to_num(column(series, "launch_idle_s")[start:stop]), local),
+        wait_start_s=series["t_start_s"][edges] - origin_s,
+        first_step=edges,
+        n_steps=last - edges + 1,
+    )

@@ -11,8 +11,8 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Ints, Series, mean
-from vitprof.analysis.timing.chain import Spans, complement, covered_before, evaluated, find_chain, intersect, union
-from vitprof.analysis.timing.gaps import Gaps
+from vitprof.analysis.timing.chain import Spans, covered_before, evaluated, union
+from vitprof.analysis.timing.gaps import Gaps, find_gaps
 from vitprof.recording.columns import Phase, RunSummary
 
 
@@ -22,11 +22,10 @@ def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Float
     `apart` is a set, such as evaluations, that counts as neither busy nor idle, even where it overlaps `busy`. A bin
     with nothing else in it is NaN.
     """
-    working = busy if apart is None else _outside(busy, apart)
-    length = np.diff(edges)
-    if apart is not None:
-        length = length - np.diff(covered_before(apart, edges))
-    idle = length - np.diff(covered_before(working, edges))
+    apart = busy[:0] if apart is None else apart
+    either = union(np.concatenate([busy, apart])) if len(apart) else busy
+    length = np.diff(edges) - np.diff(covered_before(apart, edges))
+    idle = np.diff(edges) - np.diff(covered_before(either, edges))
     return np.asarray(np.where(length > 0, idle / np.maximum(length, 1), np.nan))
 
 
@@ -38,26 +37,16 @@ def idle_bins(
     They go from the first step's compute to the end of the last one's. Evaluation is neither idle nor busy. Both are
     empty if there is no step. `gaps` are those of all steps, if already known.
     """
-    if gaps is None:
-        chain = find_chain(steps)
-        starts, ends = chain.start, chain.end
-        prepared = np.stack([chain.prepare_start, chain.prepare_end], axis=1)
-    else:  # each step's own work begins where its gap ends
-        starts, ends = gaps.end_ns, gaps.end_ns + gaps.compute_ns - gaps.prepare_ns
-        prepared = np.stack([gaps.prepare_start_ns, gaps.prepare_start_ns + gaps.prepare_ns], axis=1)
+    gaps = gaps or find_gaps(steps, phases)
+    starts, prepared = gaps.end_ns, gaps.prepare_start_ns  # each step's own work begins where its gap ends
     if not len(starts):
         return np.empty(0), np.empty(0)
+    ends = starts + gaps.compute_ns - gaps.prepare_ns
     edges = np.linspace(int(starts[0]), int(ends[-1]), bins + 1).astype(np.int64)
-    busy = union(np.concatenate([np.stack([starts, ends], axis=1), prepared]))
-    return edges / 1e9, idle_share(busy, edges, apart=evaluated(phases))
-
-
-def _outside(busy: Spans, apart: Spans) -> Spans:
-    """Returns what of the set `busy` is outside the set `apart`."""
-    if not len(busy) or not len(apart):
-        return busy
-    start, end = int(busy[0, 0]), int(busy[-1, 1])
-    return intersect(busy, complement(apart, start, end))
+    rows = [np.stack([starts, ends], axis=1)]
+    if gaps.prepare_ns.any():
+        rows.append(np.stack([prepared, prepared + gaps.prepare_ns], axis=1))
+    return edges / 1e9, idle_share(union(np.concatenate(rows)), edges, apart=evaluated(phases))
 
 
 NOT_AVAILABLE_OF_RUN = "sm_activity_not_available"

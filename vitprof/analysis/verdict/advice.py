@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.analysis.verdict.advice_rules import advice_of_rules, own_script_advice
-from vitprof.analysis.verdict.cause import Situation
+from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules, own_script_advice
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.estimates import footprint

@@ -28,7 +28,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Series, known, median
 from vitprof.analysis.bootstrap import resampled
-from vitprof.analysis.timing.exposure import synchronous
+from vitprof.analysis.timing.loading import synchronous
 from vitprof.analysis.timing.steady import got_s, steady_state
 from vitprof.config import RunConfig
 from vitprof.formats import percent
@@ -131,8 +131,8 @@ def predict(
     h2d_steps = _typical(loaded["h2d_s"], loaded["samples"])
     seconds = loaded["step_s"] - (np.nan_to_num(loaded["h2d_s"]) if blocking else 0.0)
     launch_s = 0.0 if on_cpu or not synchronous(config) else _launch_s(profile, profile_transfer)
-    computes = _draws(profiled["compute_s"][None], profiled["samples"])
-    loads = _draws(np.stack([seconds, h2d_steps]), loaded["samples"])
+    computes = _draws([profiled["compute_s"]], profiled["samples"])
+    loads = _draws([seconds, h2d_steps], loaded["samples"])
     if computes is None or loads is None:
         return None
     compute, (fetch, h2d) = computes[0], loads
@@ -183,15 +183,15 @@ def _launch_s(profile: Series, transfer: str) -> float:
     return max(0.0, float(launch.min())) if len(launch) else 0.0
 
 
-def _draws(seconds: Floats, samples: Floats) -> Floats | None:
-    """Returns the seconds a sample of each row of `seconds` (m, n), and of its resamples; None without steps.
+def _draws(parts: Sequence[Floats], samples: Floats) -> Floats | None:
+    """Returns the seconds a sample of each of m parts, (n,), and of its resamples; None without steps.
 
     The result is (m, 1 + resamples), with the estimate first.
     """
     if not len(samples):
         return None
-    values = np.concatenate([seconds, samples[None]])
-    sums = np.concatenate([values.sum(axis=1, keepdims=True), resampled(values)], axis=1)
+    values = [*parts, samples]
+    sums = np.concatenate([np.array([[part.sum()] for part in values]), resampled(values)], axis=1)
     return np.asarray(np.maximum(sums[:-1], 0.0) / sums[-1])
 
 

@@ -9,39 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.resources import free_cores
-from vitprof.analysis.thresholds import (
-    EPOCH_STARTS_FRAC,
-    INPUT_BOUND_FRAC,
-    LAUNCH_BOUND_FRAC,
-    MIN_STEPS,
-    MODERATE_FRAC,
-    WORTH_ADVICE_FRAC,
-)
-from vitprof.analysis.timing.exposure import Exposure, find_exposure
+from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores
 from vitprof.analysis.timing.gaps import RunGaps
+from vitprof.analysis.timing.loading import Exposure, find_exposure
 from vitprof.analysis.timing.steady import Trace
+from vitprof.analysis.verdict import wording
 from vitprof.analysis.verdict.advice import Alternative, advise
-from vitprof.analysis.verdict.cause import Situation, find_cause, find_contention
+from vitprof.analysis.verdict.advice_rules import Situation
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
-from vitprof.analysis.verdict.wording import (
-    Device,
-    SpeedUp,
-    epoch_starts_count,
-    event_words,
-    find_device,
-    not_measurable,
-    too_few,
-    verdict_sentence,
-    waiting,
-)
 from vitprof.config import RunConfig
 from vitprof.formats import percent
-from vitprof.recording.columns import Phase
-from vitprof.recording.verdict import Kind, Signature, Verdict
+from vitprof.recording.columns import TIMED_STAGES, Phase
+from vitprof.recording.verdict import Kind, Verdict
+
+CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
+"""Stages of loading that are CPU work; a read mostly waits."""
 
 
 def judge(
@@ -66,63 +52,70 @@ def judge(
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
     (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, if the interval
-    reaches from "not" to "input-bound", where the waits of the loop that trains are not known (`unmeasured`), and where
-    the waits at epoch starts put the run into another class.
+    reaches from "not" to "input-bound", where the waits of the loop that trains are not known (`not_measurable`), and
+    where the waits at epoch starts put the run into another class.
     """
-    trace = Trace.of(steps, telemetry, config, facts)
-    signatures = find_signatures(trace)
-    device = find_device(config, facts)
-    n = trace.n_steady
+    trace = Trace(steps, telemetry, config, facts)
+    n, n_all = trace.n_steady, len(steps["step"])
+    device = wording.find_device(config, facts)
+    bare = Verdict(
+        kind="inconclusive", sentence="", signatures=find_signatures(trace), n_steps=n, simulated=device.simulated
+    )
+
+    def inconclusive(reason: str, **measured: Any) -> Verdict:
+        return dataclasses.replace(bare, sentence=f"Inconclusive: {reason}.", **measured)
+
     if config.loader_only:
-        return _inconclusive(
-            "a loader-only run has no device work that could wait for data; run the same settings with training",
-            device,
-            n,
-            signatures,
+        return inconclusive(
+            "a loader-only run has no device work that could wait for data; run the same settings with training"
         )
-    if reason := not_measurable(facts, len(steps["step"])):
-        return _inconclusive(reason, device, n, signatures)
-    if not n or n < MIN_STEPS:
-        return _inconclusive(too_few(config, len(steps["step"]), n, MIN_STEPS), device, n, signatures)
+    if reason := wording.not_measurable(facts, n_all):
+        return inconclusive(reason)
+    if n < thresholds.MIN_STEPS:
+        return inconclusive(wording.too_few(config, n_all, n, thresholds.MIN_STEPS))
     exposure = find_exposure(config, steps, phases, gaps)
-    low, high = exposure.idle.low, exposure.idle.high
+    idle, low, high = exposure.idle
     if not math.isfinite(low):
-        return _inconclusive("the device's times are not known for enough steps", device, n, signatures)
+        return inconclusive("the device's times are not known for enough steps")
+    measured: dict[str, Any] = {
+        "idle_frac": idle,
+        "idle_frac_low": low,
+        "idle_frac_high": high,
+        "host_frac": exposure.host.value,
+        "launch_frac": exposure.launches.value,
+        "shares": exposure.shares,
+    }
     kind = _kind(exposure)
-    if exposure.starts.frac >= EPOCH_STARTS_FRAC and _kind(exposure.with_epoch_starts) != kind:
-        reason = epoch_starts_count(exposure, device.words)
-        return _inconclusive(reason, device, n, signatures, exposure)
-    event = exposure.event
-    if low < MODERATE_FRAC and high > INPUT_BOUND_FRAC:
+    if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and _kind(exposure.with_epoch_starts) != kind:
+        return inconclusive(wording.epoch_starts_count(exposure, device.words), **measured)
+    measured["single_event"] = exposure.event
+    if low < thresholds.MODERATE_FRAC and high > thresholds.INPUT_BOUND_FRAC:
         reason = (
-            f"{device.words} {percent(exposure.idle.value)} of the time, {waiting(exposure)}{event_words(event)}, but "
-            f"over {n} steps that may be anything from {percent(low)} to {percent(high)}; train for longer, or on a "
-            "quieter machine"
+            f"{wording.waits(device, exposure, percent(idle))}, but over {n} steps that may be anything from "
+            f"{percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
-        return dataclasses.replace(_inconclusive(reason, device, n, signatures, exposure), single_event=event)
-    sure = kind != "not input-bound" or high < MODERATE_FRAC
-    contention = find_contention(config, trace, exposure, on_cpu=device.on_cpu)
-    cause, cause_frac, cause_ms = find_cause(config, trace, exposure, kind, contention)
+        return inconclusive(reason, **measured)
+    contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
+    cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention)
     speed_up = _speed_up(exposure, facts, headroom)
     situation = Situation(
         config=config,
         cause=cause,
         kind=kind,
-        sure=sure,
+        sure=kind != "not input-bound" or high < thresholds.MODERATE_FRAC,
         simulated=device.simulated,
         on_cpu=device.on_cpu,
         facts=facts,
         free_cores=free_cores(trace),
-        samples_per_s=(float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady]))),
-        signatures=signatures,
-        causes=tuple(share.name for share in exposure.shares if share.frac >= WORTH_ADVICE_FRAC),
+        samples_per_s=float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady])),
+        signatures=bare.signatures,
+        causes=tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
-    sentence = verdict_sentence(
-        config, device, kind, exposure, event, cause, cause_frac, speed_up, advice, contention, sure=sure
-    )
     return dataclasses.replace(
-        _verdict(kind, sentence, device, n, signatures, exposure),
+        bare,
+        kind=kind,
+        sentence=wording.verdict_sentence(situation, device, exposure, cause_frac, speed_up, advice, contention),
         cause=cause,
         cause_frac=cause_frac,
         cause_ms_per_batch=cause_ms,
@@ -131,52 +124,48 @@ def judge(
         speed_up_high=speed_up.high,
         speed_up_measured=speed_up.measured,
         advice=advice,
-        single_event=event,
+        **measured,
     )
 
 
 def _kind(exposure: Exposure) -> Kind:
     """Returns the class of the run. Where both data and launches hold the device up, the larger of the two decides."""
     low = exposure.idle.low
-    if exposure.paced.low >= LAUNCH_BOUND_FRAC and exposure.paced.value > exposure.idle.value:
+    if exposure.paced.low >= thresholds.LAUNCH_BOUND_FRAC and exposure.paced.value > exposure.idle.value:
         return "launch-bound"
-    if low < MODERATE_FRAC:
+    if low < thresholds.MODERATE_FRAC:
         return "not input-bound"
-    return "moderately input-bound" if low < INPUT_BOUND_FRAC else "input-bound"
+    return "moderately input-bound" if low < thresholds.INPUT_BOUND_FRAC else "input-bound"
 
 
-def _inconclusive(
-    reason: str, device: Device, n: int, signatures: tuple[Signature, ...], exposure: Exposure | None = None
-) -> Verdict:
-    return _verdict("inconclusive", f"Inconclusive: {reason}.", device, n, signatures, exposure)
+def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Contention) -> tuple[str, float, float]:
+    """Returns the cause (`Verdict.cause`), its share of the idle time and the milliseconds a batch that it costs.
+
+    Other programs are the cause only if the idle time would fall without them. Where the CPU trains it would not: they
+    slow loading and training alike.
+    """
+    if kind == "launch-bound":
+        return "launches", 1.0, exposure.paced.value * trace.step_s * 1e3
+    if not exposure.shares:
+        return "", math.nan, math.nan
+    largest = exposure.shares[0]
+    if largest.name == "read" and trace.config.location == "slow-drive":
+        return "slow_drive", largest.frac, largest.exposed_ms
+    queued = contention.waited_ms >= thresholds.QUEUED_FRAC * largest.exposed_ms
+    if largest.name in CPU_WORK and queued and not contention.of_training_too:
+        return "cpu_contention", contention.waited_ms / exposure.idle_ms, contention.waited_ms
+    return largest.name, largest.frac, largest.exposed_ms
 
 
-def _verdict(
-    kind: Kind, sentence: str, device: Device, n: int, signatures: tuple[Signature, ...], exposure: Exposure | None
-) -> Verdict:
-    """Returns a verdict with what was measured, without cause, gain and advice."""
-    bare = Verdict(kind=kind, sentence=sentence, signatures=signatures, n_steps=n, simulated=device.simulated)
-    if exposure is None:
-        return bare
-    return dataclasses.replace(
-        bare,
-        idle_frac=exposure.idle.value,
-        idle_frac_low=exposure.idle.low,
-        idle_frac_high=exposure.idle.high,
-        host_frac=exposure.host.value,
-        launch_frac=exposure.launches.value,
-        shares=exposure.shares,
-    )
-
-
-def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None) -> SpeedUp:
+def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None) -> wording.SpeedUp:
     """Returns what was measured in other runs or in a script's own, else an upper bound: the same steps without the
     time that the device idled for data.
     """
     if measured is not None and math.isfinite(measured.speed_up):
-        gain = Interval(measured.speed_up, measured.speed_up_low, measured.speed_up_high)
-        return SpeedUp(*gain, measured=True, other_runs=True)
+        gain = (measured.speed_up, measured.speed_up_low, measured.speed_up_high)
+        return wording.SpeedUp(*gain, measured=True, other_runs=True)
     own = own_headroom(facts)
     if own is not None and math.isfinite(own.speed_up.value):
-        return SpeedUp(*own.speed_up, measured=True)
-    return SpeedUp(*Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle)), measured=False)
+        return wording.SpeedUp(*own.speed_up, measured=True)
+    bound = Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle))
+    return wording.SpeedUp(*bound, measured=False)

@@ -7,23 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.analysis.thresholds import (
-    BUBBLES_TOLD_FRAC,
-    COPIES_TOLD_FRAC,
-    EQUAL_FRAC,
-    INPUT_BOUND_FRAC,
-    MODERATE_FRAC,
-    SEVERAL_LOADERS_FRAC,
-)
-from vitprof.analysis.timing.exposure import Exposure, synchronous
-from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.analysis.verdict.cause import LAUNCH_BOUND, Contention
+from vitprof.analysis import thresholds
+from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.signatures.resources import Contention
+from vitprof.analysis.timing.loading import STAGE_WORDS, Exposure, synchronous
+from vitprof.analysis.verdict.advice_rules import Situation
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.own_script import is_own_script
 from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import number, percent, seconds
-from vitprof.recording.verdict import Advice, SingleEvent
+from vitprof.recording.verdict import Advice
 
 
 @dataclass(frozen=True)
@@ -79,18 +73,28 @@ def _steps_for(config: RunConfig, needed: int) -> int:
     return epochs * in_epoch + rest + 2
 
 
-def waiting(exposure: Exposure) -> str:
-    """Returns what the device waits for: data, and copies if they have at least `COPIES_TOLD_FRAC` of the idle time."""
-    copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
-    return f"waiting for data{' and copies' if copies >= COPIES_TOLD_FRAC else ''}"
+def waits(device: Device, exposure: Exposure, share: str, spread: str = "") -> str:
+    """Returns for what `share` of the time the device waits: data, and copies if they have at least `COPIES_TOLD_FRAC`
+    of the idle time; and the single step that decides it.
+    """
+    copies = " and copies" if _copies(exposure) >= thresholds.COPIES_TOLD_FRAC else ""
+    event = ""
+    if one := exposure.event:
+        wait = f"one wait of {seconds(one.idle_s)}, in step {one.step}, decides that"
+        event = f" ({wait}: {percent(one.idle_frac_without)} without it)"
+    return f"{device.words} {share} of the time{spread}, waiting for data{copies}{event}"
 
 
+def _copies(exposure: Exposure) -> float:
+    return sum(share.frac for share in exposure.shares if share.name == "transfer")
+
+
+MODERATE, INPUT_BOUND = (f"{share * 100:g}" for share in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC))
 CLASSES = (
-    f"under {MODERATE_FRAC * 100:g}% of the time idle for data is not input-bound, {MODERATE_FRAC * 100:g} to "
-    f"{INPUT_BOUND_FRAC * 100:g}% moderately, over {INPUT_BOUND_FRAC * 100:g}% input-bound"
+    f"under {MODERATE}% of the time idle for data is not input-bound, {MODERATE} to {INPUT_BOUND}% moderately, over "
+    f"{INPUT_BOUND}% input-bound"
 )
 """The classes of the verdict, for help texts."""
-TRAIN_LONGER = "train for longer to find out"
 CAUSE_WORDS: dict[str, str] = {
     "transform": "transforms on the CPU are",
     "collate": "putting samples together into batches (collate) is",
@@ -131,73 +135,61 @@ def cause_words(config: RunConfig, cause: str) -> str:
     return CAUSE_WORDS[cause]
 
 
-def _interval(low: float, high: float) -> str:
-    """Returns both ends with the percent sign once: 81-85%."""
-    a, b = percent(low), percent(high)
-    return b if a == b else f"{a.removesuffix('%')}-{b}"
-
-
 def verdict_sentence(
-    config: RunConfig,
+    situation: Situation,
     device: Device,
-    kind: str,
     exposure: Exposure,
-    event: SingleEvent | None,
-    cause: str,
     cause_frac: float,
     speed_up: SpeedUp,
     advice: tuple[Advice, ...],
     contention: Contention,
-    *,
-    sure: bool,
 ) -> str:
-    """Returns the sentence of a verdict that is not inconclusive.
-
-    `sure` says whether the whole interval of the idle share is in the class `kind`. `config` is resolved.
-    """
-    idle = exposure.idle
-    spread = f"{_interval(idle.low, idle.high)}, {exposure.n} steps"
-    waits = f"{device.words} {percent(idle.value)} of the time ({spread}), {waiting(exposure)}{event_words(event)}"
+    """Returns the sentence of a verdict that is not inconclusive."""
+    idle, config, kind = exposure.idle, situation.config, situation.kind
+    title = kind[0].upper() + kind[1:]
+    waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n))
+    gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
+    try_first = f"; try {advice[0].words}" if advice else ""
     if config.replay:
-        return f"{_title(kind)}: {waits}; {_replayed(config, exposure, cause)}."
-    if kind == LAUNCH_BOUND:
-        return f"{_title(kind)}: {_paced(device, exposure)}{_try(advice)}."
+        return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
+    if kind == "launch-bound":
+        return f"{title}: {_paced(device, exposure)}; a faster loader gains at most {percent(gain)}{try_first}."
     if kind == "not input-bound":
-        gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
-        if not sure:
-            return f"{_title(kind)}: {waits}; a faster loader may gain up to {percent(gain)}: {TRAIN_LONGER}."
+        if not situation.sure:
+            return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
         rest = "the time goes into the model, and loading keeps up"
-        return f"{_title(kind)}: {waits}: a faster loader gains at most {percent(gain)}; {rest}."
-    of_it = f"{cause_words(config, cause)} {percent(cause_frac)} of that"
+        return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
+    of_it = f"{cause_words(config, situation.cause)} {percent(cause_frac)} of that"
     free = _free_data(device, config, exposure, speed_up)
     if not speed_up.measured:
         free += _inflated(exposure, contention)
-    return f"{_title(kind)}: {waits}; {of_it}; {free}{_try(advice)}."
+    return f"{title}: {waited}; {of_it}; {free}{try_first}."
+
+
+def _spread(share: Interval, n: int) -> str:
+    """Returns both ends with the percent sign once, and n: " (81-85%, 400 steps)"."""
+    low, high = percent(share.low), percent(share.high)
+    return f" ({high if low == high else low.removesuffix('%') + '-' + high}, {n} steps)"
 
 
 def _paced(device: Device, exposure: Exposure) -> str:
-    """Returns what a launch-bound run waits for, and what a faster loader could still gain."""
-    paced, idle = exposure.paced, exposure.idle
-    gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
+    """Returns what a launch-bound run waits for."""
     where = ""
-    if exposure.launches.value >= BUBBLES_TOLD_FRAC:
+    if exposure.launches.value >= thresholds.BUBBLES_TOLD_FRAC:
         where = f", {percent(exposure.launches.value)} inside the steps, where it looks busy"
-    return (
-        f"{device.words} {percent(paced.value)} of the time ({_interval(paced.low, paced.high)}, {exposure.n} steps), "
-        f"waiting for Python to launch its work{where}; a faster loader gains at most {percent(gain)}"
-    )
+    time = f"{percent(exposure.paced.value)} of the time{_spread(exposure.paced, exposure.n)}"
+    return f"{device.words} {time}, waiting for Python to launch its work{where}"
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
     """Returns the end of the sentence for a replay, in which nothing is loaded: what is left to wait for."""
     where = "on the device" if config.replay == "device" else "in host memory"
-    copies = sum(share.frac for share in exposure.shares if share.name == "transfer")
-    left = f"the copy ({percent(copies)} of that) and " if config.replay == "host" and cause == "transfer" else ""
+    left = (
+        f"the copy ({percent(_copies(exposure))} of that) and "
+        if config.replay == "host" and cause == "transfer"
+        else ""
+    )
     return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
-
-
-def _title(kind: str) -> str:
-    return kind[0].upper() + kind[1:]
 
 
 def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: SpeedUp) -> str:
@@ -206,7 +198,7 @@ def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: 
         interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
         when = "measured"
         # with free data more of a step is left in those runs than in this one: they lost less to loading
-        if speed_up.other_runs and 1 / speed_up.high > 1 - exposure.idle.low + EQUAL_FRAC:
+        if speed_up.other_runs and 1 / speed_up.high > 1 - exposure.idle.low + thresholds.EQUAL_FRAC:
             when = "measured while loading was faster than in this run: repeat both"
         return f"with free data this job runs {times} ({interval}, {when})"
     if device.on_cpu and not synchronous(config):
@@ -226,10 +218,6 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
     return f" ({number(without)}x without the other programs: they make data look slower)"
 
 
-def _try(advice: tuple[Advice, ...]) -> str:
-    return f"; try {advice[0].words}" if advice else ""
-
-
 FETCHED_IN_A_THREAD, SEVERAL_LOADERS_STEPS = "fetched_in_a_thread", "several_loaders_steps"
 """Facts of a watched run: whether batches were requested in another thread than the one that trains, and the number of
 steps that asked more than one loader for a batch (`vitprof.watch`)."""
@@ -243,7 +231,7 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
         )
     several = int(facts.get(SEVERAL_LOADERS_STEPS) or 0)
-    if several > SEVERAL_LOADERS_FRAC * n_steps:
+    if several > thresholds.SEVERAL_LOADERS_FRAC * n_steps:
         return (
             f"{several:,} of {n_steps:,} steps asked more than one loader for a batch, and only the waits for one of "
             "them are measured; watch what gives all batches of a step: "
@@ -259,11 +247,3 @@ def epoch_starts_count(exposure: Exposure, idle_words: str) -> str:
         f"wall clock of training: {idle_words} {percent(exposure.with_epoch_starts.idle.value)} of the time with "
         f"these waits, and {percent(exposure.idle.value)} in the steps between them"
     )
-
-
-def event_words(event: SingleEvent | None) -> str:
-    """Returns the parenthesis that follows the share of time; "" if no single step decides."""
-    if event is None:
-        return ""
-    wait = f"one wait of {seconds(event.idle_s)}, in step {event.step}, decides that"
-    return f" ({wait}: {percent(event.idle_frac_without)} without it)"

@@ -15,10 +15,10 @@ from plotly.utils import PlotlyJSONEncoder
 from vitprof import formats
 from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.compare.comparison import against, slowest
-from vitprof.analysis.timing.downsample import group_size
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.timeline import group_size
 from vitprof.analysis.timing.utilisation import MEANING, device_memory, idle_bins, sm_activity
 from vitprof.analysis.verdict.headroom import (
     ANCHOR_WORDS,
@@ -121,11 +121,11 @@ def _chart(title: str, says: str, height: int, figure: go.Figure | dict[str, Any
 
 def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | Table]:
     """Returns compute and idle time by cause: as a bar, over the run, and in a table."""
-    gaps = find_gaps(steps, run.phases, keep=steady_state(steps))
+    gaps = find_gaps(steps, run.phases).only(steady_state(steps))
     if not gaps.span_ns:
         return []
     intervals, shares = idle_interval(gaps), gaps.shares()
-    rows = [("compute", formats.percent(gaps.busy_frac), "", formats.seconds(gaps.busy_ns / 1e9))]
+    rows = [("compute", formats.percent(shares["busy"]), "", formats.seconds(gaps.busy_ns / 1e9))]
     if (bubbles := intervals.get("launch_idle")) and bubbles.value > 0:
         spread = _percents(bubbles.low, bubbles.high)
         took = formats.seconds(bubbles.value * gaps.span_s)
@@ -139,7 +139,7 @@ def _device_time(run: StoredRun, steps: Series, charted: bool) -> list[Chart | T
         "Where the device's time went",
         ("what", "share", "95% interval", "time"),
         rows,
-        f"Steady state: {len(gaps.step):,} steps, {formats.seconds(gaps.span_s)}. Data waits of "
+        f"Steady state: {len(gaps.index):,} steps, {formats.seconds(gaps.span_s)}. Data waits of "
         f"{formats.seconds(gaps.hidden_wait_ns / 1e9)} were hidden behind queued work of the device and cost nothing.",
     )
     if not charted:

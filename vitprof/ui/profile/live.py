@@ -17,8 +17,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.timing.startup import WORDS, StartPhase, start_phases
-from vitprof.analysis.timing.summary import Totals
+from vitprof.analysis.timing.summary import START_WORDS, StartPhase, Totals, start_phases
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
@@ -360,7 +359,7 @@ def draw_start(run: StoredRun, now: float) -> None:
 
 
 def _phase_line(phase: StartPhase) -> str:
-    words = WORDS[phase.name]
+    words = START_WORDS[phase.name]
     if math.isnan(phase.seconds):
         return f":gray[:material/radio_button_unchecked: {words}]"
     icon = ":material/pending:" if phase.running else ":material/check_circle:"

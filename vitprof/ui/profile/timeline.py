@@ -13,8 +13,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.timing.exposure import synchronous
-from vitprof.analysis.timing.loading import STAGE_WORDS
+from vitprof.analysis.timing.loading import STAGE_WORDS, synchronous
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import OneStep, one_step, step_at, timeline
 from vitprof.charts.live import GAPS
