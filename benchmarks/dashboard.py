@@ -30,6 +30,7 @@ import numpy as np
 import psutil
 
 from benchmarks.session import Session
+from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
@@ -228,9 +229,9 @@ def measure_refresh(steps: int, seconds: float) -> None:
             store.update_run(run_id, status="running", stage="training", progress=0.1, t_origin_s=origin)
             for first in range(0, steps, 10_000):
                 rows = made_up_steps(first, min(10_000, steps - first), origin)
-                store.append_steps(run_id, rows.tolist())
+                append_steps(store, run_id, rows.tolist())
             samples = max(1, steps // 10)
-            store.append_telemetry(run_id, 0, made_up_telemetry(0, samples, origin))
+            append_telemetry(store, run_id, 0, made_up_telemetry(0, samples, origin))
             with Session(url, f"run={run_id}") as page:
                 page.finished.wait(30)
                 time.sleep(3)
@@ -246,8 +247,8 @@ def measure_refresh(steps: int, seconds: float) -> None:
                     spent, refreshed = cpu_s(), len(page.sizes)
                     for _ in range(10):
                         time.sleep(0.5)
-                        store.append_steps(run_id, made_up_steps(done, 5, origin).tolist())
-                        store.append_telemetry(run_id, samples, made_up_telemetry(samples, 1, origin))
+                        append_steps(store, run_id, made_up_steps(done, 5, origin).tolist())
+                        append_telemetry(store, run_id, samples, made_up_telemetry(samples, 1, origin))
                         done, samples = done + 5, samples + 1
                     costs.append((cpu_s() - spent) / max(len(page.sizes) - refreshed, 1))
                 sizes = np.array(page.sizes) / 1e3

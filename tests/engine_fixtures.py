@@ -133,7 +133,7 @@ def launcher(cuda_driver: Path | None) -> Iterator[KeptLauncher]:
             patch.setenv("CUDA_STUB_LOG", str(cuda_driver / "log"))
         kept.warm()
     kept.wait(threading.Event())
-    KEPT.update(p.pid for p in psutil.Process().children() if "vitprof.jobs.fork_server" in p.cmdline())
+    KEPT.update(p.pid for p in psutil.Process().children() if "vitprof.jobs.child" in p.cmdline())
     for thread in threading.enumerate():
         if thread.name == "vitprof-launcher":
             thread.name = "kept launcher"

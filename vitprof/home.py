@@ -140,7 +140,7 @@ def lock_dir() -> Path:
 def temporary_prefix(what: str) -> str:
     """Returns the prefix for names of this process's temporary files and directories.
 
-    If the process is killed, a later one knows by it whose they were (`vitprof.jobs.orphans`).
+    If the process is killed, a later one knows by it whose they were (`vitprof.jobs.killed_jobs`).
     """
     return f"vitprof-{what}-{process_space()}-{os.getpid()}-"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.command_line import Call
+from tests.stored_series import append_steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import STEP_COLUMNS, RunSummary
@@ -14,7 +15,7 @@ from vitprof.store import RunStore
 def add(store: RunStore, speed: float = 100.0, *, status: str = "done", **config: object) -> int:
     run_id = store.create_run(resolve(RunConfig(**{"steps": 5, "device": "cpu", **config})))
     rows = [[float(step) if name in ("step", "t_start_s") else 0.0 for name in STEP_COLUMNS] for step in range(3)]
-    store.append_steps(run_id, rows)
+    append_steps(store, run_id, rows)
     summary = RunSummary(n_steps=3, samples_per_s=speed, device_idle_frac=0.25)
     store.update_run(run_id, status=status, summary=summary, t_origin_s=float(run_id))
     return run_id

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
+from tests.stored_series import append_steps
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
@@ -190,7 +191,7 @@ class TestMeasuring:
         for role, config in jobs.anchor_configs(run.config).items():
             for status in ("stopped", "done"):
                 run_id = manager.store.create_run(config, group_key=jobs.group_of(run), role=role)
-                manager.store.append_steps(run_id, _rows(manager.store.steps(run.id)))
+                append_steps(manager.store, run_id, _rows(manager.store.steps(run.id)))
                 manager.store.update_run(run_id, status=status)
         found = jobs.find_headroom(manager.store, run)
         assert found is not None
@@ -201,7 +202,7 @@ class TestMeasuring:
         for role, config in jobs.anchor_configs(run.config).items():
             run_id = manager.store.create_run(config, group_key=jobs.group_of(run), role=role)
             if role != "C":
-                manager.store.append_steps(run_id, _rows(manager.store.steps(run.id)))
+                append_steps(manager.store, run_id, _rows(manager.store.steps(run.id)))
                 manager.store.update_run(run_id, status="done")
         found = jobs.find_headroom(manager.store, run)
         assert found is not None

@@ -21,6 +21,7 @@ from docs.hooks import columns
 from tests import ROOT
 from tests.csv_cells import read_csv_text
 from tests.export.written import written
+from tests.stored_series import append_steps
 from tests.ui.dashboard import add_run
 from vitprof.config import CONFIG_COLUMNS, RunConfig
 from vitprof.export import tables
@@ -178,7 +179,7 @@ def stored(store: RunStore) -> list[StoredRun]:
         store.update_run(run_id, t_origin_s=origin, status="done")
         known = {"t_start_s": 50.125, "compute_start_s": 50.5, "samples": 8.0, "warmup": 1.0, "gap_s": -1e-7}
         row = {name: known.get(name, 0.0 if name in ("rank", "epoch") else math.nan) for name in STEP_COLUMNS}
-        store.append_steps(run_id, [list((row | {"step": float(i), "loss": 0.1 * i}).values()) for i in range(3)])
+        append_steps(store, run_id, [list((row | {"step": float(i), "loss": 0.1 * i}).values()) for i in range(3)])
     return store.runs(oldest_first=True)
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.command_line import Call, one_line
 from tests.export.written import written
+from tests.stored_series import append_steps, append_telemetry
 from tests.ui.dashboard import add_run
 from vitprof.export import trace
 from vitprof.export.trace import COUNTERS, QUEUE, TrackPacker, write_trace, write_trace_gz
@@ -124,10 +125,10 @@ def overlapping(store: RunStore, n: int = 40) -> int:
             "worker": float(k % 2),
         }
         rows.append([known.get(name, math.nan if name.endswith("_s") else 0.0) for name in STEP_COLUMNS])
-    store.append_steps(run_id, rows)
+    append_steps(store, run_id, rows)
     for seq in range(1, 9):
         known = {"t_s": 100 + seq / 50, "gpu_util_pct": 10.0 * seq, "gpu_power_w": math.nan if seq % 2 else 70.0}
-        store.append_telemetry(run_id, seq, [[known.get(name, math.nan) for name in TELEMETRY_COLUMNS]])
+        append_telemetry(store, run_id, seq, [[known.get(name, math.nan) for name in TELEMETRY_COLUMNS]])
     phases = [Phase("startup", 99.0, 99.9), Phase("stage", 99.5, 100.1), Phase("evaluate", 100.0835, 100.0836)]
     store.update_run(run_id, status="done", t_origin_s=99.0, phases=phases)
     return run_id

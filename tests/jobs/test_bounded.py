@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.alarm import cpu_alarm
 from tests.config.configs import configs
 from tests.store.other_versions import rewrite
+from tests.stored_series import append_steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError
@@ -71,7 +72,7 @@ def test_every_config_that_validates_is_resolved_judged_and_settled(
     store: RunStore, config: RunConfig, n: int, seed: int
 ) -> None:
     run_id = store.create_run(RunConfig())
-    store.append_steps(run_id, made_steps(config, n, seed))
+    append_steps(store, run_id, made_steps(config, n, seed))
     with cpu_alarm(1.0):
         job = resolved(config)
         rewrite(store, run_id, (job or config).to_dict())

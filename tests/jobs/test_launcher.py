@@ -74,9 +74,9 @@ def own() -> Iterator[Launcher]:
 
 ASK_TORCH = """
 import os, sys, torch
-from vitprof.jobs import child, fork_server
-child.main = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)
-fork_server.main()
+from vitprof.jobs import child
+child.work = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)
+child.main()
 """
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.jobs.reported import steps
+from tests.stored_series import append_steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs.finalise import settle_interrupted
@@ -35,7 +36,7 @@ def begun(store: RunStore) -> int:
     """A run of a program that is gone, with its first ten steps in the store."""
     run_id = store.create_run(resolve(RunConfig()))
     store.update_run(run_id, status="running", t_origin_s=0.0, owner_started=1.0)
-    store.append_steps(run_id, steps(0, 10).tolist())
+    append_steps(store, run_id, steps(0, 10).tolist())
     return run_id
 
 

@@ -17,6 +17,7 @@ import pytest
 import vitprof
 from tests import ROOT
 from tests.export.written import written
+from tests.stored_series import append_telemetry
 from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
 from vitprof.export.tables import STEPS_HEADER, run_object, write_steps_csv
@@ -94,7 +95,7 @@ def test_charts_by_name(stored: RunStore) -> None:
     for role in "ABC":
         anchor = add_run(stored, wait_s=0.001 * "ABC".index(role), group_key="headroom:1", role=role)
         assert stored.run(anchor).role == role
-    stored.append_telemetry(1, 1, [[50.0 if name == "gpu_util_pct" else 101.0 for name in TELEMETRY_COLUMNS]])
+    append_telemetry(stored, 1, 1, [[50.0 if name == "gpu_util_pct" else 101.0 for name in TELEMETRY_COLUMNS]])
     run = vitprof.run(1)
     for name in FIGURES:
         figure = run.figure(name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.jobs.reported import steps
+from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
@@ -78,16 +79,16 @@ def test_a_table_for_other_programs_has_null_for_what_is_not_available() -> None
 def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compacted: bool) -> None:
     run_id, other = store.create_run(RunConfig()), store.create_run(RunConfig())
     for first in range(0, 50, 10):
-        store.append_steps(run_id, steps(first, 10))
-        store.append_telemetry(run_id, first, np.ones((10, len(TELEMETRY_COLUMNS))))
-    store.append_steps(other, steps(0, 10))
+        append_steps(store, run_id, steps(first, 10))
+        append_telemetry(store, run_id, first, np.ones((10, len(TELEMETRY_COLUMNS))))
+    append_steps(store, other, steps(0, 10))
     if compacted:
         store.compact(run_id, all_of_it=False)
         store.compact(run_id)
         store.compact(run_id)
     store.mark_warmup(run_id, [])
     store.mark_warmup(run_id, [9, 10, 31, 999])
-    store.append_steps(run_id, steps(45, 10), again=True)
+    append_steps(store, run_id, steps(45, 10), again=True)
     store.record(run_id, list(chunks_of("steps", columns_of(steps(50, 5), STEP_COLUMNS))) * 2, again=True)
     found = store.steps(run_id)
     assert found["step"].tolist() == list(range(55))
@@ -103,7 +104,7 @@ def test_many_small_chunks_become_one(store: RunStore, monkeypatch: pytest.Monke
     monkeypatch.setattr("vitprof.store.series.MOST_CHUNKS", 3)
     run_id = store.create_run(RunConfig())
     for first in range(4):
-        store.append_steps(run_id, steps(first, 1))
+        append_steps(store, run_id, steps(first, 1))
         store.compact(run_id, all_of_it=False)
     with store.transaction() as db:
         rows = db.exec_driver_sql("select chunk, rows, merged from series order by chunk").fetchall()
@@ -112,7 +113,7 @@ def test_many_small_chunks_become_one(store: RunStore, monkeypatch: pytest.Monke
 
 def test_a_column_that_only_another_version_knows_is_kept(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
-    store.append_steps(run_id, steps(0, 3))
+    append_steps(store, run_id, steps(0, 3))
     unknown = {"step": np.arange(3.0, 6.0), "teleport_s": np.ones(3)}
     store.record(run_id, chunks_of("steps", unknown), {"note": "mine"})
     store.compact(run_id)

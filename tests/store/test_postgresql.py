@@ -12,6 +12,7 @@ import pytest
 from tests.engine_fixtures import wait_until
 from tests.jobs.reported import Clock, ReportingJob, steps
 from tests.store.postgresql import Server, server  # noqa: F401
+from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs import outbox
@@ -30,14 +31,14 @@ def test_it_keeps_runs(server: Server) -> None:  # noqa: F811
         assert (store.file, store.read_only, store.notice) == (None, False, "")
         run_id = store.create_run(resolve(RunConfig(name="kept")))
         rows = steps(0, 50).tolist()
-        store.append_steps(run_id, rows[:30])
-        store.append_steps(run_id, rows[20:], again=True)
-        store.append_telemetry(run_id, 0, np.ones((3, len(TELEMETRY_COLUMNS))).tolist())
-        store.append_telemetry(run_id, 2, np.ones((3, len(TELEMETRY_COLUMNS))).tolist(), again=True)
+        append_steps(store, run_id, rows[:30])
+        append_steps(store, run_id, rows[20:], again=True)
+        append_telemetry(store, run_id, 0, np.ones((3, len(TELEMETRY_COLUMNS))).tolist())
+        append_telemetry(store, run_id, 2, np.ones((3, len(TELEMETRY_COLUMNS))).tolist(), again=True)
         store.mark_warmup(run_id, [3, 40])
         store.compact(run_id)
         store.mark_warmup(run_id, [4])
-        store.append_steps(run_id, steps(49, 3), again=True)
+        append_steps(store, run_id, steps(49, 3), again=True)
         store.tag(run_id, ["mine"])
     with closing(RunStore(url)) as store:
         assert store.steps(run_id)["step"].tolist() == list(range(52))

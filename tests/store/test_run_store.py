@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from tests import ROOT
 from tests.store.other_versions import rewrite
+from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME
@@ -33,6 +34,7 @@ NAN, INF = math.nan, math.inf
 # Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.
 WRITER = """
 import math, sys
+from tests.stored_series import append_steps
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore
@@ -45,7 +47,7 @@ print(run_id, flush=True)
 for batch in range(int(sys.argv[2])):
     numbers = range(20 * batch, 20 * batch + 20)
     rows = [dict.fromkeys(STEP_COLUMNS, 0.0) | {"step": i, "loss": i / 7, "h2d_s": math.nan} for i in numbers]
-    store.append_steps(run_id, [list(row.values()) for row in rows])
+    append_steps(store, run_id, [list(row.values()) for row in rows])
     print(20 * batch + 20, flush=True)
 sys.stdin.readline()
 """
@@ -100,7 +102,7 @@ def test_runs_are_listed_newest_first_and_by_status(store: RunStore) -> None:
 
 def test_steps_in_parts_are_the_steps(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
-    store.append_steps(run_id, [step_row(number, loss=number / 3) for number in range(50)])
+    append_steps(store, run_id, [step_row(number, loss=number / 3) for number in range(50)])
     whole = store.steps(run_id)
     for rows in (1, 7, 25, 50, 1000):
         parts = list(store.steps_in_parts(run_id, rows=rows))
@@ -131,9 +133,9 @@ def test_steps_come_back_bit_for_bit(store: RunStore) -> None:
     rows[:, STEP_COLUMNS.index("samples")] = 2.0**52
     loss = STEP_COLUMNS.index("loss")
     rows[:4, loss] = [NAN, INF, -INF, -0.5]
-    store.append_steps(run_id, rows[:20].tolist())
-    store.append_steps(run_id, rows[20:].tolist())
-    store.append_steps(run_id, [])
+    append_steps(store, run_id, rows[:20].tolist())
+    append_steps(store, run_id, rows[20:].tolist())
+    append_steps(store, run_id, [])
     read = store.steps(run_id)
     assert tuple(read) == STEP_COLUMNS
     np.testing.assert_array_equal(np.stack(list(read.values()), axis=1), rows)
@@ -141,8 +143,8 @@ def test_steps_come_back_bit_for_bit(store: RunStore) -> None:
 
 def test_telemetry_comes_back_numbered_and_without_inventing_zeros(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
-    store.append_telemetry(run_id, 0, [telemetry_row(1.5), telemetry_row(1.7)])
-    store.append_telemetry(run_id, 2, [telemetry_row(1.9)])
+    append_telemetry(store, run_id, 0, [telemetry_row(1.5), telemetry_row(1.7)])
+    append_telemetry(store, run_id, 2, [telemetry_row(1.9)])
     read = store.telemetry(run_id)
     assert tuple(read) == ("seq", *TELEMETRY_COLUMNS)
     assert read["seq"].tolist() == [0, 1, 2]
@@ -152,12 +154,12 @@ def test_telemetry_comes_back_numbered_and_without_inventing_zeros(store: RunSto
 
 def test_a_cursor_reads_only_what_is_new_and_only_what_is_asked_for(store: RunStore) -> None:
     run_id, other = store.create_run(RunConfig()), store.create_run(RunConfig())
-    store.append_steps(other, [step_row(i, loss=-1) for i in range(9)])
-    store.append_steps(run_id, [step_row(i, loss=i / 2) for i in reversed(range(5))])
+    append_steps(store, other, [step_row(i, loss=-1) for i in range(9)])
+    append_steps(store, run_id, [step_row(i, loss=i / 2) for i in reversed(range(5))])
     assert store.steps(run_id)["step"].tolist() == [0, 1, 2, 3, 4]
     new = store.steps(run_id, after=2, names=("loss", "step"))
     assert {name: v.tolist() for name, v in new.items()} == {"loss": [1.5, 2.0], "step": [3, 4]}
-    store.append_telemetry(run_id, 0, [telemetry_row(t) for t in range(3)])
+    append_telemetry(store, run_id, 0, [telemetry_row(t) for t in range(3)])
     assert store.telemetry(run_id, after=1)["seq"].tolist() == [2]
     for empty in (store.steps(run_id, after=4), store.telemetry(run_id, after=2), store.steps(999)):
         assert all(v.shape == (0,) and v.dtype == np.float64 for v in empty.values())
@@ -166,11 +168,11 @@ def test_a_cursor_reads_only_what_is_new_and_only_what_is_asked_for(store: RunSt
 
 def test_a_batch_of_rows_is_stored_whole_or_not_at_all(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
-    store.append_steps(run_id, [step_row(0)])
+    append_steps(store, run_id, [step_row(0)])
     with pytest.raises(StoreError, match=r"the run store sqlite:.* failed: UNIQUE"):
-        store.append_steps(run_id, [step_row(1), step_row(0)])
+        append_steps(store, run_id, [step_row(1), step_row(0)])
     with pytest.raises(ValueError, match=f"a row needs {len(STEP_COLUMNS)} values: rank, step"):
-        store.append_steps(run_id, [step_row(2)[:-1]])
+        append_steps(store, run_id, [step_row(2)[:-1]])
     assert store.steps(run_id)["step"].tolist() == [0]
 
 
@@ -189,8 +191,8 @@ def test_deleting_a_run_takes_its_series_and_nobody_elses_and_its_id_is_never_us
 ) -> None:
     kept, gone = store.create_run(RunConfig()), store.create_run(RunConfig())
     for run_id in (kept, gone):
-        store.append_steps(run_id, [step_row(0), step_row(1)])
-        store.append_telemetry(run_id, 0, [telemetry_row(0.0)])
+        append_steps(store, run_id, [step_row(0), step_row(1)])
+        append_telemetry(store, run_id, 0, [telemetry_row(0.0)])
     store.update_run(gone, status=status)
     store.delete(gone)
     assert [r.id for r in store.runs()] == [kept]
@@ -211,7 +213,7 @@ def test_a_store_may_be_used_from_many_threads(store: RunStore) -> None:
         try:
             run_id = store.create_run(RunConfig())
             for i in range(10):
-                store.append_steps(run_id, [step_row(i)])
+                append_steps(store, run_id, [step_row(i)])
                 store.runs()
             assert store.steps(run_id)["step"].tolist() == list(range(10))
         except BaseException as error:
@@ -392,7 +394,7 @@ def test_deleting_takes_what_was_measured_for_the_run_with_it_and_all_or_none(st
     one, other = store.create_run(RunConfig()), store.create_run(RunConfig())
     anchor = store.create_run(RunConfig(), group_key=f"headroom:{one}", role="A")
     for run_id in (one, other, anchor):
-        store.append_steps(run_id, [step_row(0)])
+        append_steps(store, run_id, [step_row(0)])
         store.tag(run_id, ["x"])
     store.update_run(one, status="done")
     with pytest.raises(StoreError, match=rf"^what is measured for run {one} is still going on; stop it first$"):

@@ -10,6 +10,7 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from tests import ROOT
+from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
@@ -59,9 +60,9 @@ def add_run(
             "launch_idle_s": launch_idle_s,
         }
         rows.append([figures.get(name, 0.0) for name in STEP_COLUMNS])
-    store.append_steps(run_id, rows)
+    append_steps(store, run_id, rows)
     sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
-    store.append_telemetry(run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+    append_telemetry(store, run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
     summary = RunSummary(
         n_steps=n,
         n_steady_steps=max(n - 5, 0),

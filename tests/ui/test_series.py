@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.stored_series import append_steps
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import plain_stops, steady_state
 from vitprof.analysis.timing.timeline import group_size
@@ -56,7 +57,7 @@ def test_rows_arrive_once_however_they_are_cut(store: RunStore) -> None:
     series = RunSeries(store, run_id)
     done = 0
     for n in (1, 0, 5, 1500, 2, 3000):
-        store.append_steps(run_id, rows(done, n))
+        append_steps(store, run_id, rows(done, n))
         done += n
         series.refresh()
         series.refresh()
@@ -67,7 +68,7 @@ def test_totals_follow_the_summarys_steady_state(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
     series = RunSeries(store, run_id)
     for first, n in ((0, 5), (5, 2), (7, 1), (8, 13)):
-        store.append_steps(run_id, rows(first, n))
+        append_steps(store, run_id, rows(first, n))
         series.refresh()
     steps = series.steps()
     steady = steady_state(steps)
@@ -123,7 +124,7 @@ def test_totals_are_those_of_the_analysis_rule_at_every_refresh(
 def test_where_every_step_begins_an_epoch_the_tiles_count_what_the_summary_counts(store: RunStore) -> None:
     """A batch as large as the set: eight steps, three more of warm-up."""
     run_id = store.create_run(RunConfig())
-    store.append_steps(run_id, rows(0, 11, epoch_length=1))
+    append_steps(store, run_id, rows(0, 11, epoch_length=1))
     series = RunSeries(store, run_id)
     series.refresh()
     assert series.totals.steps == 8
@@ -141,7 +142,7 @@ def test_a_view_handed_out_does_not_change_later() -> None:
 def test_steps_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
     series = RunSeries(store, run_id)
-    store.append_steps(run_id, rows(0, 20))
+    append_steps(store, run_id, rows(0, 20))
     series.refresh()
     n = series.totals.steps
     store.mark_warmup(run_id, [10, 11])

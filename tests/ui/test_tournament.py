@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.stored_series import append_telemetry
 from tests.ui.dashboard import LIMIT_S, add_run, app, charts, kept_in_url, said
 from tests.ui.tournaments import DEVICE, KEYS, add_tournament, in_address, spec
 from vitprof.analysis.tournament import recommend
@@ -313,7 +314,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
         role = role_of(KEYS[strategy], round_)
         run = add_run(store, wait_s=wait_s, group_key=group, role=role, strategy=strategy, device=DEVICE, status=status)
         busy = {"t_s": 100.2, "cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
-        store.append_telemetry(run, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+        append_telemetry(store, run, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
 
     for round_ in (3, 4, 5):  # added
         made("per-sample", round_, 0.02)

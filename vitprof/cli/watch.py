@@ -112,7 +112,7 @@ def _watched(
     `options` are those of `CommandRunner`.
     """
     from vitprof.jobs.command import CommandRunner
-    from vitprof.jobs.orphans import clear_orphans
+    from vitprof.jobs.killed_jobs import clear_orphans
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
     so_far = None if quiet or not can_show(sys.stderr) else WatchedSoFar()

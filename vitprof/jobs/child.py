@@ -1,40 +1,55 @@
-"""A job in its own process: `python -m vitprof.jobs.child`.
+"""A job in its own process: `python -m vitprof.jobs.child`; with the descriptor of a socket, one that forks jobs.
 
-The config arrives as one line of JSON on standard input, which then stays open: its end means stop. So a child never
-outlives the program that started it, even if that is killed. Messages leave on the descriptor that was standard
+A job's config arrives as one line of JSON on standard input, which then stays open: its end means stop. So a child
+never outlives the program that started it, even if that is killed. Messages leave on the descriptor that was standard
 output; what libraries print goes to standard error instead, which the parent keeps as a log.
+
+The process that forks jobs has PyTorch loaded and a single thread, so that forking is safe, and calls nothing of
+PyTorch's CUDA, so that its forks can use it: even `torch._C._cuda_getArchFlags` makes `torch.cuda.init` fail in every
+later fork. `jobs.launcher` holds the other end of its socket: a request is JSON with three descriptors, which become
+the job's standard input, output and error. The answer is the job's process id, and later its exit status. The end of
+the socket ends the process. multiprocessing's fork server would do, but it passes its socket on to the job: a
+DataLoader that starts workers by "forkserver" would get siblings of the job instead of children, which Stop would not
+end and telemetry would not count.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
+import random
+import selectors
+import signal
+import socket
 import sys
 import threading
 import traceback
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
 
 from vitprof.config import RunConfig
 from vitprof.engine import without_collections
 from vitprof.errors import JobStopped, VitprofError, one_line
-from vitprof.jobs.memory import is_out_of_memory, out_of_memory_words
-from vitprof.jobs.orphans import mark_multiprocessing
+from vitprof.jobs.killed_jobs import is_out_of_memory, mark_multiprocessing, out_of_memory_words
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.program import missing_words, program
 from vitprof.telemetry.visible import show_only
 
 ORPHAN_GRACE_S = 5.0
 """How long (s) a child may take to stop before it ends itself. A parent that is still alive kills it sooner."""
+MAX_MESSAGE_BYTES, N_DESCRIPTORS = 1 << 20, 3
+"""Of a request to fork."""
 
 
 class Sender:
     """A thread that writes the buffer's messages to the pipe, so that a full pipe never blocks the training loop."""
 
     def __init__(self, buffer: EventBuffer, stream: BinaryIO) -> None:
-        self._buffer = buffer
-        self._stream = stream
+        self._buffer, self._stream = buffer, stream
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
         self._thread.start()
@@ -94,7 +109,7 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
         buffer.end("failed", out_of_memory_words(message) if is_out_of_memory(error) else message)
 
 
-def main() -> None:
+def work() -> None:
     """Runs the job whose config comes on standard input, and ends the process."""
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -123,6 +138,92 @@ def leave(status: int = 0) -> NoReturn:
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(status)
+
+
+# the process that forks jobs
+
+
+def load() -> None:
+    """Imports what jobs need: 1.7 s of a core for PyTorch, 1 s more for torchvision."""
+    with without_collections():
+        import torchvision.datasets
+        import torchvision.transforms  # noqa: F401
+
+        import vitprof.engine.train  # noqa: F401
+
+
+def serve(connection: socket.socket) -> bool:
+    """Answers requests until the socket ends. Returns False here, and True in each fork."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the signal would not wake `select`
+    signal.set_wakeup_fd(wake_write)
+    _send(connection, {"ready": True})
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        selector.register(wake_read, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                _send_exits(connection)
+            if connection in ready:
+                message, descriptors, *_ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, N_DESCRIPTORS)
+                if not message:
+                    return False
+                if _forks(connection):
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os.close(wake_read)
+                    os.close(wake_write)
+                    _become_a_job(json.loads(message), descriptors)
+                    _send(connection, {"pid": os.getpid()})
+                    return True
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+
+def _forks(connection: socket.socket) -> bool:
+    """Forks, and returns whether this is the fork; answers with process id 0 where the system refuses."""
+    try:
+        return os.fork() == 0
+    except OSError:
+        _send(connection, {"pid": 0})
+        return False
+
+
+def _send(connection: socket.socket, answer: dict[str, Any]) -> None:
+    connection.send(json.dumps(answer).encode())
+
+
+def _send_exits(connection: socket.socket) -> None:
+    with contextlib.suppress(ChildProcessError, BrokenPipeError):
+        while (end := os.waitpid(-1, os.WNOHANG))[0]:
+            _send(connection, {"ended": end[0], "code": os.waitstatus_to_exitcode(end[1])})
+
+
+def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Gives a fork the descriptors, directory and environment of the job, as a process started for it would have."""
+    os.setsid()
+    for standard, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    random.seed()
+    np.random.seed()  # otherwise every fork would begin with the same global state
+    atexit.register(gc.unfreeze)  # extension modules complain about objects that are not freed at exit
+
+
+def main() -> None:
+    """Runs a job, or forks jobs for the socket whose descriptor is the command's argument."""
+    if len(sys.argv) > 1:
+        with contextlib.closing(socket.socket(fileno=int(sys.argv[1]))) as connection:
+            load()
+            if not serve(connection):
+                return
+    work()
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from typing import IO, BinaryIO, Protocol
 
 import psutil
 
-from vitprof.jobs.fork_server import MAX_MESSAGE_BYTES
-from vitprof.jobs.orphans import OWNER, owner_mark
+from vitprof.jobs.child import MAX_MESSAGE_BYTES
+from vitprof.jobs.killed_jobs import OWNER, owner_mark
 
 CAN_FORK = sys.platform == "linux"
 """macOS ends a fork of a process that has loaded the system's math libraries; Windows has no fork."""
@@ -136,7 +136,7 @@ class _Server:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    command("vitprof.jobs.fork_server", str(theirs.fileno())),
+                    command("vitprof.jobs.child", str(theirs.fileno())),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

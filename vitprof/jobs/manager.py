@@ -21,8 +21,8 @@ from vitprof.config.availability import installed
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.finalise import settle_interrupted
+from vitprof.jobs.killed_jobs import clear_orphans
 from vitprof.jobs.launcher import Launcher
-from vitprof.jobs.orphans import clear_orphans
 from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Runner
 from vitprof.jobs.scheduling import MachineLock, ahead_in_store, ahead_of, queue_of, why_waiting

@@ -17,9 +17,8 @@ from typing import BinaryIO, Protocol
 from vitprof.config import RunConfig
 from vitprof.errors import JobError, JobStopped
 from vitprof.home import open_log
+from vitprof.jobs.killed_jobs import MemoryWitness, clear_temporary
 from vitprof.jobs.launcher import ChildProcess, Launcher, start_anew
-from vitprof.jobs.memory import MemoryWitness
-from vitprof.jobs.orphans import clear_temporary
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, Message, read_messages
 
 PIPE_BYTES = 1 << 20

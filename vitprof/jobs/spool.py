@@ -25,7 +25,7 @@ from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.home import home
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore, StoredRun
-from vitprof.store.chunks import NUMBER, Kind, loaded
+from vitprof.store.chunks import NUMBER, Kind, arrow, loaded
 from vitprof.store.run_store import plain_columns
 
 PREFIX = "vitprof-spool-"
@@ -79,10 +79,8 @@ class SpoolFile:
 
     def append(self, kind: str, payload: bytes) -> None:
         """Adds a whole entry, or nothing. Raises `OSError`."""
-        import pyarrow as pa
-
         entry = {"kind": kind, "crc": zlib.crc32(payload), "payload": payload}
-        self._write(pa.RecordBatch.from_pylist([entry], _schema()).serialize())
+        self._write(arrow().RecordBatch.from_pylist([entry], _schema()).serialize())
 
     def _write(self, buffer: Any) -> None:
         data, written = memoryview(buffer), 0
@@ -104,8 +102,6 @@ class SpoolFile:
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
         """Yields kind and payload of each entry, up to a damaged one. Raises `ValueError` for that."""
-        import pyarrow as pa
-
         stream = self._stream()
         while True:
             try:
@@ -114,15 +110,14 @@ class SpoolFile:
                 return
             except OSError as error:
                 raise ValueError("its end is missing") from error
-            except pa.ArrowException as error:
+            except arrow().ArrowException as error:
                 raise ValueError("it is damaged") from error
             if not isinstance(entry["payload"], bytes) or zlib.crc32(entry["payload"]) != entry["crc"]:
                 raise ValueError("it is damaged")
             yield entry["kind"], entry["payload"]
 
     def _stream(self) -> Any:
-        import pyarrow as pa
-
+        pa = arrow()
         try:
             return pa.ipc.open_stream(mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ))
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -202,8 +197,7 @@ def places_of(store: RunStore) -> list[Path]:
 
 
 def _schema(header: Mapping[str, Any] | None = None) -> Any:
-    import pyarrow as pa
-
+    pa = arrow()
     fields = [("kind", pa.string()), ("crc", pa.uint32()), ("payload", pa.binary())]
     return pa.schema(fields, metadata=header and {"vitprof": json.dumps(header)})
 

@@ -23,7 +23,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
-if TYPE_CHECKING:  # 60 ms to import, and lists of runs need none
+if TYPE_CHECKING:
     import pyarrow as pa
 
 Kind = Literal["steps", "telemetry"]
@@ -39,6 +39,13 @@ LARGEST_S = 9e9
 """The largest time (s) that is stored as nanoseconds: int64 ends at 9.2e9 s."""
 EXACT = 2.0**53
 """The first whole numbers that float64 cannot tell apart."""
+
+
+def arrow() -> Any:
+    """Returns `pyarrow`, which takes 60 ms to import, and lists of runs need none."""
+    import pyarrow.parquet
+
+    return pyarrow
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,8 @@ class Chunk:
     @property
     def names(self) -> list[str]:
         """Returns the names of the columns that it has values of."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        source = pa.BufferReader(self.data)
-        return list((pq.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
+        pa, source = arrow(), arrow().BufferReader(self.data)
+        return list((pa.parquet.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
 
     def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
         """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError` for data that
@@ -77,12 +81,10 @@ class Chunk:
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
         """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        pa = arrow()
         try:
             if self.merged:
-                file = pq.ParquetFile(pa.BufferReader(self.data))
+                file = pa.parquet.ParquetFile(pa.BufferReader(self.data))
                 return file.read(names and [name for name in file.schema_arrow.names if name in names])
             return pa.ipc.open_stream(self.data).read_all()
         except (pa.ArrowException, OSError) as error:
@@ -109,9 +111,8 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
 
 def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Returns the rows of chunks of one kind as Parquet chunks. Raises `ValueError`."""
-    import pyarrow as pa
-
-    table = pa.concat_tables([chunk.table() for chunk in chunks], promote_options="default")  # null where it is missing
+    tables = [chunk.table() for chunk in chunks]
+    table = arrow().concat_tables(tables, promote_options="default")  # null where a column is missing
     series = {name: _floats(table[name]) for name in table.column_names}
     return list(chunks_of(chunks[0].kind, series, merge=True))
 
@@ -178,31 +179,23 @@ def _chunk(kind: Kind, rank: int, series: Series, *, merge: bool) -> Chunk:
 
 
 def _stream(series: Series) -> bytes:
-    import pyarrow as pa
-
+    pa = arrow()
     batch = pa.record_batch([pa.array(np.ascontiguousarray(v)) for v in series.values()], list(series))
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, batch.schema) as writer:
-        writer.write_batch(batch)
-    return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return bytes(batch.schema.serialize().to_pybytes() + batch.serialize().to_pybytes())
 
 
 def _parquet(series: Series) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa = arrow()
     table = pa.table([_packed(name, values) for name, values in series.items()], list(series))
     encodings = {f.name: "BYTE_STREAM_SPLIT" if f.type == pa.float64() else "DELTA_BINARY_PACKED" for f in table.schema}
     out = pa.BufferOutputStream()
-    pq.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=encodings)
+    pa.parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=encodings)
     return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def _packed(name: str, values: Floats) -> pa.Array:
     """Returns a column as nanoseconds, whole numbers or float64, see the module's docstring; null for NaN."""
-    import pyarrow as pa
-
-    unknown = np.isnan(values)
+    pa, unknown = arrow(), np.isnan(values)
     known, mask = (np.where(unknown, 0.0, values), unknown) if unknown.any() else (values, None)
     top = max(known.max(), -known.min())
     if name.endswith("_s") and not name.endswith("_per_s") and top < LARGEST_S:
@@ -214,9 +207,7 @@ def _packed(name: str, values: Floats) -> pa.Array:
 
 def _floats(column: pa.ChunkedArray) -> Floats:
     """Returns a column as float64, NaN for null, times in seconds. Arrow's `to_numpy` imports pandas: 0.4 s."""
-    import pyarrow as pa
-
-    whole = column.combine_chunks()
+    pa, whole = arrow(), column.combine_chunks()
     if not len(whole):
         return np.empty(0)
     if whole.type.bit_width != 64:  # of another version
@@ -224,7 +215,7 @@ def _floats(column: pa.ChunkedArray) -> Floats:
     known, values = whole.buffers()
     part = slice(whole.offset, whole.offset + len(whole))
     kind = np.float64 if pa.types.is_floating(whole.type) else np.int64
-    floats: Floats = np.frombuffer(values, kind)[part].astype(np.float64)
+    floats: Floats = np.frombuffer(values, kind)[part].astype(np.float64, copy=whole.null_count > 0)
     if pa.types.is_duration(whole.type):
         floats /= 1e9
     if whole.null_count:
@@ -235,12 +226,6 @@ def _floats(column: pa.ChunkedArray) -> Floats:
 
 def as_table(series: Series, whole: Iterable[str] = ()) -> Any:
     """Returns the columns as an Arrow table, int64 where they are named in `whole`, with null for NaN and infinity."""
-    import pyarrow as pa
-
-    integers = set(whole)
-    return pa.table(
-        {
-            name: pa.array(values.astype(np.int64) if name in integers else values, mask=~np.isfinite(values))
-            for name, values in series.items()
-        }
-    )
+    pa, integers = arrow(), set(whole)
+    typed = {name: values.astype(np.int64) if name in integers else values for name, values in series.items()}
+    return pa.table({name: pa.array(typed[name], mask=~np.isfinite(values)) for name, values in series.items()})

@@ -34,6 +34,8 @@ from vitprof.store.stored_run import (
 
 MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
+UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
+"""Made once: to make a statement takes longer than to run it."""
 VALUES_AT_ONCE = 500
 """Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
@@ -74,7 +76,8 @@ class RunStore(Listing, SeriesStore):
         with self.writing() as db:
             insert_chunks(db, run_id, chunks, again=again)
             if values:
-                db.execute(sa.update(runs).where(runs.c.id == run_id).values(**plain_columns(values)))
+                known = {runs.c[name].key: value for name, value in plain_columns(values).items()}
+                db.execute(UPDATE, {**known, "of_run": run_id})
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.errors import StoreError
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
-from vitprof.store.chunks import MOST_ROWS, NUMBER, Chunk, Kind, chunks_of, columns_of, joined, merge, n_rows
+from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.store.chunks import MOST_ROWS, NUMBER, Chunk, Kind, chunks_of, joined, merge, n_rows
 from vitprof.store.database import Database, series
 
 PART_ROWS = 16_384
@@ -19,28 +19,14 @@ PART_ROWS = 16_384
 MOST_SMALL_ROWS = MOST_ROWS
 """The number of rows in small chunks that are merged while a run lives. More costs no less CPU that could be told from
 noise but makes the file larger: 58, 78, 95 or 136 MB for a million steps with 1, 4, 8 or 16 times `MOST_ROWS`."""
+INSERT = sa.insert(series)
+"""Made once: to make a statement takes longer than to run it."""
 MOST_CHUNKS = 1_024
 """The number of small chunks that are merged though they have few rows: reading one takes 0.1 ms."""
 
 
 class SeriesStore(Database):
     """The steps and the telemetry of runs. All methods raise `StoreError`."""
-
-    def append_steps(self, run_id: int, rows: Iterable[Sequence[float]] | Floats, *, again: bool = False) -> None:
-        """Adds steps, each row in the order of `STEP_COLUMNS`; with `again`, skips those that are stored already."""
-        with self.writing() as db:
-            insert_chunks(db, run_id, chunks_of("steps", columns_of(rows, STEP_COLUMNS)), again=again)
-
-    def append_telemetry(
-        self, run_id: int, first_seq: int, rows: Iterable[Sequence[float]] | Floats, *, again: bool = False
-    ) -> None:
-        """Adds telemetry samples, numbered from `first_seq`, each row in the order of `TELEMETRY_COLUMNS`; with
-        `again`, skips those that are stored already.
-        """
-        samples = columns_of(rows, TELEMETRY_COLUMNS)
-        samples = {"seq": first_seq + np.arange(len(samples["t_s"]), dtype=np.float64), **samples}
-        with self.writing() as db:
-            insert_chunks(db, run_id, chunks_of("telemetry", samples), again=again)
 
     def mark_warmup(self, run_id: int, numbers: Collection[int]) -> None:
         """Sets `warmup` to 1 for stored steps, which leaves them out of steady-state figures. `numbers`: the steps'."""
@@ -163,7 +149,7 @@ def insert_chunks(db: sa.Connection, run_id: int, chunks: Iterable[Chunk], *, ag
     for each in chunks:
         for new in _not_stored(db, run_id, each) if again else [each]:
             values = {"run_id": run_id, "kind": new.kind, "rank": new.rank, "chunk": new.first, "last": new.last}
-            db.execute(sa.insert(series).values(rows=new.rows, merged=new.merged, bytes=new.data, **values))
+            db.execute(INSERT, {**values, "rows": new.rows, "merged": new.merged, "bytes": new.data})
 
 
 def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:
