@@ -7,7 +7,7 @@ import math
 import pytest
 
 from vitprof.analysis.verdict.headroom import Anchor, headroom
-from vitprof.charts.headroom import waterfall
+from vitprof.charts.breakdown import waterfall
 from vitprof.charts.style import NEUTRAL
 
 

@@ -11,9 +11,15 @@ import pytest
 from tests.analysis.tournament.test_tuning import Trial, grid
 from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.tournament import Candidate, Leaderboard, article_table, importances, leaderboard, pareto
-from vitprof.charts.tournament.costs import COSTS, break_even_chart, pareto_chart
-from vitprof.charts.tournament.leaderboard import article_heat, throughput_bars
-from vitprof.charts.tournament.tuning import importance_bars, optimization_history
+from vitprof.charts.heat_map import article_heat
+from vitprof.charts.tournament import (
+    COSTS,
+    break_even_chart,
+    importance_bars,
+    optimization_history,
+    pareto_chart,
+    throughput_bars,
+)
 
 GIB = 2.0**30
 BASE = entry("per-sample", 1000, prepare_s=0.0, rss_peak_bytes=0.5 * GIB)

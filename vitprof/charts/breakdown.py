@@ -1,22 +1,23 @@
-"""Charts of where time went, as bars: the device's by cause, a batch's loading by stage, a sample's by transform."""
+"""Charts of where time went, as bars: the device's by cause, a batch's loading by stage, a sample's by transform, and
+what each stage of loading adds to a step (headroom).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.timing.loading import Loading, TransformTime
+from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Anchor, Headroom, StageCost
 from vitprof.charts import style
 
 NARROW_FRAC = 0.05
 """A piece of a bar below this share has no text in it; the legend shows its share."""
-KERNELS = "kernels"
-"""Compute without launch bubbles."""
 
 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
@@ -28,18 +29,16 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
     shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
     bubbles = gaps.launch_idle_frac
     if bubbles > 0:
-        rest = {cause: shares[cause] for cause in IDLE_CAUSES}
-        shares = {"compute": max(shares["compute"] - bubbles, 0.0), "launch_idle": bubbles} | rest
+        shares = {"compute": max(shares.pop("compute") - bubbles, 0.0), "launch_idle": bubbles} | shares
     pieces = []
     for name, share in shares.items():
         words, colour = style.DEVICE_TIME[name]
         hover = f"idle, cause: {words}"
         if name == "compute":
-            words = hover = KERNELS if bubbles > 0 else words
+            words = hover = "kernels" if bubbles > 0 else words
         elif name == "launch_idle":
             hover = f"{words}: the device waited for the next launch inside a step"
-        known = (intervals or {}).get(name)
-        spread = f" ({_range(known, 100, '%')})" if known is not None and np.isfinite(known.low) else ""
+        spread = _spread((intervals or {}).get(name), 100, "%")
         text = f"{hover}<br>{formats.percent(share)}{spread} of {formats.seconds(gaps.span_s)}"
         pieces.append((words, colour, share * 100, formats.percent(share), text))
     apart = f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted" if gaps.evaluation_ns else ""
@@ -50,54 +49,49 @@ def loading_bar(loading: Loading) -> go.Figure:
     """Returns where the time of loading a batch goes, in milliseconds, as one bar of the stages that are known."""
     pieces = []
     for stage in loading.stages:
-        if not stage.frac >= 0:
-            continue
-        ms = formats.seconds(stage.ms.value / 1e3)
-        spread = f" ({_range(stage.ms, 1, ' ms')})" if np.isfinite(stage.ms.low) else ""
-        text = f"{stage.words}<br>{ms} a batch{spread}, {formats.percent(stage.frac)}"
-        pieces.append(
-            (stage.words, style.LOADING_COLOURS[stage.name], stage.ms.value, formats.percent(stage.frac), text)
-        )
+        if stage.frac >= 0:
+            share, colour = formats.percent(stage.frac), style.LOADING_COLOURS[stage.name]
+            took = f"{formats.seconds(stage.ms.value / 1e3)} a batch{_spread(stage.ms, 1, ' ms')}"
+            pieces.append((stage.words, colour, stage.ms.value, share, f"{stage.words}<br>{took}, {share}"))
     return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
 
 
 def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
     """Returns one stacked bar of (name, colour, length, share in words, hover text), without those of length 0."""
-    whole = sum(length for _, _, length, _, _ in pieces if length > 0)
-    figure = go.Figure(
-        [
-            go.Bar(
-                y=[name],
-                x=[length],
-                name=f"{words} {share}",
-                orientation="h",
-                marker={"color": colour, "line": {"width": 0}},
-                text=[f"{words}<br>{share}" if length > NARROW_FRAC * whole else ""],
-                textposition="inside",
-                insidetextanchor="middle",
-                insidetextfont={"color": style.ink_on(colour)},
-                textangle=0,
-                constraintext="inside",
-                **style.hover_texts([text]),
-            )
-            for words, colour, length, share, text in pieces
-            if length > 0
-        ]
-    )
-    return figure.update_layout(
+    pieces = [piece for piece in pieces if piece[2] > 0]
+    whole = sum(length for _, _, length, _, _ in pieces)
+    bars = [
+        go.Bar(
+            y=[name],
+            x=[length],
+            name=f"{words} {share}",
+            orientation="h",
+            marker={"color": colour, "line": {"width": 0}},
+            text=[f"{words}<br>{share}" if length > NARROW_FRAC * whole else ""],
+            textposition="inside",
+            insidetextanchor="middle",
+            insidetextfont={"color": style.ink_on(colour)},
+            textangle=0,
+            constraintext="inside",
+            **style.hover_texts([text]),
+        )
+        for words, colour, length, share, text in pieces
+    ]
+    return go.Figure(bars).update_layout(
+        style.WITH_LEGEND,
         barmode="stack",
-        margin=style.MARGIN,
-        legend=style.LEGEND | {"traceorder": "normal"},
+        legend_traceorder="normal",
         uniformtext={"minsize": 11, "mode": "hide"},
-        showlegend=True,
         xaxis=style.axis(x_title, range=[0, whole] if whole > 0 else None),
         yaxis=style.categories(),
     )
 
 
-def _range(interval: Interval, scale: float, unit: str) -> str:
-    """Returns both ends of an interval in words, rounded alike."""
-    return f"{interval.low * scale:.3g} to {interval.high * scale:.3g}{unit}"
+def _spread(interval: Interval | None, scale: float, unit: str) -> str:
+    """Returns both ends of an interval in parentheses, rounded alike; "" if it is not known."""
+    if interval is None or not math.isfinite(interval.low):
+        return ""
+    return f" ({interval.low * scale:.3g} to {interval.high * scale:.3g}{unit})"
 
 
 NAME_SHOWN = 22
@@ -113,8 +107,9 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
         for name, t in zip(names, transforms, strict=True)
     ]
+    lengths = [t.s_per_sample * 1e3 for t in transforms]
     bars = go.Bar(
-        x=[t.s_per_sample * 1e3 for t in transforms],
+        x=lengths,
         y=names,
         orientation="h",
         text=[formats.percent(t.frac) for t in transforms],
@@ -123,13 +118,78 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
         marker={"color": style.LOADING_COLOURS["transform"], "line": {"width": 0}},
         **style.hover_texts(hovers),
     )
-    longest = max((t.s_per_sample * 1e3 for t in transforms), default=0.0)
     shown = [style.plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in transforms]
     return go.Figure(bars).update_layout(
         margin={"l": 8, "r": 40, "t": 8, "b": 44},
         showlegend=False,
         height=AROUND_PX + ROW_PX * len(names),
-        xaxis=style.axis("mean time for each sample (ms)", range=[0, longest * 1.05 or 1], fixedrange=True),
+        xaxis=style.axis(
+            "mean time for each sample (ms)", range=[0, max(lengths, default=0) * 1.05 or 1], fixedrange=True
+        ),
         yaxis=style.axis("transform", **style.categories(autorange="reversed", automargin=True, showgrid=False))
         | {"tickvals": names, "ticktext": shown},
     )
+
+
+STAGE_COLOURS = {"transfer": style.H2D, "preparation": style.DATA_WAIT, "storage": style.MEMORY}
+JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
+
+
+def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
+    """Returns bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest
+    anchor.
+
+    Error bars are 95% intervals. A stage that cannot be told from nothing is grey and says so.
+    """
+    known = [a for a in headroom.anchors if a.n_runs]
+    # label, start, cost, colour, text, hover text
+    bars: list[tuple[str, float, Anchor | StageCost, str, str, str]] = []
+    if known:
+        label = "data free (A)" if known[0].role == "A" else f"anchor {known[0].role}"
+        bars.append((label, 0.0, known[0], style.COMPUTE, *_of_anchor(known[0], batch_size)))
+        for stage, before in zip(headroom.stages, known, strict=False):
+            colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2]) if stage.distinguishable else None
+            of_stage = _of_stage(stage, batch_size)
+            bars.append((stage.name, before.s_per_sample, stage, colour or style.NEUTRAL, *of_stage))
+        if len(known) > 1:
+            label = JOBS.get(known[-1].role, f"{ANCHOR_WORDS[known[-1].role]} ({known[-1].role})")
+            bars.append((label, 0.0, known[-1], style.RUN_COLOURS[0], *_of_anchor(known[-1], batch_size)))
+    labels, starts, costs, colours, texts, hovers = zip(*bars, strict=True) if bars else ((),) * 6
+    scale = batch_size * 1e3
+    heights, lows, highs = ([getattr(c, n) * scale for c in costs] for n in ("s_per_sample", "low", "high"))
+    bases = [start * scale for start in starts]
+    # Above the error bars, which would cross a bar's own text.
+    ends = [high if math.isfinite(high) else height for height, high in zip(heights, highs, strict=True)]
+    tops = [base + end for base, end in zip(bases, ends, strict=True)]
+    error = style.whiskers(heights, lows, highs, color=style.NEUTRAL)
+    bar = go.Bar(x=labels, y=heights, base=bases, marker_color=colours, error_y=error, **style.hover_texts(hovers))
+    words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
+    title = "time of a step (ms)" + (", simulated device" if headroom.simulated else "")
+    return go.Figure([bar, words] if known else []).update_layout(
+        margin=style.MARGIN,
+        showlegend=False,
+        xaxis={"type": "category"},
+        yaxis=style.axis(title, rangemode="tozero"),
+    )
+
+
+def _step(cost: Anchor | StageCost, batch: int) -> tuple[str, str]:
+    """Returns the time of a step, and the same with its interval."""
+    step, low, high = (formats.seconds(v * batch) for v in (cost.s_per_sample, cost.low, cost.high))
+    return step, f"{step} a step ({low} to {high})"
+
+
+def _of_anchor(anchor: Anchor, batch: int) -> tuple[str, str]:
+    """Returns the text at the bar of an anchor, and its hover text."""
+    step, spread = _step(anchor, batch)
+    speed = formats.number(1 / anchor.s_per_sample, "samples/s")
+    runs = f"{anchor.n_steps} steps of {formats.count(anchor.n_runs, 'run')}"
+    return step, f"anchor {anchor.role}: {spread}<br>{speed}<br>{runs}"
+
+
+def _of_stage(stage: StageCost, batch: int) -> tuple[str, str]:
+    """Returns the text at the bar of a stage, and its hover text."""
+    cost, spread = _step(stage, batch)
+    if not stage.distinguishable:
+        return "not distinguishable", f"{stage.name}: not distinguishable from nothing<br>{spread}"
+    return f"+{cost}", f"{stage.name}: {spread}<br>{formats.percent(stage.share)} of the slowest"

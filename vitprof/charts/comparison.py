@@ -43,20 +43,12 @@ def overlay(
 
     `hover` is Plotly's template for a point.
     """
-    figure = go.Figure(
-        [
-            go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
-            for place, (name, x, y) in enumerate(series)
-        ]
-    )
-    return figure.update_layout(
-        margin=style.MARGIN,
-        legend=style.LEGEND,
-        hovermode="x unified",
-        xaxis=style.axis(x_title),
-        yaxis=style.axis(y_title),
-        showlegend=True,
-    )
+    lines = [
+        go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
+        for place, (name, x, y) in enumerate(series)
+    ]
+    axes = {"xaxis": style.axis(x_title), "yaxis": style.axis(y_title)}
+    return go.Figure(lines).update_layout(style.WITH_LEGEND, hovermode="x unified", **axes)
 
 
 def shares(
@@ -67,26 +59,24 @@ def shares(
     unit: str = " ms",
 ) -> go.Figure:
     """Returns stacked horizontal bars, one for each run; a part is (name, colour, length for each run in `unit`)."""
-    figure = go.Figure(
-        [
-            go.Bar(
-                y=[on_axis(n) for n in names],
-                x=list(values),
-                name=part,
-                orientation="h",
-                marker={"color": colour, "line": {"width": 0}},
-                hovertemplate=f"%{{y}}<br>{part}: %{{x:.3~g}}{unit}<extra></extra>",
-            )
-            for part, colour, values in parts
-        ]
-    )
-    return figure.update_layout(
+    bars = [
+        go.Bar(
+            y=[on_axis(n) for n in names],
+            x=list(values),
+            name=part,
+            orientation="h",
+            marker={"color": colour, "line": {"width": 0}},
+            hovertemplate=f"%{{y}}<br>{part}: %{{x:.3~g}}{unit}<extra></extra>",
+        )
+        for part, colour, values in parts
+    ]
+    return go.Figure(bars).update_layout(
+        style.WITH_LEGEND,
         barmode="stack",
-        margin=style.MARGIN | {"l": 16},
-        legend=style.LEGEND | {"traceorder": "normal"},
+        margin_l=16,
+        legend_traceorder="normal",
         xaxis=style.axis(x_title),
         yaxis=style.categories(autorange="reversed", automargin=True),
-        showlegend=True,
     )
 
 
@@ -125,7 +115,7 @@ MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamo
 """What is marked on each curve: (in words, share, symbol)."""
 
 
-def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait (ms), logarithmic") -> go.Figure:
+def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
     """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
     figure = go.Figure()
     lowest, highest = math.inf, 0.0
@@ -144,51 +134,35 @@ def ecdf(runs: Sequence[tuple[str, Distribution]], *, x_title: str = "data wait 
             line=run_line(place, shape="hv"),
             hovertemplate=f"{shown}<br>%{{y:.3~g}}% of its steps waited at most %{{x:.3~g}} ms<extra></extra>",
         )
-        values = {0.5: waits.median, 0.95: waits.p95}
+        values = (waits.median, waits.p95)
+        hovers = [
+            f"{shown}<br>{words} waited at most {formats.seconds(value)}"
+            for (words, _, _), value in zip(MARKS, values, strict=True)
+        ]
+        mark = {"color": run_line(place)["color"], "size": 10, "symbol": [symbol for _, _, symbol in MARKS]}
         figure.add_scatter(
-            x=[max(values[share] * 1e3, FLOOR_MS) for _, share, _ in MARKS],
+            x=[max(value * 1e3, FLOOR_MS) for value in values],
             y=[share * 100 for _, share, _ in MARKS],
             legendgroup=str(place),
             showlegend=False,
             mode="markers",
-            marker={
-                "color": run_line(place)["color"],
-                "size": 10,
-                "symbol": [symbol for _, _, symbol in MARKS],
-                "line": {"color": "white", "width": 1},
-            },
-            **style.hover_texts(
-                [
-                    f"{style.plain(name)}<br>{words} waited at most {formats.seconds(values[share])}"
-                    for words, share, _ in MARKS
-                ]
-            ),
+            marker=mark | {"line": {"color": "white", "width": 1}},
+            **style.hover_texts(hovers),
         )
     if figure.data:
         for words, _, symbol in MARKS:  # what the symbols mean, without a run's colour
-            figure.add_scatter(
-                x=[None],
-                y=[None],
-                name=words,
-                mode="markers",
-                marker={"color": style.NEUTRAL, "size": 10, "symbol": symbol},
-                hoverinfo="skip",
-            )
-    decades = _decades(lowest, highest)
-    wide = decades is not None and decades[1] - decades[0] > 2  # else the numbers in between are needed
+            mark = {"color": style.NEUTRAL, "size": 10, "symbol": symbol}
+            figure.add_scatter(x=[None], y=[None], name=words, mode="markers", marker=mark, hoverinfo="skip")
+    decades = None  # from that of the shortest wait to that of the longest, at least one
+    if highest > 0:
+        first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
+        decades = [first, max(last, first + 1)]
+    ticks: dict[str, Any] = {"minor": {"ticks": "outside", "dtick": "D1"}}
+    if decades is not None and decades[1] - decades[0] > 2:  # else the numbers in between are needed
+        ticks["dtick"] = 1
     return figure.update_layout(
-        **style.WITH_LEGEND,
+        style.WITH_LEGEND,
         hovermode="closest",
-        xaxis=style.axis(
-            x_title, type="log", range=decades, dtick=1 if wide else None, minor={"ticks": "outside", "dtick": "D1"}
-        ),
+        xaxis=style.axis("data wait (ms), logarithmic", type="log", range=decades, **ticks),
         yaxis=style.axis("steps that waited at most this long (%)", range=[-2, 102]),
     )
-
-
-def _decades(lowest: float, highest: float) -> list[float] | None:
-    """Returns the axis from the decade of the shortest wait to that of the longest, at least one; None for no wait."""
-    if not highest > 0:
-        return None
-    first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
-    return [first, max(last, first + 1)]

@@ -48,12 +48,12 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         for a, n in zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
     ]
     busy_text, wait_text, other_text = [], [], []
-    figures = (s.idle_s, s.busy_s, s.wait_s, s.exposed_wait_s, s.other_s)
-    for label, idle_s, busy_s, wait_s, exposed_s, other_s in zip(labels, *(f.tolist() for f in figures), strict=True):
-        busy_text += [f"{label}<br>device idle {formats.seconds(idle_s)}, busy {formats.seconds(busy_s)}"] * 3
-        waited = f"data wait {formats.seconds(wait_s)}, of which exposed {formats.seconds(exposed_s)}"
-        wait_text += [f"{label}<br>{waited}"] * 4
-        other_text += [f"before {label}<br>other work {formats.seconds(other_s)}" if other_s else ""] * 2
+    spans = np.stack([s.idle_s, s.busy_s, s.wait_s, s.exposed_wait_s, s.other_s], axis=1).tolist()
+    for label, took in zip(labels, spans, strict=True):
+        idle, busy_for, waited, exposed, worked = map(formats.seconds, took)
+        busy_text += [f"{label}<br>device idle {idle}, busy {busy_for}"] * 3
+        wait_text += [f"{label}<br>data wait {waited}, of which exposed {exposed}"] * 4
+        other_text += [f"before {label}<br>other work {worked}" if took[-1] else ""] * 2
     n = len(labels)
     bubbly = s.launch_idle_s > 0
     bubbles_from = np.maximum(s.end_s - s.launch_idle_s, s.start_s)
@@ -70,27 +70,18 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
     ]
 
 
-def batch_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns data wait, copy and compute in milliseconds for the quickest and the slowest step of each group."""
-    at = min_max(series["step_s"], start, stop, k)
-    x = at.astype(float)
-    return [Points(x, series[name][at] * 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")]
+def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
+    """Returns a builder that draws these columns, each multiplied by its scale, over time or over positions.
 
-
-def loss_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the lowest and the highest loss of each group."""
-    at = min_max(series["loss"], start, stop, k)
-    return [Points(at.astype(float), series["loss"][at])]
-
-
-def telemetry_points(*names: tuple[str, float]) -> Builder:
-    """Returns a builder that draws these columns of telemetry over time, each multiplied by its scale."""
+    Of each group it draws the lowest and the highest value: of the column itself, or where `by` is.
+    """
 
     def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
         points = []
-        for name, scale in names:
-            at = min_max(series[name], start, stop, k)
-            points.append(Points(series["t_s"][at] - origin, series[name][at] * scale))
+        for name, scale in columns:
+            at = min_max(series[by or name], start, stop, k)
+            x = series["t_s"][at] - origin if over_time else at.astype(float)
+            points.append(Points(x, series[name][at] * scale))
         return points
 
     return build
@@ -98,11 +89,6 @@ def telemetry_points(*names: tuple[str, float]) -> Builder:
 
 MAX_GROUPS = 650
 """Groups in a live chart, at most two points each; the gap chart has fewer. No trace exceeds 2,000 points."""
-OVERVIEW_GROUPS = 160
-"""Groups in the idle-gap chart of a whole run: few enough for each gap to be several pixels wide."""
-LOSS_GROUPS, GPU_GROUPS, CPU_GROUPS = 600, 200, 240
-"""Groups in the other charts of a whole run: enough for half a page's width. When the groups of a chart double, all of
-it is sent; as each chart has its own number, no two do so in the same refresh, which stays under 20 kB."""
 
 
 @dataclass(frozen=True)
@@ -125,44 +111,38 @@ class LiveChart:
     rare_axis: str = ""
     """Axis of the layout that stays empty in most runs; hidden, with its traces, if it is empty."""
     overview_groups: int = MAX_GROUPS
-    """Groups at most for a whole run."""
+    """Groups at most for a whole run: enough for half a page's width. When the groups of a chart double, all of it is
+    sent; as each chart has its own number, no two do so in the same refresh, which stays under 20 kB."""
     max_groups: int = MAX_GROUPS
     """Groups at most for the part that the user zoomed in on."""
 
 
 def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
-    """Returns a layout over time with the axis `left` on the left and memory on the right."""
     memory = style.axis(
         "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
     )
-    margin = style.MARGIN | {"r": 64}
-    return {"xaxis": style.axis("time since the run began (s)"), "yaxis": left, "yaxis2": memory, "margin": margin}
+    over_time = style.axis("time since the run began (s)")
+    return {"xaxis": over_time, "yaxis": left, "yaxis2": memory, "margin": style.MARGIN | {"r": 64}}
 
 
-def _line(name: str, colour: str, unit: str, **more: Any) -> dict[str, Any]:
-    line = {"color": colour, "width": 1.5} | more.pop("line", {})
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "line": line,
-        "hovertemplate": f"%{{y:.4~g}} {unit}<extra>{name}</extra>",
-        **more,
-    }
+def _lane(title: str, bottom: float, top: float, **more: Any) -> dict[str, Any]:
+    return style.axis(title, domain=[bottom, top], range=[0, 1], fixedrange=True, **more)
+
+
+def _line(name: str, colour: str, unit: str, hover: str = "", line: Any = None, **more: Any) -> dict[str, Any]:
+    hover = hover or f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
+    drawn = {"type": "scatter", "mode": "lines", "name": name, "hovertemplate": hover, **more}
+    return drawn | {"line": {"color": colour, "width": 1.5} | (line or {})}
 
 
 def _filled(name: str, colour: str, **more: Any) -> dict[str, Any]:
-    return _line(name, colour, "", fill="tozeroy", fillcolor=colour, **more) | {
-        "line": {"color": colour, "width": 0, "shape": "hv"},
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+    line = {"width": 0, "shape": "hv"}
+    return _line(name, colour, "", "%{text}<extra></extra>", line, fill="tozeroy", fillcolor=colour, **more)
 
 
 def _stacked(name: str, colour: str) -> dict[str, Any]:
-    return _line(name, colour, "ms", stackgroup="batch", fillcolor=colour) | {
-        "line": {"color": colour, "width": 0, "shape": "hvh"},
-        "hovertemplate": f"%{{y:.3~g}} ms {name}<extra></extra>",
-    }
+    hover, line = f"%{{y:.3~g}} ms {name}<extra></extra>", {"width": 0, "shape": "hvh"}
+    return _line(name, colour, "ms", hover, line, stackgroup="batch", fillcolor=colour)
 
 
 GAPS = LiveChart(
@@ -185,21 +165,15 @@ GAPS = LiveChart(
     ),
     layout={
         "xaxis": style.axis("time since the run began (s)", anchor="y2"),
-        "yaxis": style.axis(
-            "device", domain=[0.53, 1], range=[0, 1], tickvals=[0, 1], ticktext=["idle", "busy"], fixedrange=True
-        ),
-        "yaxis2": style.axis(
-            "loop", domain=[0, 0.32], range=[0, 1], tickvals=[0, 1], ticktext=["", "waits"], fixedrange=True
-        ),
-        "yaxis3": style.axis(
-            "bubbles", domain=[0.41, 0.5], range=[0, 1], showticklabels=False, showgrid=False, fixedrange=True
-        ),
+        "yaxis": _lane("device", 0.53, 1, tickvals=[0, 1], ticktext=["idle", "busy"]),
+        "yaxis2": _lane("loop", 0, 0.32, tickvals=[0, 1], ticktext=["", "waits"]),
+        "yaxis3": _lane("bubbles", 0.41, 0.5, showticklabels=False, showgrid=False),
         "hovermode": "closest",
         "hoverdistance": -1,  # points are only at the edges: without this a gap would have no hover text
     },
     build=gap_points,
     rare_axis="yaxis3",
-    overview_groups=OVERVIEW_GROUPS,
+    overview_groups=160,  # each gap is several pixels wide
     max_groups=480,  # four points each
 )
 
@@ -218,7 +192,7 @@ BATCHES = LiveChart(
         "yaxis": style.axis("time (ms)", rangemode="tozero"),
         "hovermode": "x unified",
     },
-    build=batch_points,
+    build=column_points(*((name, 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")), over_time=False, by="step_s"),
 )
 
 LOSSES = LiveChart(
@@ -230,8 +204,8 @@ LOSSES = LiveChart(
     x="index",
     traces=(_line("loss", style.LOSS, ""),),
     layout={"xaxis": style.axis("step"), "yaxis": style.axis("loss"), "showlegend": False},
-    build=loss_points,
-    overview_groups=LOSS_GROUPS,
+    build=column_points(("loss", 1.0), over_time=False),
+    overview_groups=600,
 )
 
 GPU = LiveChart(
@@ -253,14 +227,12 @@ GPU = LiveChart(
         _line("memory in use", style.LOSS, "GiB", yaxis="y2", line={"dash": "dot"}),
     ),
     layout=_beside_memory(style.axis("GPU-util, SM (%)", range=[0, 105])),
-    build=telemetry_points(
-        ("gpu_util_pct", 1.0),
-        ("gpu_sm_active_pct", 1.0),
-        ("gpu_sm_occupancy_pct", 1.0),
-        ("gpu_mem_job_bytes", 2.0**-30),
-        ("gpu_mem_used_bytes", 2.0**-30),
+    build=column_points(
+        *((f"gpu_{name}_pct", 1.0) for name in ("util", "sm_active", "sm_occupancy")),
+        *((f"gpu_mem_{whose}_bytes", 2.0**-30) for whose in ("job", "used")),
+        over_time=True,
     ),
-    overview_groups=GPU_GROUPS,
+    overview_groups=200,
 )
 
 CPU = LiveChart(
@@ -276,8 +248,8 @@ CPU = LiveChart(
         _line("memory of the job", style.MEMORY, "GiB", yaxis="y2"),
     ),
     layout=_beside_memory(style.axis("CPU (% of one core)", rangemode="tozero")),
-    build=telemetry_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30)),
-    overview_groups=CPU_GROUPS,
+    build=column_points(("job_cpu_pct", 1.0), ("job_rss_bytes", 2.0**-30), over_time=True),
+    overview_groups=240,
 )
 
 
@@ -287,22 +259,15 @@ def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
     A trace without data is not in the legend: half a page is too narrow for it. An axis without data is hidden, such as
     the memory of a simulated device.
     """
-    data, rare = [], chart.rare_axis.replace("axis", "")
-    drawn = set[str]()
+    data, drawn = [], set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
-        is_rare = trace.get("yaxis", "y") == rare
-        shown = bool(np.isfinite(p.y).any()) if len(p.y) else not is_rare  # what is empty now may have points soon
-        data.append(
-            {
-                **trace,
-                "x": p.x,
-                "y": p.y,
-                **({"text": p.text} if p.text is not None else {}),
-                **({} if shown else {"showlegend": False}),
-            }
-        )
-        drawn |= {trace.get("yaxis", "y")} if shown else set()
+        axis = "yaxis" + trace.get("yaxis", "y")[1:]
+        # what is empty now may have points soon
+        shown = bool(np.isfinite(p.y).any()) if len(p.y) else axis != chart.rare_axis
+        text = {} if p.text is None else {"text": p.text}
+        data.append(trace | {"x": p.x, "y": p.y} | text | ({} if shown else {"showlegend": False}))
+        drawn |= {axis} if shown else set()
     for name in [n for n, a in layout.items() if n == chart.rare_axis or (n == "yaxis2" and "overlaying" in a)]:
-        layout[name] = layout[name] | {"visible": name.replace("axis", "") in drawn}
+        layout[name] = layout[name] | {"visible": name in drawn}
     return {"data": data, "layout": layout}

@@ -33,10 +33,10 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
     device = LANES.index("device")
     figure = go.Figure()
     for number, name in enumerate(KINDS):
-        words, colour = DEVICE_TIME[name]
         at = np.flatnonzero(drawn & (line.kind == number))
         if not len(at):
             continue
+        words, colour = DEVICE_TIME[name]
         length = line.end_s[at] - line.start_s[at]
         texts = [
             f"step {k:,}<br>{_span_in_words(number, lane, s)}"

@@ -16,9 +16,8 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import after_largest_gap, group_size, one_step, timeline, typical_step
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import Headroom
-from vitprof.charts.breakdown import device_time, loading_bar, transform_bars
+from vitprof.charts.breakdown import device_time, loading_bar, transform_bars, waterfall
 from vitprof.charts.comparison import idle_strips
-from vitprof.charts.headroom import waterfall
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
 from vitprof.charts.style import plain
 from vitprof.charts.timeline import batch_chain, timeline_chart

@@ -13,7 +13,7 @@ from vitprof.analysis.compare.comparison import on_one_axis
 from vitprof.analysis.compare.differences import Cell, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.charts import comparison
-from vitprof.charts.headroom import waterfall
+from vitprof.charts.breakdown import waterfall
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.store import StoredRun
 from vitprof.ui import findings, tables

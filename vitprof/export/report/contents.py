@@ -28,9 +28,8 @@ from vitprof.analysis.verdict.headroom import (
     own_headroom_sentence,
 )
 from vitprof.analysis.verdict.verdict import judge
-from vitprof.charts.breakdown import device_time, loading_bar
+from vitprof.charts.breakdown import device_time, loading_bar, waterfall
 from vitprof.charts.comparison import idle_strips
-from vitprof.charts.headroom import waterfall
 from vitprof.charts.live import BATCHES, live_figure
 from vitprof.charts.style import DEVICE_TIME
 from vitprof.config.accelerators import is_simulated

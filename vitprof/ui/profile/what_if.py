@@ -13,7 +13,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
-from vitprof.charts.headroom import waterfall
+from vitprof.charts.breakdown import waterfall
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import headroom, prediction
 from vitprof.experiments.prediction import MICRO_S, usual_strategies

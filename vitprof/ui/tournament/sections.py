@@ -12,8 +12,8 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis import tournament
-from vitprof.charts.tournament.costs import COSTS, break_even_chart, pareto_chart
-from vitprof.charts.tournament.leaderboard import article_heat, throughput_bars
+from vitprof.charts.heat_map import article_heat
+from vitprof.charts.tournament import COSTS, break_even_chart, pareto_chart, throughput_bars
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.store import StoredRun
 from vitprof.ui import resources, tables

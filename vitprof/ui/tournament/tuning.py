@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from vitprof.analysis.tournament import importances
-from vitprof.charts.tournament.tuning import importance_bars, optimization_history
+from vitprof.charts.tournament import importance_bars, optimization_history
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.bounds import TUNING_S
