@@ -18,7 +18,7 @@ from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
 from vitprof.ui import history, resources
 from vitprof.ui.notifications import TO_SAY
-from vitprof.ui.profile.answer import LOOKS
+from vitprof.ui.profile.page import LOOKS
 
 Tick = Callable[..., None]
 

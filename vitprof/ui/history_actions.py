@@ -13,7 +13,7 @@ from vitprof.formats import count
 from vitprof.names import MAX_NAME
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, this_program
 from vitprof.ui.notifications import DIALOG_OPEN, say_there
-from vitprof.ui.profile.answer import USED
+from vitprof.ui.profile.page import USED
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.resources import manager, store
 from vitprof.ui.texts import escaped, file_stamp, guarded

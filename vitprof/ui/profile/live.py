@@ -17,7 +17,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.timing.summary import START_WORDS, StartPhase, Totals, start_phases
+from vitprof.analysis.timing.summary import START_WORDS, Totals, start_phases
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
@@ -42,7 +42,8 @@ MEMORY_TILES = (
     ("Memory, peak", "job_rss_bytes", "of the job's processes, resident in RAM"),
 )
 """What the memory tile shows, the first of these that could be read: label, column, and whose memory it is."""
-CHART_HEIGHT = 260
+WAIT_HELP = "Share of the time that the training loop was blocked in next(loader)."
+IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
 STAGES = {
@@ -68,17 +69,12 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
     if len(series.steps()["step"]):
         draw_headline(run, series)
         draw_tiles(run, series)
-        draw_charts(run, series)
+        if not run.config.loader_only:
+            draw_chart(GAPS, run, series.steps())
+        draw_others(run, series)
     elif run.status == "running":
         draw_start(run, now())
     st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
-
-
-def draw_charts(run: StoredRun, series: RunSeries) -> None:
-    """Draws the run's steps and telemetry over time."""
-    if not run.config.loader_only:
-        draw_chart(GAPS, run, series.steps())
-    draw_others(run, series)
 
 
 def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) -> None:
@@ -87,16 +83,12 @@ def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) ->
     If their number is odd, the first has a row of its own, so that no row is half empty.
     """
     steps, telemetry = series.steps(), series.telemetry()
-    over_steps = [BATCHES]
-    if not run.config.loader_only and np.isfinite(steps["loss"]).any():
-        over_steps.append(LOSSES)
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
-    drawn = [
-        *(partial(draw_chart, chart, run, steps, on_pick=on_pick) for chart in over_steps),
-        *(partial(draw_chart, chart, run, telemetry) for chart in ((GPU,) if gpu_known else ())),
-        partial(draw_chart, CPU, run, telemetry),
-    ]
+    drawn = [partial(draw_chart, BATCHES, run, steps, on_pick=on_pick)]
+    if not run.config.loader_only and np.isfinite(steps["loss"]).any():
+        drawn.append(partial(draw_chart, LOSSES, run, steps, on_pick=on_pick))
+    drawn += [partial(draw_chart, chart, run, telemetry) for chart in ((GPU, CPU) if gpu_known else (CPU,))]
     odd = len(drawn) % 2
     for draw in drawn[:odd]:
         draw()
@@ -138,24 +130,18 @@ def draw_state(run: StoredRun, now: float) -> None:
 
 def set_up(run: StoredRun) -> str:
     """Returns what ran where, and how long it took once it is done, in one line of Markdown."""
-    config = run.config
-    isolation = (
-        "in a process of its own"
-        if config.isolation == "process"
-        else "in a thread of this dashboard, whose own work can show up as stalls"
-    )
-    done = ""
-    if is_own_script(config):
+    config, own, where, done = run.config, is_own_script(run.config), escaped(device_of(run)), ""
+    if own:
         isolation = "a script of your own, watched from inside"
+    elif config.isolation == "process":
+        isolation = "in a process of its own"
+    else:
+        isolation = "in a thread of this dashboard, whose own work can show up as stalls"
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
-    trained = f"ViT {config.model}, {config.precision} on {escaped(device_of(run))}"
-    if is_own_script(config):
-        trained = f"trained on {escaped(device_of(run))}"
+    trained = f"trained on {where}" if own else f"ViT {config.model}, {config.precision} on {where}"
     what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
-    if run.group_key:
-        what += f". {_made_for(run)}"
-    return what
+    return f"{what}. {_made_for(run)}" if run.group_key else what
 
 
 def device_of(run: StoredRun) -> str:
@@ -180,7 +166,6 @@ def _made_for(run: StoredRun) -> str:
 
 
 def draw_headline(run: StoredRun, series: RunSeries) -> None:
-    """Draws the answer so far, in the place where the verdict will be."""
     with card(NEUTRAL):
         st.markdown(headline(run, totals_of(run, series)))
 
@@ -215,34 +200,36 @@ def draw_tiles(run: StoredRun, series: RunSeries) -> None:
     """Draws up to five figures over the steady state so far: those that this kind of run has."""
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
-    peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
-    memory = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
-    tiles = [("Samples/s", formats.number(totals.samples_per_s), simulated, "Throughput: samples in a second.")]
+    speed = formats.number(totals.samples_per_s, "samples/s")
+    tiles = [("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
-        wait = formats.percent(totals.share(totals.data_wait_s))
-        text = "Share of the time that the training loop was blocked in next(loader)."
-        tiles.append(("Data wait", wait, simulated, text))
-        idle = formats.percent(totals.share(totals.gap_s))
-        text = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
-        tiles.append(("Device idle", idle, simulated, text))
-        utilisation, active = _utilisation(run, telemetry), _sm_activity(run, telemetry)
+        wait, idle = (formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s))
+        tiles += [("Data wait", wait, simulated, WAIT_HELP), ("Device idle", idle, simulated, IDLE_HELP)]
+        utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
             text += f" SM activity: {escaped(active.words)}. That is the {MEANING}." if active else ""
             below = f"SM activity {formats.percent(active.active_pct / 100)}" if active else simulated
             tiles.append(("GPU-util", formats.percent(utilisation / 100), below, text))
-    tiles.append((memory[0], formats.size(memory[1]), None, _memory_help(run, memory[2])))
+    peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
+    label, peak, whose = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
+    text = f"Highest value seen while the job ran, {whose}."
+    if run.summary is not None:
+        text += "".join(f" {m.name}: {formats.size(m.n_bytes)}, {m.meaning}." for m in device_memory(run.summary))
+    tiles.append((label, formats.size(peak), None, text))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
     for column, (name, value, mark, text) in zip(columns, tiles, strict=True):
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
 
 
-def _memory_help(run: StoredRun, whose: str) -> str:
-    """Returns what the memory tile counts; for a run that has ended, also all its figures of device memory by name."""
-    figures = device_memory(run.summary) if run.summary is not None else []
-    lines = [f" {figure.name}: {formats.size(figure.n_bytes)}, {figure.meaning}." for figure in figures]
-    return f"Highest value seen while the job ran, {whose}." + "".join(lines)
+def _utilisation(run: StoredRun, telemetry: Series) -> tuple[float, SmActivity]:
+    """Returns the mean GPU-util and the SM activity while training: the summary's, or those of the telemetry so far."""
+    if run.summary is not None:
+        return run.summary.gpu_util_pct_mean, sm_activity(run.summary, run.environment)
+    since_s = math.inf if run.training_since_s is None else run.training_since_s
+    utilisation = mean(telemetry["gpu_util_pct"][telemetry["t_s"] >= since_s])
+    return utilisation, sm_activity_so_far(telemetry, since_s, run.environment)
 
 
 def is_simulated_run(run: StoredRun) -> bool:
@@ -250,32 +237,15 @@ def is_simulated_run(run: StoredRun) -> bool:
     return is_simulated(str(run.environment.get("device") or run.config.device))
 
 
-def _utilisation(run: StoredRun, telemetry: Series) -> float:
-    """Returns the mean GPU-util while training: the summary's, or before there is one that of the telemetry so far."""
-    if run.summary is not None:
-        return run.summary.gpu_util_pct_mean
-    since = telemetry["t_s"] >= (run.training_since_s or math.inf)
-    return mean(telemetry["gpu_util_pct"][since])
-
-
-def _sm_activity(run: StoredRun, telemetry: Series) -> SmActivity:
-    if run.summary is not None:
-        return sm_activity(run.summary, run.environment)
-    since_s = math.inf if run.training_since_s is None else run.training_since_s
-    return sm_activity_so_far(telemetry, since_s, run.environment)
-
-
 def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnPick = None) -> None:
     """Draws one live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
-    state = chart_state(key)
-    origin = run.t_origin_s or 0.0
-    points = for_session("point-cache", PointCache).points(chart, run.id, series, origin, state.view)
-    feed = for_session(f"feed-{key}", ChartFeed)
-    update = feed.update(live_figure(chart, points), run=str(run.id), alt=chart.alt, resync=state.resync)
-    live_chart(update, key=key, height=CHART_HEIGHT, on_pick=on_pick)
+    state, cache = chart_state(key), for_session("point-cache", PointCache)
+    figure = live_figure(chart, cache.points(chart, run.id, series, run.t_origin_s or 0.0, state.view))
+    update = for_session(f"feed-{key}", ChartFeed).update(figure, run=str(run.id), alt=chart.alt, resync=state.resync)
+    live_chart(update, key=key, height=260, on_pick=on_pick)
 
 
 def for_session(key: str, make: Callable[[], T]) -> T:
@@ -302,7 +272,6 @@ SHARE_HELP = (
     "*More*). Such a run says so, and Compare warns."
 )
 WAITED = "run that this page showed in the queue"
-ORDINALS = {1: "st", 2: "nd", 3: "rd"}
 
 
 def draw_queued(run: StoredRun) -> None:
@@ -316,17 +285,15 @@ def draw_queued(run: StoredRun) -> None:
         text = place_in_words(before, shares=run.config.share_machine)
         st.markdown(f":material/hourglass_empty: {escaped(text)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
-        may = jobs.may_stop(run.id)
-        if may and st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
+        if not jobs.may_stop(run.id):
+            return
+        if st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
             jobs.stop(run.id)
             st.query_params.pop(RUN, None)
             st.rerun(scope="app")
-        if may and all(ahead.owner for ahead in before) and _run_now():
+        own_program = not all(ahead.owner for ahead in before)
+        if not own_program and st.button("Run now", "run-now-button", NOW_HELP, icon=":material/fast_forward:"):
             jobs.run_now(run.id)
-
-
-def _run_now() -> bool:
-    return st.button("Run now", key="run-now-button", icon=":material/fast_forward:", help=NOW_HELP)
 
 
 def begun(run: StoredRun) -> bool:
@@ -346,7 +313,7 @@ def place_in_words(before: list[Ahead], *, shares: bool) -> str:
 def ordinal(number: int) -> str:
     """Returns a number as an ordinal, such as "2nd"."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
-    return f"{number}{ORDINALS.get(last, 'th')}"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
 def draw_start(run: StoredRun, now: float) -> None:
@@ -355,12 +322,9 @@ def draw_start(run: StoredRun, now: float) -> None:
     phases = start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
     with st.container(horizontal=True, key="start-phases"):
         for phase in phases:
-            st.markdown(_phase_line(phase), width="content")
-
-
-def _phase_line(phase: StartPhase) -> str:
-    words = START_WORDS[phase.name]
-    if math.isnan(phase.seconds):
-        return f":gray[:material/radio_button_unchecked: {words}]"
-    icon = ":material/pending:" if phase.running else ":material/check_circle:"
-    return f"{icon} {words} {escaped(formats.seconds(phase.seconds) if phase.seconds >= 0.05 else '0.0 s')}"
+            icon = ":material/pending:" if phase.running else ":material/check_circle:"
+            took = escaped(formats.seconds(phase.seconds) if phase.seconds >= 0.05 else "0.0 s")
+            line = f"{icon} {START_WORDS[phase.name]} {took}"
+            if math.isnan(phase.seconds):
+                line = f":gray[:material/radio_button_unchecked: {START_WORDS[phase.name]}]"
+            st.markdown(line, width="content")

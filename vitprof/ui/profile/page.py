@@ -1,58 +1,54 @@
-"""The Profile page: set up one job in the sidebar, run it, watch where its time goes, and read the result in five tabs.
-
-Only the open tab is drawn; the URL keeps which one that is.
+"""The Profile page: set up one job in the sidebar, run it, watch where its time goes, and read the result: the verdict,
+its evidence and what to do about it in tabs. Only the open tab is drawn; the URL keeps which one that is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import streamlit as st
 
-from vitprof.config import RunConfig
+from vitprof import formats
+from vitprof.analysis.verdict.advice import apply
+from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
+from vitprof.analysis.verdict.wording import CLASSES
+from vitprof.charts import breakdown, style
 from vitprof.config.own_script import is_own_script
+from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
-from vitprof.ui import resources
-from vitprof.ui.downloads import draw_take_home
+from vitprof.ui import downloads, findings, resources
+from vitprof.ui.live_chart import plot
 from vitprof.ui.notifications import watch
-from vitprof.ui.profile import live
-from vitprof.ui.profile.answer import draw_answer, draw_verdict
-from vitprof.ui.profile.loading import draw_loading
-from vitprof.ui.profile.runs import chosen_run, draw_queue, draw_title, start, take_settings
-from vitprof.ui.profile.settings import settings_form
-from vitprof.ui.profile.timeline import draw_timeline
+from vitprof.ui.profile import live, runs
+from vitprof.ui.profile.settings import settings_form, use_config
+from vitprof.ui.profile.timeline import draw_loading, draw_timeline
 from vitprof.ui.profile.welcome import draw_welcome
 from vitprof.ui.profile.what_if import draw_what_if
-from vitprof.ui.texts import guarded
+from vitprof.ui.texts import escaped, guarded, sentence
 from vitprof.ui.widgets import IN_URL
 
 
 @guarded
 def page() -> None:
     """Draws the whole page; while a run is live, only the run's own part is redrawn."""
-    run = chosen_run()
-    take_settings(run)
+    run = runs.chosen_run()
+    runs.take_settings(run)
     with st.sidebar:
         config, pressed = settings_form()
     if pressed and config is not None:
-        submit(config)
-        run = chosen_run()
-    draw_queue(run)
+        guarded(runs.start)(config, from_sidebar=True)
+        run = runs.chosen_run()
+    runs.draw_queue(run)
     if run is None:
         draw_welcome(config)
         return
-    draw_title(run)
+    runs.draw_title(run)
     watch(run)
     if run.live:
         st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id)
     else:
         draw_ended(run)
-
-
-@guarded
-def submit(config: RunConfig) -> None:
-    """Starts or queues the run that the sidebar describes, and shows it."""
-    start(config, from_sidebar=True)
 
 
 def draw_ended(run: StoredRun) -> None:
@@ -77,28 +73,24 @@ def draw_ended(run: StoredRun) -> None:
     draw_tabs(run)
 
 
-SHOW = "show"
-"""Key of the tabs, and their name in the URL."""
-LAST = "tab shown last"
-TABS: dict[str, Callable[[StoredRun], None]] = {
-    "Answer": draw_answer,
-    "Timeline": draw_timeline,
-    "Loading": draw_loading,
-    "What if": draw_what_if,
-    "Take home": draw_take_home,
-}
-
-
-NOT_OF_OWN_SCRIPTS = ("What if",)
-"""Tabs that need a job that can be run again from here."""
+SHOW, LAST = "show", "tab shown last"
+"""Keys of the tabs, which is their name in the URL, and of the one that was last open."""
 
 
 def draw_tabs(run: StoredRun) -> None:
     """Draws the tabs, the open one with its content. A live run has none; after it, the tab that was last open is."""
-    tabs = {name: draw for name, draw in TABS.items() if not (is_own_script(run.config) and name in NOT_OF_OWN_SCRIPTS)}
+    tabs: dict[str, Callable[[StoredRun], None]] = {
+        "Answer": draw_answer,
+        "Timeline": draw_timeline,
+        "Loading": draw_loading,
+        "What if": draw_what_if,
+        "Take home": downloads.draw_take_home,
+    }
+    if is_own_script(run.config):
+        del tabs["What if"]  # it needs a job that can be run again from here
     last = st.session_state.get(LAST)
     if st.session_state.get(SHOW, st.query_params.get(SHOW)) not in (None, *tabs):
-        last = st.session_state[SHOW] = next(iter(tabs))
+        last = st.session_state[SHOW] = "Answer"
     if last is not None and SHOW not in st.session_state and SHOW not in st.query_params:
         st.session_state[SHOW] = last
     for tab, draw in zip(st.tabs(list(tabs), key=SHOW, bind=IN_URL), tabs.values(), strict=True):
@@ -106,3 +98,179 @@ def draw_tabs(run: StoredRun) -> None:
             with tab:
                 draw(run)
     st.session_state[LAST] = st.session_state[SHOW]
+
+
+LOOKS: dict[str, tuple[str, str]] = {
+    "input-bound": (":material/hourglass_top:", style.IDLE),
+    "moderately input-bound": (":material/hourglass_bottom:", style.DATA_WAIT),
+    "not input-bound": (":material/check_circle:", style.COMPUTE),
+    "launch-bound": (":material/rocket_launch:", style.HOST),
+    "inconclusive": (":material/help:", style.NEUTRAL),
+}
+"""Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
+USED = "settings taken over"
+VERDICT_HELP = (
+    "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
+    f"decides: {CLASSES}."
+)
+
+
+@guarded
+def draw_verdict(run: StoredRun) -> None:
+    """Draws the card. The run needs at least one step."""
+    verdict = findings.verdict_of(run)
+    icon, colour = LOOKS[verdict.kind]
+    with live.card(colour):
+        kind, _, rest = verdict.sentence.partition(":")
+        st.markdown(f"{icon} **{escaped(kind)}:**{escaped(rest)}", help=VERDICT_HELP)
+        if st.session_state.pop(USED, None) == run.id:
+            st.caption(":material/check: The settings are in the sidebar. Press Run there.")
+
+
+TRY_HELP = "The best first: settings that can run here and are not in use yet, each with its reason."
+DEVICE_TIME_HELP = (
+    "Steady state, timed on the device. Each moment in which it computed nothing counts for the one thing that the "
+    "step was waiting for: data wait, the copy (H2D), host work (Python, launches, optimizer), the change of epochs, "
+    "vitprof's own recording, what a script does outside its step, or other. Launch bubbles are the part of "
+    "compute in which the device waited for the next launch; they are known where about ten steps were launched in "
+    "advance, which shows how long the kernels alone take. Point at a part for its 95% interval."
+)
+
+
+@guarded
+def draw_answer(run: StoredRun) -> None:
+    """Draws the tab: advice first, with the exports beside its heading; then the chart behind the verdict, patterns
+    found, and what recording cost.
+    """
+    verdict = findings.verdict_of(run)
+    device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
+    title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
+    if run.config.loader_only and not verdict.advice:
+        title, help_text = "Loading alone, without training", ""
+    with st.container(
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="answer-head"
+    ):
+        st.header(title, anchor=False, help=help_text or None, width="content")
+        downloads.draw_exports(run)
+    for number, advice in enumerate(verdict.advice):
+        _draw_advice(run, advice, number)
+    if verdict.kind != "inconclusive" and (measured := own_headroom(run.facts)) is not None:
+        st.markdown(escaped(own_headroom_sentence(measured)))
+    if verdict.advice:
+        st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
+    draw_device_time(run)
+    draw_signatures(run)
+    draw_recording_cost(run)
+
+
+def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
+    """Draws one line: what to do and why, and a button where there is something to set."""
+    line = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
+    if not advice.settings:
+        st.markdown(line)
+        return
+
+    def use() -> None:
+        use_config(apply(run.config, advice.settings))  # advice is checked when it is given: it can be resolved
+        st.session_state[USED] = run.id
+
+    text, button = st.columns([3, 1], vertical_alignment="center", gap="small")
+    text.markdown(line)
+    button.button(
+        "Use these settings",
+        key=f"use-advice-{number}",
+        icon=":material/tune:",
+        help="Puts this run's settings with this change into the sidebar; nothing is started.",
+        on_click=use,
+        width="stretch",
+    )
+
+
+@guarded
+def draw_device_time(run: StoredRun) -> None:
+    """Draws the bar and its sentence; for a run that only loaded, why there is none."""
+    if run.config.loader_only:
+        st.caption(
+            "No model was trained, so no device could wait. Run the same settings with training to see whether this "
+            "is fast enough: switch off *Loader only* under *More*."
+        )
+        return
+    idle = findings.idle_of(run.id)
+    if idle is None:
+        st.caption("No steady step has device times, so they cannot be added up.")
+        return
+    text = _idle_sentence(idle)
+    alt = f"The device's time by what it was spent on, as one bar. {text}"
+    plot(breakdown.device_time(idle.gaps, idle.intervals), height=160, key="device-time", alt=alt)
+    st.caption(text)
+
+
+def _idle_sentence(times: findings.Idle) -> str:
+    def share(name: str) -> str:
+        interval = times.intervals[name]
+        value, low, high = map(formats.percent, (interval.value, interval.low, interval.high))
+        return f"{value} ({low} to {high})"
+
+    gaps, bubbles = times.gaps, times.intervals.get("launch_idle")
+    text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steady steps."
+    if bubbles and bubbles.value > 0:
+        text += f" It waited another {share('launch_idle')} for launches inside its steps."
+    if gaps.hidden_wait_ns:
+        hidden = formats.seconds(gaps.hidden_wait_ns / 1e9)
+        text += f" Another {hidden} of data waits cost nothing: the device still had work queued."
+    return text
+
+
+SIGNATURES: dict[str, str] = {
+    "worker-period": "A stall every few batches",
+    "slow-worker": "One slow worker",
+    "epoch-start": "Slow starts of epochs",
+    "first-batch": "A slow first batch",
+    "garbage-collection": "Spikes of garbage collection",
+    "cold-to-warm": "Cold files that became warm",
+    "memory-growth": "Memory that grows",
+    "other-programs": "Other programs on the machine",
+}
+"""`Signature.name` in words."""
+SIGNATURES_HELP = (
+    "Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow starts of "
+    "epochs, files read cold, garbage collection, growing memory, other programs."
+)
+
+
+@guarded
+def draw_signatures(run: StoredRun) -> None:
+    """Draws one line for each pattern, the costliest first, its evidence a click away; nothing where none was found."""
+    signatures = findings.verdict_of(run).signatures
+    if signatures:
+        st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
+    for signature in signatures:
+        cost = f" Cost: {formats.percent(signature.cost_frac)} of the time." if signature.cost_frac > 0 else ""
+        name = SIGNATURES.get(signature.name, signature.name)
+        st.markdown(f":material/troubleshoot: **{name}.** {escaped(signature.sentence)}{escaped(cost)}")
+        with st.expander("Based on"):
+            figures = ", ".join(f"{n.replace('_', ' ')} {v:.4g}" for n, v in signature.evidence.items())
+            st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")
+
+
+@guarded
+def draw_recording_cost(run: StoredRun) -> None:
+    """Draws one line: the share of the run's time that vitprof's own recording took, at most."""
+    _, cost = findings.device_account(run.id)
+    if not math.isfinite(cost.frac):
+        st.caption("We cannot say what recording cost this run: that needs two steady steps in a row.")
+        return
+    idle = inside = ""
+    if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
+        idle = f" and kept the device idle {formats.percent(cost.exposed_frac)} of it"
+    if run.summary and math.isfinite(share := run.summary.loader_times_frac):
+        where = ", in its workers" if run.config.workers else ""
+        inside = f"Measuring inside the loader took about {formats.percent(share)}{where}."
+        inside = inside if run.config.loader_times else "Nothing was measured inside the loader."
+    st.caption(
+        f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
+        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {inside}",
+        help="Everything that the loop did between the launch of a step and the request for the next batch. Measuring "
+        "inside the loader is added: the number of clock readings times what one took when the run began. The setting "
+        "*Measure inside the loader* switches that off.",
+    )

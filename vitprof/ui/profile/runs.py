@@ -24,6 +24,7 @@ from vitprof.ui.widgets import FIELDS, RUN, STATE, show_run
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
+STOP_HELP = "Stops after the current step and keeps what was measured so far."
 TAKEN = "run whose settings were taken"
 FOLLOWED = "run that was shown because it was running"
 
@@ -46,16 +47,16 @@ def chosen_run() -> StoredRun | None:
     if running := running_run():
         st.session_state[FOLLOWED] = running.id
         return running
-    with contextlib.suppress(StoreError):  # deleted meanwhile
-        if followed := st.session_state.get(FOLLOWED):
-            return resources.store().run(followed)
-    return first_shown()
+    for shown in (st.session_state.get(FOLLOWED), demo.FIRST_SHOWN if demo.is_demonstration() else None):
+        with contextlib.suppress(StoreError):  # deleted meanwhile
+            if shown:
+                return resources.store().run(shown)
+    return None
 
 
 def running_run() -> StoredRun | None:
     """Returns the run that is running, in whichever program, or the one that it was made for (`behind`); else None."""
-    running_runs = (behind(running) for running in resources.store().runs(["running"]))
-    return next((run for run in running_runs if run is not None), None)
+    return next(filter(None, map(behind, resources.store().runs(["running"]))), None)
 
 
 def behind(run: StoredRun) -> StoredRun | None:
@@ -65,13 +66,10 @@ def behind(run: StoredRun) -> StoredRun | None:
     """
     if not run.group_key:
         return run
-    group = run.group
-    if group is None or group.run_id is None:
-        return None
-    try:
-        return resources.store().run(group.run_id)
-    except StoreError:  # deleted meanwhile
-        return None
+    with contextlib.suppress(StoreError):  # deleted meanwhile
+        if run.group is not None and run.group.run_id is not None:
+            return resources.store().run(run.group.run_id)
+    return None
 
 
 @guarded
@@ -88,12 +86,10 @@ def draw_title(run: StoredRun) -> None:
             if st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
                 start(run.config)
                 st.rerun()
-        elif (
-            jobs.may_stop(run.id)
-            and not (run.status == "queued" and ahead_of(jobs.store, run.id))  # Cancel is beside its place in the queue
-            and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP)
-        ):
-            jobs.stop(run.id)
+        elif jobs.may_stop(run.id):
+            waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
+            if not waits and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP):
+                jobs.stop(run.id)
         if starter := login.started_by(run.started_by):
             st.caption(escaped(starter), width="content")
 
@@ -120,10 +116,6 @@ def take_settings(run: StoredRun | None) -> None:
         use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
 
 
-SHOW_HELP = {False: "Show this run on this page.", True: "Its progress and its leaderboard so far."}
-"""Whether the line is a tournament -> help of its button Show."""
-
-
 @guarded
 def draw_queue(shown: StoredRun | None) -> None:
     """Draws the other runs that are running or waiting, from whichever tab or program, with a button to show each.
@@ -135,46 +127,42 @@ def draw_queue(shown: StoredRun | None) -> None:
     groups: dict[object, list[StoredRun]] = {}
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
         groups.setdefault(run.group_key or run.id, []).append(run)
-    lines = [(runs, target) for runs in groups.values() if (target := behind(runs[0]) or runs[0])]
+    lines = [(runs, behind(runs[0]) or runs[0]) for runs in groups.values()]
     others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
     if not others:
         return
     with st.container(border=True):
         st.caption("Also in the queue")
         for runs, target in others:
-            first = runs[0]
-            tournament = first.group if first.group and first.group.kind == "tournament" else None
-            of_tournament = tournament is not None
-            left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-            starter = login.started_by(first.started_by)
-            left.markdown(_group_label(runs, target) + (f". {escaped(starter)}" if starter else ""))
-            if middle.button("Show", key=f"show-{first.id}", width="stretch", help=SHOW_HELP[of_tournament]):
-                if tournament is not None:
-                    st.switch_page("pages/tournament.py", query_params={"tournament": str(tournament.of)})
-                show_run(target.id)
-                st.rerun(scope="app")
-            # a tournament that loses one trial goes on with the next: its own page pauses and stops it
-            owned = not of_tournament and any(resources.manager().may_stop(run.id) for run in runs)
-            end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
-            if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
-                stop_group(runs)
+            _draw_group(runs, target)
 
 
-def _group_label(runs: Sequence[StoredRun], target: StoredRun) -> str:
-    """Returns what is running or waiting, in a line of Markdown."""
-    first = runs[0]
-    group = first.group
-    if group is not None and group.run_id is not None:
-        return f"{group.kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
+def _draw_group(runs: Sequence[StoredRun], target: StoredRun) -> None:
+    first, group = runs[0], runs[0].group
+    of_tournament = group is not None and group.kind == "tournament"
     what = escaped(f"({first.status}, {first.config.device})")
-    if group is not None and group.kind == "tournament":
-        return f"Tournament {group.of}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
-    if group is not None:
-        return f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
-    return f"Run {first.id}: {escaped(first.name)} {what}"
-
-
-STOP_HELP = "Stops after the current step and keeps what was measured so far."
+    if group is None:
+        words = f"Run {first.id}: {escaped(first.name)} {what}"
+    elif group.run_id is not None:
+        words = f"{group.kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
+    elif of_tournament:
+        words = f"Tournament {group.of}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
+    else:
+        words = f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
+    left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
+    starter = login.started_by(first.started_by)
+    left.markdown(words + (f". {escaped(starter)}" if starter else ""))
+    help_text = "Its progress and its leaderboard so far." if of_tournament else "Show this run on this page."
+    if middle.button("Show", key=f"show-{first.id}", width="stretch", help=help_text):
+        if group is not None and of_tournament:
+            st.switch_page("pages/tournament.py", query_params={"tournament": str(group.of)})
+        show_run(target.id)
+        st.rerun(scope="app")
+    # a tournament that loses one trial goes on with the next: its own page pauses and stops it
+    owned = not of_tournament and any(resources.manager().may_stop(run.id) for run in runs)
+    end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
+    if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
+        stop_group(runs)
 
 
 def stop_group(runs: Sequence[StoredRun]) -> None:
@@ -185,15 +173,3 @@ def stop_group(runs: Sequence[StoredRun]) -> None:
     for run in reversed(runs):
         if jobs.may_stop(run.id):
             jobs.stop(run.id)
-
-
-def first_shown() -> StoredRun | None:
-    """Returns the recorded run that Profile shows until one is chosen; None outside the demonstration, or where that
-    run was deleted.
-    """
-    if not demo.is_demonstration():
-        return None
-    try:
-        return resources.store().run(demo.FIRST_SHOWN)
-    except StoreError:  # deleted
-        return None

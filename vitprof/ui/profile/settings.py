@@ -84,9 +84,9 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     rejected = _reject_unusable(values)
     widgets.read_first(READ_FIRST, _names())
     button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
-    info = _info(values)
-    plan = _strategy(info)
-    info = _data()
+    plan = _strategy(_info())
+    widgets.choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
+    info = _info()
     parts = plan.combination(info, values)
     context = (plan.name, info.name, parts)
     fresh = values.get(SHOWN_AS) != context
@@ -103,15 +103,24 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     with st.expander("Model"):
         _model(info)
     with st.expander("Measuring"):
-        _measuring()
+        widgets.toggle("loader_times")
+        widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
+        widgets.choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
     with st.expander("More"):
-        _more()
+        key = widgets.state_key("name", values["name"])
+        values["name"] = widgets.name_field(widgets.label("name"), key, help=widgets.help_of("name"))
+        for name in ("loader_only", "evaluate", "share_machine"):
+            widgets.toggle(name)
+        for name in ("warmup_steps", "least_steps", "threads", "seed"):
+            widgets.number(name)
+        widgets.choice("isolation", CHOICES["isolation"])
     config = _config(values, plan, info)
     widgets.say_settings()
     return run_button(config, plan, info, rejected, button, notes)
 
 
-def _info(values: dict[str, Any]) -> DatasetInfo:
+def _info() -> DatasetInfo:
+    values = widgets.settings()
     info = DATASETS[values["dataset"]]
     return dataset_info(info.name, values["n_images"] if info.any_size else None)
 
@@ -134,12 +143,6 @@ def _strategy(info: DatasetInfo) -> Strategy:
     return plan
 
 
-def _data() -> DatasetInfo:
-    values = widgets.settings()
-    widgets.choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
-    return _info(values)
-
-
 def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
     """Draws what most people change: numbers in pairs, so that Run stays in sight."""
     numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
@@ -159,20 +162,15 @@ def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
 def _budget() -> None:
     values = widgets.settings()
     left, right = st.columns(2)
-    with left:
-        options = ["seconds", "steps", "epochs"]
-        shown = values["budget"]
-        values["budget"] = st.selectbox(
-            "Budget", options, options.index(shown), help="What ends the run.", key=widgets.state_key("budget", shown)
-        )
-    with right:
-        field = values["budget"]
-        bounds, length = RUN_BOUNDS[field], values[field] or widgets.BUDGET_DEFAULTS[field]
-        length = int(length) if bounds.whole else float(length)
-        key = widgets.state_key(field, length)
-        values[field] = st.number_input(
-            field.capitalize(), value=length, help=widgets.help_of(field), key=key, **widgets.within(bounds)
-        )
+    options, shown = ["seconds", "steps", "epochs"], values["budget"]
+    key = widgets.state_key("budget", shown)
+    values["budget"] = field = left.selectbox(
+        "Budget", options, options.index(shown), help="What ends the run.", key=key
+    )
+    bounds, length = RUN_BOUNDS[field], values[field] or widgets.BUDGET_DEFAULTS[field]
+    length = int(length) if bounds.whole else float(length)
+    key, text = widgets.state_key(field, length), widgets.help_of(field)
+    values[field] = right.number_input(field.capitalize(), value=length, help=text, key=key, **widgets.within(bounds))
 
 
 def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
@@ -188,51 +186,28 @@ def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
 
 
 def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
-    """Draws the four parts; each list offers what fits the other three."""
-    values = widgets.settings()
-    own = plan.combination(info)
+    values, own = widgets.settings(), plan.combination(info)
     st.caption("Any part can be replaced. Each list offers what fits the other three.")
     for kind in PARTS:
-        others = {k: values[k] for k in PARTS if k != kind}
-        fitting = [n for n in PARTS_BY_KIND[kind] if why_not(info, plan.combination(info, others | {kind: n})) is None]
-        own_name = getattr(own, kind)
+        chosen, own_name = {k: values[k] for k in PARTS}, getattr(own, kind)
+        fitting = [n for n in PARTS_BY_KIND[kind] if not why_not(info, plan.combination(info, chosen | {kind: n}))]
         offered = [None, *(name for name in fitting if name != own_name)]
         widgets.choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
 
 
 def _model(info: DatasetInfo) -> None:
+    values = widgets.settings()
     widgets.choice("model", list(MODELS), show=lambda name: MODELS[name].title)
     widgets.choice("precision", CHOICES["precision"])
-    widgets.number("image_size", hint=f"the model's, {MODELS[widgets.settings()['model']].image_size}")
+    widgets.number("image_size", hint=f"the model's, {MODELS[values['model']].image_size}")
     widgets.toggle("compile")
-    if widgets.settings()["compile"]:
+    if values["compile"]:
         widgets.choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
     else:
-        widgets.settings()["compile_mode"] = None
+        values["compile_mode"] = None
     widgets.toggle("fused_optimizer")
     widgets.toggle("cudnn_benchmark")
     st.caption(info.note)
-
-
-def _measuring() -> None:
-    widgets.toggle("loader_times")
-    widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
-    widgets.choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
-
-
-def _more() -> None:
-    values = widgets.settings()
-    values["name"] = widgets.name_field(
-        widgets.label("name"), widgets.state_key("name", values["name"]), help=widgets.help_of("name")
-    )
-    widgets.toggle("loader_only")
-    widgets.toggle("evaluate")
-    widgets.toggle("share_machine")
-    widgets.number("warmup_steps")
-    widgets.number("least_steps")
-    widgets.number("threads")
-    widgets.number("seed")
-    widgets.choice("isolation", CHOICES["isolation"])
 
 
 def _names() -> dict[str, list[str]]:
@@ -252,8 +227,7 @@ def _reject_unusable(values: dict[str, Any]) -> str:
 def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
     """Returns the config that the settings make, checked as a run would check it, or what is wrong with them."""
     given = {name: values[name] for name in widgets.FIELDS if name not in BUDGETS}
-    if not info.any_size:
-        given["n_images"] = None
+    given |= {} if info.any_size else {"n_images": None}
     try:
         taken = plan.knobs(plan.combination(info, given), info)
         given |= {name: None for name in KNOBS if name not in taken}
@@ -277,18 +251,15 @@ def run_button(
 
     Returns the config if it can be run, and whether Run was pressed.
     """
-    usable: RunConfig | None = None
-    message, remark = "", ""
     given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
     seen = availability(plan, info, given, machine=machine())
-    if isinstance(config, ConfigError) and config.field not in ("strategy", *PARTS):
+    usable, message = None, ""
+    if isinstance(config, ConfigError) and (seen.verdict != "bad" or config.field not in ("strategy", *PARTS)):
         message = widgets.wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
-    elif isinstance(config, ConfigError):
-        message = widgets.wrong(config)
-    else:
-        usable, remark = config, seen.reason
+    elif isinstance(config, RunConfig):
+        usable = config
     with button:
         pressed = st.button(
             "Run",
@@ -299,8 +270,11 @@ def run_button(
             icon=":material/play_arrow:",
             help="Starts a run with these settings, or queues it behind the one that has the device.",
         )
-        if usable is not None and (lasting := lasts(usable, info)):
-            st.caption(f":material/schedule: {escaped(lasting)}")
+        if usable is not None:
+            whole, there = resolve(usable), (home.data_dir() / info.directory).is_dir()
+            ready = prepared(whole.storage or "", info) is not None
+            if lasts := duration_sentence(duration(whole, info, made=there, prepared=ready)):
+                st.caption(f":material/schedule: {escaped(lasts)}")
     with notes:
         if rejected:
             st.warning(escaped(rejected))
@@ -308,19 +282,10 @@ def run_button(
             st.error(escaped(message))
         elif usable is not None:
             needs = footprint(plan.combination(info, usable.to_dict()), info)
-            lines = [remark, resized(info), ", ".join(takes(needs, info))]
+            lines = [seen.reason, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
                 st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
     return usable, pressed
-
-
-def lasts(config: RunConfig, info: DatasetInfo) -> str:
-    """Returns how long a run takes, in a sentence; "" where that is not known beforehand."""
-    config = resolve(config)
-    there = (home.data_dir() / info.directory).is_dir()
-    return duration_sentence(
-        duration(config, info, made=there, prepared=prepared(config.storage or "", info) is not None)
-    )
 
 
 def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
@@ -343,8 +308,6 @@ def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
 def resized(info: DatasetInfo) -> str:
     """Returns how images are resized for the model, in a sentence; "" where it takes them as they are."""
     values = widgets.settings()
-    model = MODELS.get(values["model"])
-    wanted = values["image_size"] or (model.image_size if model else info.image_size)
-    if wanted != info.image_size:
-        return f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"
-    return ""
+    wanted = values["image_size"] or MODELS[values["model"]].image_size
+    words = f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"
+    return "" if wanted == info.image_size else words

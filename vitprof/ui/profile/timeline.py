@@ -1,11 +1,11 @@
-"""The tab Timeline: charts over time, a window of single steps, the one step that was clicked with the chain of its
-batch, and where the time of the whole run went.
+"""The tabs on steps. Timeline: charts over time, a window of single steps, the one that was clicked with the chain of
+its batch, and where the time of the whole run went. Loading: where the loading time of a batch goes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,24 +13,24 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.timing.loading import STAGE_WORDS, synchronous
+from vitprof.analysis.timing import loading
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.timeline import OneStep, one_step, step_at, timeline
+from vitprof.analysis.timing.timeline import OneStep, one_step, step_at, timeline, typical_step
+from vitprof.charts.breakdown import loading_bar, transform_bars
 from vitprof.charts.live import GAPS
 from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui import resources, tables
-from vitprof.ui.findings import all_columns, idle_of
+from vitprof.ui.findings import all_columns, idle_of, loading_of
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart, plot
 from vitprof.ui.profile.live import draw_chart, draw_others, for_session
-from vitprof.ui.texts import guarded
+from vitprof.ui.texts import escaped, guarded
 
 WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
 BEFORE = 3
 """Steps drawn before the one that is looked at."""
-WINDOW_HEIGHT = 220
 WINDOW_HELP = (
     "The loop's line: data wait, host work (launches and all that Python does), recording. The copy's line. The "
     "device's line: compute, and gaps in the colour of what they waited for. Where it was measured, launch bubbles: "
@@ -63,17 +63,13 @@ class Chosen:
 
     def __init__(self, run: StoredRun) -> None:
         self.steps: Series = all_columns(run.id)
+        self._last = len(self.steps["step"]) - 1
         self._origin_s = run.t_origin_s or 0.0
         idle = None if run.config.loader_only else idle_of(run.id)
         self.worst = idle.worst if idle is not None else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
         self.key, self._window = f"step-{run.id}", f"window-{run.id}"
         if self.key not in st.session_state:
             self.show(self.worst)
-
-    @property
-    def last(self) -> int:
-        """Position of the run's last step."""
-        return len(self.steps["step"]) - 1
 
     @property
     def at(self) -> int:
@@ -83,15 +79,15 @@ class Chosen:
     @property
     def first(self) -> int:
         """Position of the window's first step. It moves only where the chosen step would be outside the window."""
-        first, most = int(st.session_state.get(self._window, -WINDOW)), max(self.last + 1 - WINDOW, 0)
+        first = int(st.session_state.get(self._window, -WINDOW))
         if not first <= self.at < first + WINDOW:
             first = self.at - BEFORE
-        st.session_state[self._window] = first = min(max(first, 0), most)
+        st.session_state[self._window] = first = min(max(first, 0), max(self._last + 1 - WINDOW, 0))
         return first
 
     def show(self, at: int) -> None:
         """Makes the step at this position the one to look at."""
-        st.session_state[self.key] = int(self.steps["step"][min(max(at, 0), self.last)])
+        st.session_state[self.key] = int(self.steps["step"][min(max(at, 0), self._last)])
 
     def pick_moment(self, pick: Pick) -> None:
         """Shows the step clicked in the chart of idle gaps, whose second trace has the data waits."""
@@ -106,23 +102,17 @@ class Chosen:
         self.show(self._position(pick.data))
 
     def _position(self, number: float) -> int:
-        return min(int(np.searchsorted(self.steps["step"], number)), self.last)
+        return min(int(np.searchsorted(self.steps["step"], number)), self._last)
 
 
 def _draw_window(run: StoredRun, chosen: Chosen) -> None:
     """Draws the controls that move along the run, and the steps around the chosen one."""
-    at = chosen.at
-    largest = ("Largest gap", "The step before which the device was idle longest.")
+    at, number = chosen.at, chosen.steps["step"]
+    largest = "Largest gap", "The step before which the device was idle longest."
     if run.config.loader_only:
-        largest = ("Longest step", "The step that took longest.")
+        largest = "Longest step", "The step that took longest."
     st.header("Step by step", anchor=False, help=None if run.config.loader_only else WINDOW_HELP)
-    moves: tuple[tuple[str, str, int, str], ...] = (
-        ("Earlier", ":material/chevron_left:", at - WINDOW, f"{WINDOW} steps back."),
-        (largest[0], ":material/search:", chosen.worst, largest[1]),
-        ("Later", ":material/chevron_right:", at + WINDOW, f"{WINDOW} steps on."),
-    )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        number = chosen.steps["step"]
         st.number_input(
             "Step",
             min_value=int(number[0]),
@@ -132,27 +122,26 @@ def _draw_window(run: StoredRun, chosen: Chosen) -> None:
             help="Its figures and the chain of its batch are below. A click on a step in a chart sets it too.",
             width=160,
         )
-        for words, icon, to, text in moves:
+        for words, symbol, to, text in (
+            ("Earlier", "chevron_left", at - WINDOW, f"{WINDOW} steps back."),
+            (largest[0], "search", chosen.worst, largest[1]),
+            ("Later", "chevron_right", at + WINDOW, f"{WINDOW} steps on."),
+        ):
+            icon = f":material/{symbol}:"
             st.button(words, icon=icon, key=f"window-{words}", on_click=chosen.show, args=(to,), help=text)
     if run.config.loader_only or idle_of(run.id) is None:
         return
     first = chosen.first
-    figure = timeline_chart(
-        timeline(chosen.steps, run.phases, first, first + WINDOW),
-        origin_s=run.t_origin_s or 0.0,
-        mark=int(chosen.steps["step"][at]),
-    )
-    state = chart_state("timeline")
+    line = timeline(chosen.steps, run.phases, first, first + WINDOW)
     update = for_session("feed-timeline", ChartFeed).update(
-        figure.to_dict(),
+        timeline_chart(line, origin_s=run.t_origin_s or 0.0, mark=int(number[at])).to_dict(),
         run=f"{run.id} from {first}",
         alt=f"What loop, copy and device did, step by step, for {WINDOW} steps from step {first:,} on",
-        resync=state.resync,
+        resync=chart_state("timeline").resync,
     )
-    live_chart(update, key="timeline", height=WINDOW_HEIGHT, on_pick=chosen.pick_number)
+    live_chart(update, key="timeline", height=220, on_pick=chosen.pick_number)
 
 
-CHAIN_HEIGHT = 230
 FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Data wait", "data_wait_s", "The loop was blocked in next(loader) for this step's batch."),
     ("Copy (H2D)", "h2d_s", "The batch's copy to the device."),
@@ -161,8 +150,6 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Step", "step_s", "From the end of the step before to the end of this one, on the device."),
 )
 """Label, column and meaning of the figures of a step."""
-OF_LOADING = ("data_wait_s", "step_s")
-"""The columns of a run that only loaded."""
 
 
 def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
@@ -170,15 +157,14 @@ def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
     after the run's largest gap.
     """
     steps = all_columns(run.id)
-    usual = _medians(steps)
+    keep = steady_state(steps)
+    usual = {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
     stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
     st.header(f"Step {int(steps['step'][at]):,}{', the largest gap of this run' if stands_out else ''}", anchor=False)
     with st.container(horizontal=True, gap="small", key="step-figures"):
         for label, column, meaning in FIGURES:
-            if run.config.loader_only and column not in OF_LOADING:
-                continue
             value = float(steps[column][at])
-            if math.isfinite(value):
+            if math.isfinite(value) and (column in ("data_wait_s", "step_s") or not run.config.loader_only):
                 st.metric(
                     label,
                     formats.seconds(value),
@@ -190,11 +176,6 @@ def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
                 )
 
 
-def _medians(steps: Series) -> dict[str, float]:
-    keep = steady_state(steps)
-    return {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
-
-
 def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     """Draws how the batch of the step at this position was made, waited for, copied and computed."""
     steps = all_columns(run.id)
@@ -204,50 +185,36 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     figure = batch_chain(step, line.only("host") if run.config.loader_only else line)
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {text}"
-        plot(figure, height=CHAIN_HEIGHT, key=key, alt=alt)
+        plot(figure, height=230, key=key, alt=alt)
     st.caption(text)
 
 
 def chain_sentence(run: StoredRun, step: OneStep) -> str:
     """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
-    in_loop = synchronous(run.config)
-    sentences = [_made(step, in_loop, run.config.loader_times)]
+    in_loop = loading.synchronous(run.config)
+    if math.isfinite(step.made_s):
+        who = "The loop itself" if in_loop else "The loader" if step.worker is None else f"Worker {step.worker}"
+        stages = sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True)
+        named = [(loading.STAGE_WORDS[name], s) for name, s in stages if s > 0 and name != "hand_over"]
+        parts = ", ".join(f"{words} {formats.seconds(s)}" for words, s in named)
+        text = f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + parts if parts else ''}."
+    else:
+        reason = "the loader cannot tell" if run.config.loader_times else "*Measure inside the loader* was off"
+        text = f"How this batch was made is not known: {reason}."
     decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0
     waited = formats.seconds(step.data_wait_s - decoding)
     if not in_loop and step.lay_ready_s > 0:
-        ready = f"It had been ready for {formats.seconds(step.lay_ready_s)} when the loop asked for it"
-        sentences.append(f"{ready}, and was handed over in {waited}.")
+        ready = formats.seconds(step.lay_ready_s)
+        text += f" It had been ready for {ready} when the loop asked for it, and was handed over in {waited}."
     elif step.data_wait_s > decoding:
-        sentences.append(f"The loop waited {waited} for it.")
+        text += f" The loop waited {waited} for it."
     if decoding:
-        sentences.append(f"Then the device waited {formats.seconds(decoding)} until it was decoded there.")
+        text += f" Then the device waited {formats.seconds(decoding)} until it was decoded there."
     hidden = step.data_wait_s - step.exposed_wait_s
     if hidden > 0 and not run.config.loader_only:
         how_long = "all that time" if step.exposed_wait_s <= 0 else f"for {formats.seconds(hidden)} of that"
-        sentences.append(f"The device still had work {how_long}.")
-    return " ".join(sentences)
-
-
-def _made(step: OneStep, in_loop: bool, measured: bool) -> str:
-    if not math.isfinite(step.made_s):
-        reason = "the loader cannot tell" if measured else "*Measure inside the loader* was off"
-        return f"How this batch was made is not known: {reason}."
-    who = "The loop itself" if in_loop else "The loader" if step.worker is None else f"Worker {step.worker}"
-    stages = sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True)
-    parts = [f"{STAGE_WORDS[name]} {formats.seconds(s)}" for name, s in stages if s > 0 and name != "hand_over"]
-    return f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + ', '.join(parts) if parts else ''}."
-
-
-@guarded
-def draw_account(run: StoredRun) -> None:
-    """Draws where the run's time went apart from the steady state, and other figures of the whole run."""
-    s = run.summary
-    if s is None or not s.n_steps:
-        return
-    rows = [(words, form(getattr(s, field)), meaning(s, field)) for words, field, form in WHOLE_RUN]
-    shown = [row for row in rows if row[1] != formats.NOT_AVAILABLE]
-    with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
-        tables.show(pd.DataFrame(shown, columns=["what", "how much", "meaning"]), key="whole-run")
+        text += f" The device still had work {how_long}."
+    return text
 
 
 def _milliseconds(value: float) -> str:
@@ -279,19 +246,97 @@ WHOLE_RUN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 """Label of a figure of the whole run, its field of the summary, and its form."""
 
 
-def meaning(s: RunSummary, field: str) -> str:
-    """Returns what a figure means, with what it rests on."""
-    about = {
+@guarded
+def draw_account(run: StoredRun) -> None:
+    """Draws where the run's time went apart from the steady state, and other figures of the whole run."""
+    s = run.summary
+    if s is None or not s.n_steps:
+        return
+    about = _what_they_rest_on(s)
+    rows = [
+        (label, form(getattr(s, field)), tables.help_of(field) + about.get(field, ""))
+        for label, field, form in WHOLE_RUN
+    ]
+    shown = [row for row in rows if row[1] != formats.NOT_AVAILABLE]
+    with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
+        tables.show(pd.DataFrame(shown, columns=["what", "how much", "meaning"]), key="whole-run")
+
+
+def _what_they_rest_on(s: RunSummary) -> dict[str, str]:
+    made = f" Making it took {formats.seconds(s.storage_prepare_s)}." if s.storage_prepare_s else ""
+    cached = f" {formats.percent(s.page_cached_frac)} of it was in the page cache when training began."
+    return {
         "stage_s": f" {formats.size(s.stage_bytes)}.",
         "step_ms_median": f" n = {s.n_steady_steps:,} steps.",
         "epoch_s": f" {s.n_epochs_measured} measured." if s.n_epochs_measured else " Calculated from samples/s.",
-        "storage_bytes": _storage_help(s),
+        "storage_bytes": made + (cached if math.isfinite(s.page_cached_frac) else ""),
     }
-    return tables.help_of(field) + about.get(field, "")
 
 
-def _storage_help(s: RunSummary) -> str:
-    """Returns how long the storage took to make, and how much of it was in the page cache, where known."""
-    preparing = f" Making it took {formats.seconds(s.storage_prepare_s)}." if s.storage_prepare_s else ""
-    cached = f" {formats.percent(s.page_cached_frac)} of it was in the page cache when training began."
-    return preparing + (cached if math.isfinite(s.page_cached_frac) else "")
+WORKER_COLUMNS: tuple[tables.Column, ...] = (
+    tables.Column("Worker", "Number of the worker process.", lambda w: float(w.worker), exact=True),
+    tables.Column("Batches", "Batches that it made.", lambda w: float(w.n_batches), exact=True),
+    tables.Column("A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3),
+    tables.Column("95th percentile (ms)", "95% of its batches take less.", lambda w: w.made_p95_s * 1e3),
+    tables.Column("Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100),
+)
+LOADING_HELP = (
+    "Mean over the steady state, measured where the batch was made: in the loop, a thread or a worker. Hand-over is "
+    "the time that a finished batch took to reach the loop. With several threads on one batch the parts are "
+    "thread-seconds."
+)
+TRANSFORMS_HELP = (
+    "What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the train "
+    "loader's batches after the warm-up. A Compose within another one is one transform."
+)
+TYPICAL_HELP = (
+    "The batch whose loading took the median time: made by the loader, waited for by the loop, copied and computed. "
+    "Timeline shows the same for any step that you click."
+)
+
+
+@guarded
+def draw_loading(run: StoredRun) -> None:
+    """Draws the stages as one bar; transforms and workers where they are known; and the chain of the batch whose
+    loading time is the median.
+    """
+    if not run.config.loader_times:
+        st.caption("Not measured: *Measure inside the loader* was off in this run.")
+        return
+    times = loading_of(run.id)
+    if not times.n or not times.largest:
+        st.caption("Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all.")
+        return
+    st.header("Where a batch's loading time goes", anchor=False, help=LOADING_HELP)
+    figure = loading_bar(times).update_layout(legend_font_size=10)  # six lines on a narrow screen
+    text = f"Most of it is {times.largest}."
+    if math.isfinite(times.busy_frac):
+        text += f" The loader was busy {formats.percent(times.busy_frac)} of the time."
+    if math.isfinite(times.queue_depth):
+        text += f" When the loop asked, {times.queue_depth:.1f} batches were ready on average; "
+        text += f"{formats.percent(times.queue_empty_frac)} of the time none was."
+    plot(figure, height=250, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {text}")
+    st.caption(text)
+    _draw_transforms(loading.transform_times(run.facts))
+    steps = all_columns(run.id)
+    keep = steady_state(steps)
+    if workers := loading.by_worker(steps, keep):
+        st.header("Workers", anchor=False, help="Processes of the DataLoader, over the steady state.")
+        tables.draw(WORKER_COLUMNS, tables.frame(WORKER_COLUMNS, [(w,) for w in workers]), key="workers")
+    at = typical_step(steps, keep)
+    if at is not None:
+        st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
+        draw_chain(run, at, key="typical-chain")
+
+
+def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:
+    """Draws how long each transform of a watched run's training data takes; nothing where that is not known."""
+    most = loading.heaviest(transforms)
+    if most is None:
+        return
+    st.header("Transforms", anchor=False, help=TRANSFORMS_HELP)
+    figure = transform_bars(transforms)
+    alt = f"Mean time of each transform for a sample: {loading.shares_in_words(transforms)}."
+    plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
+    took = f"{formats.percent(most.frac)} of the time in transforms, {formats.seconds(most.s_per_sample)} a sample"
+    st.caption(escaped(f"{most.name} takes {took}."))

@@ -12,18 +12,12 @@ from vitprof import formats, home
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.program import program
-from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineNow, MachineWatch
+from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineWatch
 from vitprof.ui import resources
 from vitprof.ui.profile.runs import running_run, start
 from vitprof.ui.texts import escaped, sentence
 
-STARVED = RunConfig(
-    strategy="per-sample",
-    device="simulated:h100",
-    batch_size=128,
-    seconds=8,
-    evaluate=False,
-)
+STARVED = RunConfig(strategy="per-sample", device="simulated:h100", batch_size=128, seconds=8, evaluate=False)
 """Loading a batch sample by sample takes about 10 ms on a current core, while an H100 takes 4 ms for its step."""
 LOOK_S = 2.0
 """Seconds between checks whether a run has begun elsewhere, as in a console."""
@@ -50,9 +44,33 @@ def draw_welcome(config: RunConfig | None) -> None:
         )
     if problem := st.session_state.pop(FAILED, ""):
         st.error(escaped(problem))
-    for draw, column in zip((_demonstration, _own_script, _own_data), st.columns(3, gap="small"), strict=True):
-        with column.container(border=True, height="stretch", gap="small"):
-            draw()
+    demonstration, script, data = (
+        c.container(border=True, height="stretch", gap="small") for c in st.columns(3, gap="small")
+    )
+    with demonstration:
+        st.header("Demonstration", anchor=False)
+        st.button(
+            "See a starved GPU",
+            type="primary",
+            key="see-starved",
+            icon=":material/play_circle:",
+            on_click=_start,
+            args=(STARVED, False),
+            help="Runs for 8 seconds, with these settings in the sidebar afterwards.",
+        )
+        st.markdown("8 seconds on a simulated H100 that gets its images one by one, as most tutorials load them.")
+        st.markdown("Or look at a tournament and runs that were recorded:")
+        _draw_command("demo")
+    with script:
+        st.header("My script", anchor=False)
+        st.markdown("In a console, start your training like this. Nothing in the script changes:")
+        _draw_command("watch -- python train.py")
+        st.markdown("This page shows the run as soon as it begins.")
+    with data:
+        st.header("My data", anchor=False)
+        st.markdown("With a folder of images for each class, write a script that loads them, and watch it:")
+        _draw_command("code --strategy workers --dataset photos --output train_photos.py")
+        _draw_command("watch --steps 100 -- python train_photos.py /path/to/images --epochs 20")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
     st.caption("Read on")
@@ -63,40 +81,7 @@ def draw_welcome(config: RunConfig | None) -> None:
     st.fragment(_look, run_every=LOOK_S)()
 
 
-def _demonstration() -> None:
-    """Draws the way to begin without anything of the user's."""
-    st.header("Demonstration", anchor=False)
-    st.button(
-        "See a starved GPU",
-        type="primary",
-        key="see-starved",
-        icon=":material/play_circle:",
-        on_click=_start,
-        args=(STARVED, False),
-        help="Runs for 8 seconds, with these settings in the sidebar afterwards.",
-    )
-    st.markdown("8 seconds on a simulated H100 that gets its images one by one, as most tutorials load them.")
-    st.markdown("Or look at a tournament and runs that were recorded:")
-    _line("demo")
-
-
-def _own_script() -> None:
-    """Draws the way to begin with a training script."""
-    st.header("My script", anchor=False)
-    st.markdown("In a console, start your training like this. Nothing in the script changes:")
-    _line("watch -- python train.py")
-    st.markdown("This page shows the run as soon as it begins.")
-
-
-def _own_data() -> None:
-    """Draws the way to begin with a folder of images and no script yet."""
-    st.header("My data", anchor=False)
-    st.markdown("With a folder of images for each class, write a script that loads them, and watch it:")
-    _line("code --strategy workers --dataset photos --output train_photos.py")
-    _line("watch --steps 100 -- python train_photos.py /path/to/images --epochs 20")
-
-
-def _line(command: str) -> None:
+def _draw_command(command: str) -> None:
     """Draws a command to type, with a button that copies it."""
     st.code(f"{program()} {command}", language=None, wrap_lines=True)
 
@@ -107,10 +92,7 @@ def _look() -> None:
         st.rerun(scope="app")
 
 
-def _start(config: RunConfig | None, from_sidebar: bool) -> None:
-    """Starts a run and shows it."""
-    if config is None:
-        return
+def _start(config: RunConfig, from_sidebar: bool) -> None:
     try:
         start(config, from_sidebar=from_sidebar)
     except VitprofError as error:
@@ -141,10 +123,22 @@ def draw_machine() -> None:
 
 def _draw_machine() -> None:
     seen = machine_watch().read()
+    cores = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
+    busy = f"{seen.cpu_pct:.0f}% of {cores}" if math.isfinite(seen.cpu_pct) else f"{cores}, measuring"
+    load = f", load {seen.load:.1f}" if math.isfinite(seen.load) else ""
+    room = f"{formats.size(seen.memory_bytes)} of {formats.size(seen.memory_total_bytes)}"
+    rates = [("reads", seen.read_bytes_per_s), ("writes", seen.written_bytes_per_s)]
+    disk = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
+    if math.isfinite(seen.disk_bytes):
+        disk.append(f"{formats.size(seen.disk_total_bytes - seen.disk_bytes)} free")
+    bars = (
+        (_share(seen.cpu_pct, 100), f"CPU: {busy}{load}"),
+        (_share(seen.memory_bytes, seen.memory_total_bytes), f"Memory: {room}"),
+        (_share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {', '.join(disk) or formats.NOT_AVAILABLE}"),
+    )
     with st.container(key="machine", gap="small"):
         for gpu in seen.gpus:
             _draw_gpu(gpu)
-        bars = (_cpu(seen), _memory(seen), _disk(seen))
         for column, (share, text) in zip(st.columns([2, 2, 3]), bars, strict=True):
             column.progress(share, text=escaped(text))
 
@@ -164,33 +158,10 @@ def _draw_gpu(gpu: GpuNow) -> None:
     right.progress(_share(gpu.memory_bytes, gpu.info.memory_bytes), text=escaped(f"Its memory: {room}"))
     if gpu.processes:
         biggest = sorted(gpu.processes, key=lambda p: -p.memory_bytes if math.isfinite(p.memory_bytes) else 0.0)
-        shown = [
-            f"{p.name or 'a process'} ({p.pid})"
-            + (f" {formats.size(p.memory_bytes)}" if math.isfinite(p.memory_bytes) else "")
-            for p in biggest[:PROCESSES_SHOWN]
-        ]
+        sizes = [f" {formats.size(p.memory_bytes)}" if math.isfinite(p.memory_bytes) else "" for p in biggest]
+        shown = [f"{p.name or 'a process'} ({p.pid}){s}" for p, s in zip(biggest, sizes, strict=True)][:PROCESSES_SHOWN]
         more = len(biggest) - len(shown)
         st.caption(escaped("On it: " + ", ".join(shown) + (f" and {more} more" if more else "")))
-
-
-def _cpu(seen: MachineNow) -> tuple[float, str]:
-    cores = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
-    busy = f"{seen.cpu_pct:.0f}% of {cores}" if math.isfinite(seen.cpu_pct) else f"{cores}, measuring"
-    load = f", load {seen.load:.1f}" if math.isfinite(seen.load) else ""
-    return _share(seen.cpu_pct, 100), f"CPU: {busy}{load}"
-
-
-def _memory(seen: MachineNow) -> tuple[float, str]:
-    room = f"{formats.size(seen.memory_bytes)} of {formats.size(seen.memory_total_bytes)}"
-    return _share(seen.memory_bytes, seen.memory_total_bytes), f"Memory: {room}"
-
-
-def _disk(seen: MachineNow) -> tuple[float, str]:
-    rates = [("reads", seen.read_bytes_per_s), ("writes", seen.written_bytes_per_s)]
-    parts = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
-    if math.isfinite(seen.disk_bytes):
-        parts.append(f"{formats.size(seen.disk_total_bytes - seen.disk_bytes)} free")
-    return _share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {', '.join(parts) or formats.NOT_AVAILABLE}"
 
 
 def _share(value: float, total: float) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -27,6 +28,22 @@ from vitprof.ui.profile.runs import STOP_HELP, stop_group
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 from vitprof.ui.widgets import label
 
+POLL_S = 1.0
+"""Seconds between a page's looks at a group that is running."""
+STARTUP_S = 4.0
+"""Seconds that starting a job takes, where the run does not tell."""
+HEADROOM_HELP = (
+    "How much faster the same job would run if its data were free. Measured, not predicted: short runs with batches "
+    "that are on the device already (A) or in host memory (B), and with the strategy itself on files that are in "
+    "memory (C) or not (D). What each takes longer than the one before is the cost of that stage of loading."
+)
+MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
+PREDICTIONS_HELP = (
+    "What a step would take with each of the other strategies, worked out from this run's compute time and two seconds "
+    "of loading alone with that strategy. A prediction is only that until you run it."
+)
+PREDICT_HELP = "Loads with each of the other strategies for a moment, and works out how fast they would train."
+
 
 def draw_what_if(run: StoredRun) -> None:
     """Draws headroom, then predictions; for a run that only loaded, why there are none."""
@@ -35,27 +52,10 @@ def draw_what_if(run: StoredRun) -> None:
             "This run trained nothing, so there is no training to speed up. Run the same settings with training first."
         )
         return
-    draw_headroom(run)
-    draw_predictions(run)
-
-
-HEADROOM_HEIGHT = 320
-MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
-STARTUP_S = 4.0
-"""Seconds that starting a job takes, where the run does not tell."""
-
-
-def draw_headroom(run: StoredRun) -> None:
-    """Draws the whole section, which redraws itself while the anchors are measured."""
-    st.header(
-        "Headroom",
-        anchor=False,
-        help="How much faster the same job would run if its data were free. Measured, not predicted: short runs with "
-        "batches that are on the device already (A) or in host memory (B), and with the strategy itself on files that "
-        "are in memory (C) or not (D). What each takes longer than the one before is the cost of that stage of "
-        "loading.",
-    )
+    st.header("Headroom", anchor=False, help=HEADROOM_HELP)
     _draw_while_live(run, headroom.group_of(run), _draw_headroom)
+    st.header("Predictions", anchor=False, help=PREDICTIONS_HELP)
+    _draw_while_live(run, prediction.group_of(run.id), _draw_predictions)
 
 
 def _draw_while_live(run: StoredRun, group: str, draw: Callable[[StoredRun, list[StoredRun]], None]) -> None:
@@ -73,52 +73,38 @@ def _draw_while_live(run: StoredRun, group: str, draw: Callable[[StoredRun, list
 
 def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     try:
-        total = len(headroom.anchor_configs(run.config)) * headroom.REPEATS
+        configs = headroom.anchor_configs(run.config)
     except ConfigError as error:
         st.caption(f"Not for this run: {label(error.field)} is set. {escaped(error.allowed.capitalize())}.")
         return
+    total = len(configs) * headroom.REPEATS
     if left:
         draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
-    measured = headroom_of(run)
+    measured, batch = headroom_of(run), run.config.batch_size
     if measured is not None:
-        _show_headroom(measured, run.config.batch_size)
-    if not left:
-        again = "Measure headroom again" if measured is not None else "Measure headroom"
-        with st.container(horizontal=True, vertical_alignment="center"):
-            if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
-                words = f"Headroom of run {run.id}"
-                start_once(headroom.group_of(run), words, lambda: headroom.submit_headroom(resources.manager(), run))
-            st.caption(
-                f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {rough_time(_takes_s(run))}.",
-                width="stretch",
-            )
-
-
-def _takes_s(run: StoredRun) -> float:
-    """Returns about how many seconds measuring will take: the starts of the jobs, and steps as slow as the run's."""
+        text = headroom_sentence(measured, batch)
+        st.markdown(escaped(text))
+        plot(waterfall(measured, batch), height=320, key="waterfall", alt=text)
+        tables.show(_anchor_table(measured, batch), key="anchors")
+        for note in measured.notes:
+            st.caption(f":material/info: {escaped(sentence(note))}")
+    if left:
+        return
+    # the starts of the jobs, and steps as slow as the run's
     s = run.summary
-    startup = s.startup_s if s is not None and math.isfinite(s.startup_s) else STARTUP_S
+    startup_s = s.startup_s if s is not None and math.isfinite(s.startup_s) else STARTUP_S
     step_s = s.step_ms_median / 1e3 if s is not None and math.isfinite(s.step_ms_median) else 0.0
-    configs = headroom.anchor_configs(run.config)
     steps = sum((c.steps or 0) for role, c in configs.items() if role in "CD")
-    return headroom.REPEATS * (startup * len(configs) + steps * step_s)
-
-
-def _show_headroom(measured: Headroom, batch_size: int) -> None:
-    st.markdown(escaped(headroom_sentence(measured, batch_size)))
-    plot(
-        waterfall(measured, batch_size),
-        height=HEADROOM_HEIGHT,
-        key="waterfall",
-        alt=headroom_sentence(measured, batch_size),
-    )
-    tables.show(_anchor_table(measured, batch_size), key="anchors")
-    for note in measured.notes:
-        st.caption(f":material/info: {escaped(sentence(note))}")
+    takes = rough_time(headroom.REPEATS * (startup_s * len(configs) + steps * step_s))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        again = "Measure headroom again" if measured is not None else "Measure headroom"
+        if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
+            words = f"Headroom of run {run.id}"
+            start_once(headroom.group_of(run), words, lambda: headroom.submit_headroom(resources.manager(), run))
+        st.caption(f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {takes}.", width="stretch")
 
 
 def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
-    """Returns one row for each anchor."""
     added = {stage.name.rpartition(" and ")[2]: stage for stage in measured.stages}
     rows = []
     for a in measured.anchors:
@@ -141,21 +127,6 @@ def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-PREDICT_HELP = "Loads with each of the other strategies for a moment, and works out how fast they would train."
-NOT_RUN = "predicted, not run"
-
-
-def draw_predictions(run: StoredRun) -> None:
-    """Draws the whole section, which redraws itself while its runs are live."""
-    st.header(
-        "Predictions",
-        anchor=False,
-        help="What a step would take with each of the other strategies, worked out from this run's compute time and "
-        "two seconds of loading alone with that strategy. A prediction is only that until you run it.",
-    )
-    _draw_while_live(run, prediction.group_of(run.id), _draw_predictions)
-
-
 def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         prediction.profile_of(resources.store(), run.id)
@@ -165,8 +136,9 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
     others = usual_strategies(run, resources.machine())
     if left:
-        total = len(others) if left[0].role == prediction.MICRO else 1
-        draw_progress(left, total, _say, key="predictions")
+        verbs = {prediction.MICRO: "loading with"}
+        total = len(others) if left[0].role in verbs else 1
+        draw_progress(left, total, lambda r: f"{verbs.get(r.role, 'running')} {r.config.strategy}", key="predictions")
     if predictions:
         tables.show(_prediction_table(predictions, run), key="predictions")
         st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
@@ -174,26 +146,22 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
         st.caption(f":material/warning: {escaped(line)}")
     if left:
         return
+    group = prediction.group_of(run.id)
     if unchecked := [p for p in predictions if p.measured_per_s is None]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown("Verify by running:", width="content")
             for p in unchecked:
-                if st.button(
-                    p.config.strategy,
-                    key=f"verify-{p.id}",
-                    icon=":material/play_arrow:",
-                    help=f"Runs this job with {p.config.strategy} and shows the result beside the prediction.",
-                ):
-                    _verify(p)
+                strategy = p.config.strategy
+                text = f"Runs this job with {strategy} and shows the result beside the prediction."
+                if st.button(strategy, key=f"verify-{p.id}", icon=":material/play_arrow:", help=text):
+                    words = f"Check of the prediction for {strategy}"
+                    start_once(group, words, partial(prediction.submit_check, resources.manager(), p.id))
+    takes = rough_time(len(others) * (MICRO_S + STARTUP_S))
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "Predict again" if predictions else "Predict other strategies"
         if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
-            start_once(
-                prediction.group_of(run.id),
-                f"Predictions for run {run.id}",
-                lambda: prediction.submit_micro_runs(resources.manager(), run.id),
-            )
-        takes = rough_time(len(others) * (MICRO_S + STARTUP_S))
+            words = f"Predictions for run {run.id}"
+            start_once(group, words, lambda: prediction.submit_micro_runs(resources.manager(), run.id))
         st.caption(
             f"Loads for {MICRO_S:g} s with each of {len(others)} strategies, without training; about {takes}."
             if others
@@ -202,18 +170,7 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
         )
 
 
-def _say(run: StoredRun) -> str:
-    return f"{'loading with' if run.role == prediction.MICRO else 'running'} {run.config.strategy}"
-
-
-def _verify(p: StoredPrediction) -> None:
-    words = f"Check of the prediction for {p.config.strategy}"
-    group = prediction.group_of(p.profile_run_id)
-    start_once(group, words, lambda: prediction.submit_check(resources.manager(), p.id))
-
-
 def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
-    """Returns one row for each strategy."""
     own = run.summary.samples_per_s if run.summary else float("nan")
     rows = pd.DataFrame(
         [
@@ -222,17 +179,15 @@ def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd
                 "predicted samples/s": formats.number(p.samples_per_s),
                 "95% interval": f"{formats.number(p.low)} to {formats.number(p.high)}",
                 "against this run": f"{formats.number(p.samples_per_s / own)}x",
-                "measured samples/s": NOT_RUN if p.measured_per_s is None else formats.number(p.measured_per_s),
+                "measured samples/s": "predicted, not run"
+                if p.measured_per_s is None
+                else formats.number(p.measured_per_s),
                 "error": "" if p.error is None else f"{p.error * 100:+.1f}%",
             }
             for p in predictions
         ]
     )
     return rows if any(p.error is not None for p in predictions) else rows.drop(columns="error")
-
-
-POLL_S = 1.0
-"""Seconds between a page's looks at a group that is running."""
 
 
 @st.cache_resource(show_spinner=False)
