@@ -1,16 +1,17 @@
-"""Every config that validates, for property tests."""
+"""Every config that validates, for property tests, and every combination of parts that can load a data set."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import strategies as st
 
 from vitprof.config import BUDGETS, CHOICES, RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import DATASETS, MODELS
+from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
 from vitprof.config.own_script import OWN_SCRIPT
-from vitprof.config.parts import PARTS_BY_KIND
+from vitprof.config.parts import PARTS_BY_KIND, Combination, why_not
 from vitprof.config.strategies import STRATEGIES
 from vitprof.names import tamed_name
 from vitprof.recording.columns import DELAYED_STAGES
@@ -47,3 +48,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 _BUDGET = st.sampled_from(BUDGETS).flatmap(lambda name: st.fixed_dictionaries({name: numbers(name)}))
 configs = st.builds(lambda fields, budget: RunConfig(**fields, **budget), st.fixed_dictionaries(FIELDS), _BUDGET)
 """Any value of any field, each by itself: whether they go together, `resolve` says."""
+
+
+def legal_combinations(info: DatasetInfo) -> list[Combination]:
+    every = itertools.starmap(Combination, itertools.product(*PARTS_BY_KIND.values()))
+    return [parts for parts in every if why_not(info, parts) is None]

@@ -1,10 +1,20 @@
-"""The facts about data sets and models, against where they come from."""
+"""The facts about data sets, models and slow drives, against where they come from."""
 
 from __future__ import annotations
 
 import pytest
 
-from vitprof.config.catalog import DATASETS, MODELS, ModelPreset, dataset_info, model_preset
+from vitprof.config import RunConfig
+from vitprof.config.catalog import (
+    DATASETS,
+    MODELS,
+    SLOW_DRIVES,
+    ModelPreset,
+    SlowDrive,
+    dataset_info,
+    model_preset,
+    slow_drive,
+)
 from vitprof.errors import ConfigError
 
 
@@ -46,3 +56,17 @@ def test_unknown_names_are_answered_with_those_there_are() -> None:
         dataset_info("imagenet")
     with pytest.raises(ConfigError, match=r"^model: 'huge' is not possible; choose one of tiny, ti/16, s/16, b/16"):
         model_preset("huge")
+
+
+def test_presets_say_what_the_reference_says() -> None:
+    network = SLOW_DRIVES["network-drive"]
+    epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))
+    assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # the article on a mounted network drive
+    assert SLOW_DRIVES["mechanical-disk"].serial
+    assert not network.serial
+
+
+def test_settings_replace_the_presets() -> None:
+    assert slow_drive(RunConfig(location="slow-drive")) == SLOW_DRIVES["network-drive"]
+    config = RunConfig(slow_drive="mechanical-disk", slow_mb_s=5, slow_latency_ms=0)
+    assert slow_drive(config) == SlowDrive(5, 0, serial=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -178,4 +179,4 @@ def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
     assert spec.title == "workers x pin_memory of a 'b c'"
     ours = {"base": {"steps": 9}, "strategies": ["memory"], "batch_sizes": [1]}
     with pytest.raises(ConfigError, match="goes with no strategy"):
-        TournamentSpec.from_dict(ours | {"script": made.to_dict()})
+        TournamentSpec.from_dict(ours | {"script": dataclasses.asdict(made)})

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from vitprof.config import KNOBS
+from tests.config.configs import legal_combinations
+from vitprof.config import CHOICES, KNOBS
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import (
     DECODERS,
@@ -17,11 +18,9 @@ from vitprof.config.parts import (
     STORAGES,
     TRANSFERS,
     Combination,
-    legal_combinations,
     prepared_as,
     why_not,
 )
-from vitprof.config.run_config import CHOICES
 from vitprof.errors import ConfigError
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]

@@ -22,11 +22,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.config.configs import legal_combinations
 from tests.engine_fixtures import Recorded, never, small_digits
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.config.parts import LOADERS, STORAGES, Combination, legal_combinations
+from vitprof.config.parts import LOADERS, STORAGES, Combination
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source

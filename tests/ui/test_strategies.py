@@ -13,10 +13,11 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests import ROOT
+from tests.config.configs import legal_combinations
 from vitprof.config import availability
 from vitprof.config.availability import Machine
 from vitprof.config.catalog import DATASETS
-from vitprof.config.parts import Combination, legal_combinations
+from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
 from vitprof.ui import resources
 from vitprof.ui.strategies import Stage, diagram, stages

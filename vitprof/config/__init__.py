@@ -1,30 +1,253 @@
-"""Configuration of a job: its settings, and the data sets, models, strategies and parts to choose from.
+"""The configuration of a job: `RunConfig`, the help text of each field, and the checks that need nothing else.
 
-Nothing here imports torch: the dashboard and the command line use it before a job exists.
+The data sets, models, strategies and parts to choose from are in the modules of this folder. Nothing here imports
+torch: the dashboard and the command line use it before a job exists.
 """
 
-from vitprof.config.accelerators import Precision
-from vitprof.config.run_config import (
-    BUDGETS,
-    CHOICES,
-    CONFIG_COLUMNS,
-    GROUPS,
-    KNOBS,
-    PARTS,
-    Isolation,
-    RunConfig,
-    injection,
-)
+from __future__ import annotations
 
-__all__ = [
-    "BUDGETS",
-    "CHOICES",
-    "CONFIG_COLUMNS",
-    "GROUPS",
-    "KNOBS",
-    "PARTS",
-    "Isolation",
-    "Precision",
-    "RunConfig",
-    "injection",
-]
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, Literal, get_args, get_type_hints
+
+from vitprof.config.accelerators import CARDS, Precision, accelerator, is_simulated
+from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
+from vitprof.errors import ConfigError
+from vitprof.names import MAX_NAME, tamed_name, why_no_name
+from vitprof.recording.columns import DELAYED_STAGES
+
+Isolation = Literal["process", "thread"]
+BUDGETS: tuple[str, ...] = ("epochs", "steps", "seconds")
+PARTS: tuple[str, ...] = ("storage", "location", "loader", "transfer")
+"""Fields of `RunConfig` that replace a part of the strategy. None means the strategy's own part."""
+DATALOADER = ("workers", "prefetch_factor", "pin_memory", "persistent_workers", "start_method")
+LOADING = (*DATALOADER, "decoder", "shuffle")
+CACHE_AND_DRIVE = ("cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms")
+KNOBS: tuple[str, ...] = (*LOADING, *CACHE_AND_DRIVE)
+"""Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means the strategy's default."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "precision": ("fp32", "tf32", "bf16", "fp16"),
+    "compile_mode": ("reduce-overhead", "max-autotune"),
+    "isolation": ("process", "thread"),
+    "start_method": ("fork", "forkserver", "spawn"),
+    "decoder": ("simplejpeg", "opencv", "pil", "torchvision"),
+    "shuffle": ("full", "block", "none"),
+    "slow_drive": ("network-drive", "mechanical-disk"),
+    "augment": ("off", "cpu", "device"),
+    "page_cache": ("as-is", "warm", "cold"),
+    "replay": ("host", "device"),
+}
+"""Field of `RunConfig` that takes one of a few values -> these values. `resolve` checks names in registries."""
+
+
+KINDS: dict[Any, str] = {str: "give text", bool: "give true or false"}
+"""Type of a field of `RunConfig` -> the message for other values. Numbers are in `vitprof.config.bounds`."""
+
+
+def knob_doc(doc: str, default: Any = None) -> Any:
+    """Returns a field of `RunConfig` with its help text, which the command line and the sidebar both show."""
+    return field(default=default, metadata={"description": doc})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The settings of one job, as they were asked for.
+
+    They are checked once, here, as far as that is possible without knowing data set and strategy. Raises `ConfigError`
+    that names the field, the value and what is allowed.
+    """
+
+    name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
+    dataset: str = knob_doc("data set to train on", "digits")
+    n_images: int | None = knob_doc(
+        "number of training images to make, where the data set can have any number (photos)"
+    )
+    model: str = knob_doc("Vision Transformer to train", "tiny")
+    strategy: str = knob_doc("how samples are stored, loaded and brought to the device", "per-sample")
+    batch_size: int = knob_doc("samples for each step", 128)
+    epochs: int | None = knob_doc("budget: whole passes over the training set")
+    steps: int | None = knob_doc("budget: training steps")
+    seconds: float | None = knob_doc("budget: seconds of training")
+    device: str = knob_doc(
+        "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or a simulated "
+        "GPU: simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample",
+        "auto",
+    )
+    precision: Precision = knob_doc(
+        "fp32; tf32 (fp32 with products of lower precision on tensor cores); bf16 or fp16 by autocast, fp16 with "
+        "scaled gradients",
+        "fp32",
+    )
+    compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
+    compile_mode: str | None = knob_doc(
+        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not given"
+    )
+    fused_optimizer: bool = knob_doc("run Adam as one kernel for all parameters: fewer launches", False)
+    image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device")
+    lr: float | None = knob_doc("learning rate for Adam; the model's default if not given")
+    seed: int = knob_doc("seed of the weights and of the sample order", 42)
+    storage: str | None = knob_doc("how samples are stored, in place of the strategy's storage")
+    location: str | None = knob_doc("where the storage is kept, in place of the strategy's location")
+    loader: str | None = knob_doc("what builds batches, in place of the strategy's loader")
+    transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer")
+    workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads")
+    prefetch_factor: int | None = knob_doc("batches kept ready by each worker process, or by a thread that reads ahead")
+    pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU")
+    persistent_workers: bool | None = knob_doc("keep the workers alive between epochs")
+    start_method: str | None = knob_doc(
+        "how worker processes start; if not given, fork where the job has a process of its own"
+    )
+    decoder: str | None = knob_doc(
+        "decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29"
+    )
+    shuffle: str | None = knob_doc(
+        "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)"
+    )
+    cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset")
+    slow_drive: str | None = knob_doc(
+        "drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
+        "12 ms)"
+    )
+    slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given")
+    slow_latency_ms: float | None = knob_doc("time to open a file on the throttled drive; the preset's if not given")
+    augment: str | None = knob_doc(
+        "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch"
+    )
+    skip_unreadable: bool = knob_doc("leave out and count samples that cannot be read, instead of failing", False)
+    page_cache: str = knob_doc(
+        "the system's cache of the storage's files at the start: left as it is, warmed, or dropped", "as-is"
+    )
+    cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
+    warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
+    least_steps: int = knob_doc(
+        "least number of steady steps of a run with a budget in seconds, which may take up to ten times its seconds", 0
+    )
+    replay: str | None = knob_doc(
+        "keep the first batches and use only those, as if data were free: from host memory (pinned where the transfer "
+        "pins), or on the device"
+    )
+    inject: str | None = knob_doc(
+        "wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, decode, transform, "
+        "collate, transfer)"
+    )
+    loader_times: bool = knob_doc("measure inside the loader: read, decode, transform, collate, queue", True)
+    evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
+    loader_only: bool = knob_doc("fetch and transfer batches without training", False)
+    threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves the number to torch", 0)
+    share_machine: bool = knob_doc(
+        "run at the same time as jobs on other devices that also set this; if not, one job runs at a time, as jobs "
+        "compete for CPU and disk",
+        False,
+    )
+    isolation: Isolation = knob_doc("train in a separate process (recommended) or in a thread of this one", "process")
+    telemetry_hz: float = knob_doc("telemetry samples per second", 5.0)
+
+    def __post_init__(self) -> None:
+        budgets = [b for b in BUDGETS if getattr(self, b) is not None]
+        if len(budgets) > 1:
+            first, second = budgets[:2]
+            raise ConfigError(second, getattr(self, second), f"give one budget only, and {first} is given already")
+        if not budgets:
+            object.__setattr__(self, "epochs", 1)
+        for name, (kind, *others) in types_of(RunConfig).items():
+            value = getattr(self, name)
+            if kind in KINDS and not isinstance(value, (kind, *others)):
+                raise ConfigError(name, value, KINDS[kind])
+            if value is None and NoneType in others:  # an optional field that is not given
+                continue
+            if name in RUN_BOUNDS:
+                RUN_BOUNDS[name].check(name, value)
+            elif name in CHOICES and value not in CHOICES[name]:
+                raise ConfigError(name, value, f"choose one of {', '.join(CHOICES[name])}")
+        if self.inject is not None:
+            injection(self.inject)
+        object.__setattr__(self, "name", self.name.strip())
+        if reason := why_no_name(self.name):
+            shown = self.name if len(self.name) <= MAX_NAME else self.name[:20] + "..."
+            raise ConfigError("name", shown, reason)
+        if is_simulated(self.device):
+            accelerator(self.device)
+        elif self.device not in ("auto", "cpu") and not _is_gpu(self.device):
+            raise ConfigError(
+                "device",
+                self.device,
+                f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
+                f"simulated:NAME ({', '.join(CARDS)}), or simulated:A_MS,B_US such as simulated:66,70",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
+        """Returns the inverse of `to_dict`. Raises `ConfigError` for a setting that does not exist or a bad value.
+
+        Characters of the run's name that cannot be shown are replaced, not refused: nobody types a stored config.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise ConfigError(name, values[name], "there is no such setting")
+        given = values.get("name")
+        if isinstance(given, str) and len(given) <= MAX_NAME:
+            values = {**values, "name": tamed_name(given)}
+        return cls(**values)
+
+
+@functools.cache
+def types_of(record: type) -> dict[str, tuple[Any, ...]]:
+    """Returns the types that values of each field of a dataclass may have: one, and `NoneType` where it is optional."""
+    return {name: get_args(hint) or (hint,) for name, hint in get_type_hints(record).items()}
+
+
+def _is_gpu(device: str) -> bool:
+    number, most = device.removeprefix("cuda:"), DEVICE_BOUNDS["cuda"].most
+    # its length first: int() refuses thousands of digits
+    return number != device and number.isdecimal() and len(number) <= len(str(most)) and int(number) <= most
+
+
+def injection(text: str) -> tuple[str, float]:
+    """Returns the stage, and the wait in seconds for each batch, of a text "STAGE:MS". Raises `ConfigError`."""
+    stage, _, number = text.partition(":")
+    try:
+        ms = float(number)
+    except ValueError:
+        ms = math.nan
+    if stage not in DELAYED_STAGES or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
+        raise ConfigError(
+            "inject",
+            text,
+            f"give STAGE:MILLISECONDS, such as read:20; stages are {', '.join(DELAYED_STAGES)}, "
+            f"from {INJECTED_MS.least} to {INJECTED_MS.most} ms",
+        )
+    return stage, ms / 1e3
+
+
+CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "What to train": (
+        "dataset",
+        "n_images",
+        "model",
+        "image_size",
+        "precision",
+        "compile",
+        "compile_mode",
+        "fused_optimizer",
+        "lr",
+        "cudnn_benchmark",
+    ),
+    "Budget": ("epochs", "steps", "seconds", "warmup_steps", "least_steps", "evaluate", "loader_only"),
+    "Strategy and its parts": ("strategy", "batch_size", *PARTS),
+    "Loading": (*LOADING, "augment", "skip_unreadable"),
+    "Drive and cache": ("page_cache", *CACHE_AND_DRIVE),
+    "Run": ("name", "device", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
+    "Measuring": ("loader_times", "replay", "inject"),
+}
+"""Heading -> fields of `RunConfig`, grouped as a person looks for them: the panels of the command line's help."""

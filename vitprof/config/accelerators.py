@@ -219,7 +219,9 @@ def device_for(device: str, model: str, image_size: int, precision: Precision) -
     card = CARDS.get(device.removeprefix(SIMULATED)) if is_simulated(device) else None
     if card is None:
         return device
-    step_s, sample_s = _figures(card, model, image_size, precision)
+    step_s, sample_s = step_figures(card, model, image_size, precision)
+    if (card.name, model, image_size) == (ARTICLE, "tiny", MODELS["tiny"].image_size):
+        step_s, sample_s, _ = ARTICLE_FIGURES
     rounded = (float(f"{value:.3g}") for value in (step_s * 1e3, sample_s * 1e6))
     return f"{device}{FIGURES}{','.join(f'{value:g}' for value in rounded)}"
 
@@ -238,12 +240,6 @@ def device_in_words(device: str) -> str:
     """Returns a device in words, such as "simulated H100"; unchanged if it is no card's."""
     card = card_of(device)
     return device if card is None else f"simulated {card.title}"
-
-
-def _figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
-    if (card.name, model, image_size) == (ARTICLE, "tiny", MODELS["tiny"].image_size):
-        return ARTICLE_FIGURES[:2]
-    return step_figures(card, model, image_size, precision)
 
 
 def accelerator(device: str) -> Accelerator:

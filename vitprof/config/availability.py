@@ -15,12 +15,12 @@ from typing import Any, Literal
 import psutil
 
 from vitprof import home
+from vitprof.config import RunConfig
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.estimates import Footprint, footprint
 from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
-from vitprof.config.run_config import RunConfig
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
 from vitprof.telemetry.cards import driver_version, free_bytes

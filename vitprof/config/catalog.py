@@ -1,14 +1,17 @@
-"""The data sets and models that can be chosen by name. No code of theirs, so that the dashboard can list them without
-torch.
+"""The data sets, models and slow drives that can be chosen by name. No code of theirs, so that the dashboard can list
+them without torch.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from vitprof.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vitprof.config import RunConfig
 
 
 class Named(Protocol):
@@ -25,6 +28,16 @@ N = TypeVar("N", bound=Named)
 def by_name(*entries: N) -> dict[str, N]:
     """Returns name -> entry, in this order."""
     return {entry.name: entry for entry in entries}
+
+
+T = TypeVar("T")
+
+
+def chosen(known: Mapping[str, T], field: str, name: str) -> T:
+    """Returns the entry called `name`. Raises `ConfigError` about `field` that lists the known names for any other."""
+    if name not in known:
+        raise ConfigError(field, name, f"choose one of {', '.join(known)}")
+    return known[name]
 
 
 @dataclass(frozen=True)
@@ -58,36 +71,29 @@ class DatasetInfo:
         return f"{self.name}-{self.n_train}" if self.any_size else self.name
 
 
-def _imitates_mnist(name: str, title: str, note: str) -> DatasetInfo:
-    # MNIST's well-known mean and std for both: digits imitates it, and the article on whole data sets in memory
-    # normalises with them.
-    return DatasetInfo(
-        name=name,
-        title=title,
-        kind="idx",
-        image_size=28,
-        channels=1,
-        classes=10,
-        n_train=60_000,
-        n_test=10_000,
-        mean=(0.1307,),
-        std=(0.3081,),
-        flips=False,
-        any_size=False,
-        note=note,
-    )
-
-
+DIGITS = DatasetInfo(
+    name="digits",
+    title="digits (made here)",
+    kind="idx",
+    image_size=28,
+    channels=1,
+    classes=10,
+    n_train=60_000,
+    n_test=10_000,
+    # MNIST's well-known ones, which it imitates, and with which the article on whole data sets in memory normalises
+    mean=(0.1307,),
+    std=(0.3081,),
+    flips=False,
+    any_size=False,
+    note="Rendered glyphs 0-9 with random distortion and noise, in MNIST's own file format. Made on first use.",
+)
 DATASETS = by_name(
-    _imitates_mnist(
-        "digits",
-        "digits (made here)",
-        "Rendered glyphs 0-9 with random distortion and noise, in MNIST's own file format. Made on first use.",
-    ),
-    _imitates_mnist(
-        "mnist",
-        "MNIST (downloaded)",
-        "The real MNIST, downloaded by torchvision on first use. Without a network choose digits.",
+    DIGITS,
+    replace(
+        DIGITS,
+        name="mnist",
+        title="MNIST (downloaded)",
+        note="The real MNIST, downloaded by torchvision on first use. Without a network choose digits.",
     ),
     DatasetInfo(
         name="photos",
@@ -144,23 +150,52 @@ MODELS = by_name(
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
     """Returns the data set called `name`, with `n_images` training images if that is given.
 
-    Its test set is then a tenth of that. Raises `ConfigError` for an unknown name (it lists the known ones), or if the
-    number of images cannot be chosen.
+    Its test set is then a tenth of that. Raises `ConfigError` for an unknown name, or if the number of images cannot be
+    chosen.
     """
-    try:
-        info = DATASETS[name]
-    except KeyError:
-        raise ConfigError("dataset", name, f"choose one of {', '.join(DATASETS)}") from None
+    info = chosen(DATASETS, "dataset", name)
     if n_images is None:
         return info
     if not info.any_size:
         raise ConfigError("n_images", n_images, f"{name} always has {info.n_train}; leave it out")
-    return dataclasses.replace(info, n_train=n_images, n_test=max(1, n_images // 10))
+    return replace(info, n_train=n_images, n_test=max(1, n_images // 10))
 
 
 def model_preset(name: str) -> ModelPreset:
-    """Returns the model called `name`. Raises `ConfigError` that lists the known names for any other."""
-    try:
-        return MODELS[name]
-    except KeyError:
-        raise ConfigError("model", name, f"choose one of {', '.join(MODELS)}") from None
+    """Returns the model called `name`. Raises `ConfigError`."""
+    return chosen(MODELS, "model", name)
+
+
+@dataclass(frozen=True)
+class SlowDrive:
+    """The speed of a slow drive."""
+
+    mb_s: float
+    """Bandwidth in MB/s (10^6 bytes), shared by all readers."""
+    latency_ms: float
+    """Time to open a file and get its first byte."""
+    serial: bool
+    """True: one file after another, as with a disk's head. False: readers wait independently, as on a network."""
+
+
+# network-drive: the article on a mounted network drive (`strategies.ARTICLE_DRIVE`). 24 min an epoch from the mounted
+#   drive, 3 min from the local disk, 5,981 files: (24 - 3) * 60 s / 5,981 = 211 ms more for each file. The article
+#   gives no bandwidth; 30 MB/s is assumed, at which a JPEG file of 100 KB takes 3.3 ms, and 207 ms are left for opening
+#   it. This assumes readers that wait one after another, as in the article's notebook; several readers overlap, since
+#   the time goes into round trips to the server.
+# mechanical-disk: typical of 7,200 rpm: half a turn takes 60 s / 7,200 / 2 = 4.2 ms and an average seek 8 ms;
+#   sequential reads reach 150 MB/s.
+SLOW_DRIVES: dict[str, SlowDrive] = {
+    "network-drive": SlowDrive(30.0, 207.0, serial=False),
+    "mechanical-disk": SlowDrive(150.0, 12.0, serial=True),
+}
+
+
+def slow_drive(config: RunConfig) -> SlowDrive:
+    """Returns the drive that the resolved `config` asks for: its preset, with the values that `config` sets."""
+    preset = SLOW_DRIVES[config.slow_drive or "network-drive"]
+    return SlowDrive(
+        preset.mb_s if config.slow_mb_s is None else config.slow_mb_s,
+        preset.latency_ms if config.slow_latency_ms is None else config.slow_latency_ms,
+        preset.serial,
+    )

@@ -1,9 +1,8 @@
 """What a strategy needs of a machine, and how long a run will take, estimated before it runs.
 
-The estimates are for pages and messages. Sizes: disk, memory, and what is prepared already; the real size of a storage
-is measured when it is prepared and kept in its manifest, which is used here if there is one. Times are arithmetic:
-latency x files, bytes / bandwidth, and the budget. The loader's speed on this machine is not known beforehand, so a
-budget in steps or epochs gives a lower bound at most. Nothing here imports torch.
+The real size of a storage is measured when it is prepared and kept in its manifest, which is used here if there is one.
+Times are arithmetic: latency x files, bytes / bandwidth, and the budget. The loader's speed on this machine is not
+known beforehand, so a budget in steps or epochs gives a lower bound at most.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ import math
 from dataclasses import dataclass
 
 from vitprof import home
+from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.config.catalog import DatasetInfo
-from vitprof.config.drives import SlowDrive, slow_drive
+from vitprof.config.catalog import DatasetInfo, slow_drive
 from vitprof.config.parts import JPEG_BYTES, LOADERS, PNG_BYTES, STORAGES, Combination, blocks, prepared_as
-from vitprof.config.run_config import RunConfig
 from vitprof.formats import number
 
 
@@ -103,8 +101,6 @@ def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = No
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
     read = prepared or source_bytes(info)
     pixels = pixel_bytes(info)
-    in_memory = pixels * STORAGES[parts.storage].ram_bytes
-    resident = parts.transfer == "resident"
     cache = min(cache_mb * 1e6, read) if cache_mb else 0
     ram_disk = read if parts.location == "ram-disk" else 0
     return Footprint(
@@ -112,10 +108,10 @@ def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = No
         prepared_as=prepared_as(parts.storage, info.kind),
         prepared_bytes=prepared,
         made=there,
-        ram_bytes=in_memory + ram_disk + round(cache),
+        ram_bytes=pixels * STORAGES[parts.storage].ram_bytes + ram_disk + round(cache),
         ram_disk_bytes=ram_disk,
         staged_bytes=read if parts.location == "staged" else 0,
-        device_bytes=pixels if resident else 0,
+        device_bytes=pixels if parts.transfer == "resident" else 0,
     )
 
 
@@ -147,11 +143,9 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
 
     `made`: whether the data set exists already. `prepared`: whether its storage does.
     """
-    n_images = info.n_train + info.n_test
-    once = {
-        "made": 0.0 if made else MAKING_S[info.kind] * n_images,
-        f"stored as {prepared_as(config.storage or '', info.kind)}": 0.0 if prepared else _storing_s(config, info),
-    }
+    n_images, storage = info.n_train + info.n_test, prepared_as(config.storage or "", info.kind)
+    storing_s = 0.0 if prepared or storage is None else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
+    once = {"made": 0.0 if made else MAKING_S[info.kind] * n_images, f"stored as {storage}": storing_s}
     first_s = STARTUP_S + math.fsum(once.values())
     first = " and ".join(what for what, seconds in once.items() if seconds > STARTUP_S)
     whys = [f"{info.name} is {first} first"] if first else []
@@ -182,14 +176,6 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
     return Duration(first_s + training_s if training_s else math.nan, not known, first_s, "; ".join(whys))
 
 
-def _storing_s(config: RunConfig, info: DatasetInfo) -> float:
-    """Returns about how many seconds it takes to make the storage from the data set."""
-    storage = prepared_as(config.storage or "", info.kind)
-    if storage is None:
-        return 0.0
-    return STORAGES[storage].prepare_s.get(info.kind, 0.0) * (info.n_train + info.n_test)
-
-
 def _samples(config: RunConfig, info: DatasetInfo) -> float:
     """Returns the number of samples in a budget of steps or epochs; NaN for one in seconds."""
     if config.steps is not None:
@@ -216,9 +202,8 @@ def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
     if STORAGES[config.storage or ""].access != "file for each sample":
         return config.batch_size * line_s, line_s, ""
     file_s, readers = drive.latency_ms / 1e3 + line_s, _readers(config)
-    within_batch = (
-        readers if LOADERS[config.loader or ""].made_by == "threads" else 1
-    )  # a worker process makes a batch on its own
+    # a worker process makes a batch on its own
+    within_batch = readers if LOADERS[config.loader or ""].made_by == "threads" else 1
     each = f"{drive.latency_ms:g} ms for each of"
     if drive.serial:
         return config.batch_size * file_s * readers / within_batch, file_s, each
@@ -233,19 +218,13 @@ def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
     by_line = line_s, f"of {number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if STORAGES[config.storage or ""].access != "file for each sample":
         return by_line
-    readers = _staging_readers(drive, total / n)
+    on_the_way = drive.mb_s * 1e6 * drive.latency_ms / 1e3
+    readers = 1 if drive.serial else int(min(STAGING_READERS, 2 + on_the_way / max(total / n, 1.0)))
     opening_s = n * drive.latency_ms / 1e3
     words = f"takes {drive.latency_ms:g} ms for each of {n:,} files{_at_a_time(readers)}"
     if drive.serial:
         return opening_s + line_s, words
     return by_line if line_s > opening_s / readers else (opening_s / readers, words)
-
-
-def _staging_readers(drive: SlowDrive, file_bytes: float) -> int:
-    if drive.serial:
-        return 1
-    on_the_way = drive.mb_s * 1e6 * drive.latency_ms / 1e3
-    return int(min(STAGING_READERS, 2 + on_the_way / max(file_bytes, 1.0)))
 
 
 def _at_a_time(readers: int) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vitprof.config import CHOICES, RunConfig
 from vitprof.config.bounds import MOST_TRIALS, RUN_BOUNDS
-from vitprof.config.run_config import CHOICES, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 
@@ -37,16 +37,13 @@ def is_own_script(config: RunConfig) -> bool:
 
 def own_config(name: str, **more: Any) -> RunConfig:
     """Returns the config of a script of which only the name is known yet; `more` sets other fields."""
-    return RunConfig(
-        name=tamed_name(name),
-        strategy=OWN_SCRIPT,
-        model=OWN_SCRIPT,
-        dataset=UNKNOWN_DATA,
-        loader="dataloader",
-        batch_size=1,
-        evaluate=False,
-        **more,
-    )
+    known: dict[str, Any] = {
+        "strategy": OWN_SCRIPT,
+        "model": OWN_SCRIPT,
+        "dataset": UNKNOWN_DATA,
+        "loader": "dataloader",
+    }
+    return RunConfig(name=tamed_name(name), batch_size=1, evaluate=False, **known, **more)
 
 
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
@@ -56,26 +53,30 @@ def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
     """
     loader = environment.get("watched") or {}
     changes: dict[str, Any] = {setting: loader.get(argument) for setting, argument in ARGUMENTS.items()}
-    changes["start_method"] = loader.get("start_method")
-    changes["dataset"] = loader.get("dataset")
-    changes["device"] = environment.get("device")
+    changes |= {name: loader.get(name) for name in ("start_method", "dataset")} | {"device": environment.get("device")}
     for setting, value in changes.items():
-        if value is None:
-            continue
-        try:
-            config = dataclasses.replace(config, **{setting: value})
-        except ConfigError:
-            continue
+        if value is not None:
+            with suppress(ConfigError):
+                config = replace(config, **{setting: value})
     return config
 
 
+UNCHANGED = f"{OWN_SCRIPT}/unchanged"
+"""Key of the trial of the unchanged script: the first one, with which the others are compared."""
 AS_IT_IS = "the script as it is"
 KEEP_SAMPLES = "keep the Dataset's samples in memory after their first reading"
-SWITCHED = {
-    "pin_memory": {"on": "pinned", "off": "not pinned"},
-    "persistent_workers": {"on": "persistent workers", "off": "workers started each epoch"},
-    "decode_cache": {"ram": "samples kept in RAM"},
+WORDS = {
+    "workers=1": "1 worker",
+    "workers": "{} workers",
+    "prefetch_factor": "prefetch {}",
+    "batch_size": "batch {}",
+    "pin_memory=on": "pinned",
+    "pin_memory=off": "not pinned",
+    "persistent_workers=on": "persistent workers",
+    "persistent_workers=off": "workers started each epoch",
+    "decode_cache=ram": "samples kept in RAM",
 }
+"""Part of a trial's key, or its name alone -> words for it and its value."""
 
 
 def is_own_key(key: str) -> bool:
@@ -87,25 +88,11 @@ def own_key_in_words(key: str) -> str:
     """Returns "own-script/workers=4/pin_memory=on" as "4 workers, pinned"; any other text unchanged."""
     if key == UNCHANGED:
         return AS_IT_IS
-    words = []
-    for part in key.split("/")[1:]:
-        name, separator, value = part.partition("=")
-        if not separator:
-            return key
-        words.append(_in_words(name, value))
-    return ", ".join(words) or key
-
-
-def _in_words(name: str, value: str) -> str:
-    match name:
-        case "workers":
-            return "1 worker" if value == "1" else f"{value} workers"
-        case "prefetch_factor":
-            return f"prefetch {value}"
-        case "batch_size":
-            return f"batch {value}"
-        case _:
-            return SWITCHED.get(name, {}).get(value, value)
+    parts = key.split("/")[1:]
+    if not all("=" in part for part in parts):
+        return key
+    named = ((part, *part.split("=", 1)) for part in parts)
+    return ", ".join(WORDS.get(part, WORDS.get(name, "{}")).format(value) for part, name, value in named) or key
 
 
 def code_line(script: OwnScript, key: str) -> str:
@@ -126,8 +113,6 @@ def code_line(script: OwnScript, key: str) -> str:
 
 
 Value = int | bool | str
-UNCHANGED = f"{OWN_SCRIPT}/unchanged"
-"""Key of the trial of the unchanged script: the first one, with which the others are compared."""
 KEPT_IN_RAM = "memory"
 """`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
 NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
@@ -140,7 +125,6 @@ WITHOUT_WORKERS: dict[str, Any] = {
     "timeout": 0,
 }
 """Arguments that PyTorch takes with workers only, with the values that they must have without workers."""
-FROZEN = "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
 DEFAULT_PREFETCH = 2
 """PyTorch's default of prefetch_factor with workers."""
 
@@ -178,22 +162,11 @@ class OwnScript:
             if not values:
                 raise ConfigError("vary", name, "give at least one value")
             for value in values:
-                _check_value(name, value)
+                _check(name, _read_value(name, _written(value), name) == value, value)
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
         if (n := math.prod(len(values) for _, values in self.vary)) > MOST_TRIALS:
             raise ConfigError("vary", n, f"that makes {n} settings; {MOST_TRIALS} are allowed")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
-        return {
-            "command": list(self.command),
-            "directory": self.directory,
-            "vary": [[name, list(values)] for name, values in self.vary],
-            "loader": None if self.loader is None else dict(self.loader),
-            "writes": list(self.writes),
-            "agreed": self.agreed,
-        }
 
 
 @dataclass(frozen=True)
@@ -227,7 +200,8 @@ def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
     if name not in VARIED:
         raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
     if not separator or not given:
-        raise ConfigError("vary", text, f"give values, such as {name}={_example(name)}")
+        example = "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
+        raise ConfigError("vary", text, f"give values, such as {name}={example}")
     if doubled := [v for i, v in enumerate(given) if v in given[:i]]:
         raise ConfigError("vary", text, f"{doubled[0]} is given twice")
     return name, tuple(_read_value(name, value, text) for value in given)
@@ -240,45 +214,41 @@ def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting
     there is nothing to prefetch, to keep alive or to start. Once the script's own loader is known, a combination equal
     to it counts as the script as it is. `steps`: training steps in a trial.
     """
-    found = {UNCHANGED: OwnSetting(UNCHANGED)}
+    settings = {UNCHANGED: OwnSetting(UNCHANGED)}
     names = [name for name, _ in script.vary]
     for values in itertools.product(*(values for _, values in script.vary)):
-        made = _setting(dict(zip(names, values, strict=True)), script.loader, steps)
-        known = found.setdefault(made.key, made)
-        remarks = tuple(dict.fromkeys((*known.remarks, *made.remarks)))
-        found[made.key] = dataclasses.replace(known, remarks=remarks)
-    return tuple(found.values())
+        new = _setting(dict(zip(names, values, strict=True)), script.loader, steps)
+        known = settings.setdefault(new.key, new)
+        settings[new.key] = replace(known, remarks=tuple(dict.fromkeys((*known.remarks, *new.remarks))))
+    return tuple(settings.values())
 
 
 def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None) -> OwnSetting:
-    own = loader or {}
-    workers = asked.get("workers", own.get("num_workers"))
-    changes = {name: asked[name] for name in VARIED if name in asked and asked[name] != "off"}
+    workers = asked.get("workers", (loader or {}).get("num_workers"))
+    changes = {name: value for name, value in asked.items() if value != "off"}
     remarks = []
     if workers == 0:
-        if meaningless := [name for name in NEED_WORKERS if changes.pop(name, False)]:
-            remarks.append(f"without workers {' and '.join(meaningless)} {_has(meaningless)} no meaning: left out")
+        if useless := [name for name in NEED_WORKERS if changes.pop(name, False)]:
+            have = "has" if len(useless) == 1 else "have"
+            remarks.append(f"without workers {' and '.join(useless)} {have} no meaning: left out")
     elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
         changes["persistent_workers"] = True
         remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")
     if changes.get("decode_cache") == "ram":
-        remarks.append(FROZEN)
+        remarks.append("decode_cache=ram keeps each sample as it was first read: random transforms are frozen")
     changes = {name: changes[name] for name in VARIED if name in changes}
     if all(loader is not None and _own_value(name, loader) == value for name, value in changes.items()):
         return OwnSetting(UNCHANGED, remarks=tuple(remarks))
     arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
-    if workers == 0:
-        arguments |= WITHOUT_WORKERS
     key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
     refused = _why_not(changes, loader, steps) if loader is not None else ""
-    return OwnSetting(key, changes, arguments, tuple(remarks), refused)
+    return OwnSetting(key, changes, arguments | (WITHOUT_WORKERS if workers == 0 else {}), tuple(remarks), refused)
 
 
 def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
     if "batch_size" in changes and loader.get("made_own_batches"):
-        return (
-            "the script gives batch_sampler= or batch_size=None, which makes its batches: batch_size cannot be varied"
-        )
+        why = "the script gives batch_sampler= or batch_size=None, which makes its batches"
+        return f"{why}: batch_size cannot be varied"
     if changes.get("decode_cache") != "ram":
         return ""
     if loader.get("made_iterable"):
@@ -300,16 +270,8 @@ def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
     return DEFAULT_PREFETCH if name == "prefetch_factor" and value is None else value
 
 
-def _has(names: list[str]) -> str:
-    return "has" if len(names) == 1 else "have"
-
-
-def _written(value: Value) -> str:
+def _written(value: object) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
-def _example(name: str) -> str:
-    return "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
 
 
 def _read_value(name: str, value: str, text: str) -> Value:
@@ -332,10 +294,3 @@ def _read_value(name: str, value: str, text: str) -> Value:
 def _check(name: str, holds: object, value: object) -> None:
     if not holds:
         raise ConfigError(name, value, "it is not in the form that vitprof writes")
-
-
-def _check_value(name: str, value: object) -> None:
-    if name in NUMBERS:
-        RUN_BOUNDS[name].check(name, value)
-    else:
-        _check(name, isinstance(value, bool) if name in SWITCHES else value in NAMED[name], value)

@@ -6,13 +6,12 @@ part is in the package of its kind, under the same name.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitprof.config.catalog import DatasetInfo, by_name
-from vitprof.config.run_config import PARTS
+from vitprof.config import PARTS
+from vitprof.config.catalog import DatasetInfo, by_name, chosen
 from vitprof.errors import ConfigError
 
 Form = Literal["samples", "pixels", "encoded"]
@@ -350,10 +349,8 @@ class Combination:
     transfer: str
 
     def __post_init__(self) -> None:
-        for kind in PARTS:
-            name = getattr(self, kind)
-            if name not in PARTS_BY_KIND[kind]:
-                raise ConfigError(kind, name, f"choose one of {', '.join(PARTS_BY_KIND[kind])}")
+        for kind, known in PARTS_BY_KIND.items():
+            chosen(known, kind, getattr(self, kind))
 
     @property
     def parts(self) -> tuple[StoragePart, Part, LoaderPart, Part]:
@@ -391,9 +388,3 @@ def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
     if transfer.name == "resident" and (storage.name, loader.name) != ("memory", "batches"):
         return ConfigError("transfer", transfer.name, "it needs storage memory and loader batches")
     return None
-
-
-def legal_combinations(info: DatasetInfo) -> list[Combination]:
-    """Returns every combination of parts that can load the data set `info`."""
-    chosen = itertools.starmap(Combination, itertools.product(STORAGES, LOCATIONS, LOADERS, TRANSFERS))
-    return [parts for parts in chosen if why_not(info, parts) is None]

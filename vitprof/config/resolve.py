@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from vitprof.config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.accelerators import as_asked, device_for, is_simulated
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config.own_script import OWN_SCRIPT, is_own_script
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
-from vitprof.config.run_config import KNOBS, PARTS, RunConfig, injection
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
@@ -23,39 +23,34 @@ def resolve(config: RunConfig) -> RunConfig:
     names the setting, its value and what is allowed.
     """
     if is_own_script(config):
-        raise ConfigError(
-            "strategy", OWN_SCRIPT, "the run was a user's own script; start that again with vitprof watch"
-        )
+        why = "the run was a user's own script; start that again with vitprof watch"
+        raise ConfigError("strategy", OWN_SCRIPT, why)
     info, model, plan = (
         dataset_info(config.dataset, config.n_images),
         model_preset(config.model),
         strategy(config.strategy),
     )
     if config.batch_size > info.n_train:
-        raise ConfigError(
-            "batch_size", config.batch_size, f"the training set of {info.name} has {info.n_train} samples"
-        )
+        few = f"the training set of {info.name} has {info.n_train} samples"
+        raise ConfigError("batch_size", config.batch_size, few)
     image_size = config.image_size or model.image_size
     if image_size % model.patch_size:
-        raise ConfigError(
-            "image_size", image_size, f"{model.name} cuts images into {model.patch_size} px patches; give a multiple"
-        )
+        why = f"{model.name} cuts images into {model.patch_size} px patches; give a multiple"
+        raise ConfigError("image_size", image_size, why)
     if config.compile_mode is not None and not config.compile:
         raise ConfigError("compile_mode", config.compile_mode, "it goes with compile, which is off")
     parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
     if wrong := why_not(info, parts):
         others = [other.name for other in DATASETS.values() if why_not(other, plan.combination(other)) is None]
         if parts == plan.combination(info):  # no part was replaced: it is the strategy that does not fit
-            raise ConfigError(
-                "strategy", plan.name, f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
-            )
+            why = f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
+            raise ConfigError("strategy", plan.name, why)
         raise wrong
     if config.page_cache != "as-is" and (not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"):
         raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
     augment = _augmentation(config, parts, info)
     if config.inject is not None:
-        possible = _stages_to_wait_in(parts, info, augment)
-        stage = injection(config.inject)[0]
+        stage, possible = injection(config.inject)[0], _stages_to_wait_in(parts, info, augment)
         if config.replay == "device" or (config.replay and stage != "transfer"):
             left = "none is loaded or copied" if config.replay == "device" else "only their transfer is left"
             raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
@@ -75,19 +70,18 @@ def resolve(config: RunConfig) -> RunConfig:
 
 def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[Stage]:
     """Returns the stages of making and moving a batch that a wait can be added to."""
-    form, transforms = STORAGES[parts.storage].form, STORAGES[parts.storage].transforms
+    storage = STORAGES[parts.storage]
     if LOADERS[parts.loader].decodes:  # decodes and collates where vitprof cannot add a wait
         return ["read"]
-    possible: list[Stage] = ["read"]
-    if form == "encoded" or transforms:
-        possible.append("decode")
-    # Crop and flip of encoded photos are part of their decoding.
-    if transforms or (augment == "cpu" and (form == "pixels" or info.kind == "idx")):
-        possible.append("transform")
-    possible.append("collate")
-    if parts.transfer in ("blocking", "pinned"):
-        possible.append("transfer")
-    return possible
+    possible: dict[Stage, bool] = {
+        "read": True,
+        "decode": storage.form == "encoded" or storage.transforms,
+        # crop and flip of encoded photos are part of their decoding
+        "transform": storage.transforms or (augment == "cpu" and (storage.form == "pixels" or info.kind == "idx")),
+        "collate": True,
+        "transfer": parts.transfer in ("blocking", "pinned"),
+    }
+    return [stage for stage, here in possible.items() if here]
 
 
 def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:

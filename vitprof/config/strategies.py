@@ -1,7 +1,6 @@
 """The registry of strategies: named combinations of storage, location, loader and transfer.
 
-A strategy is data. It names its parts (`vitprof.config.parts`); `vitprof.engine` puts them together. Nothing here
-imports torch, so the dashboard can list strategies and check a config before a job exists.
+A strategy is data. It names its parts (`vitprof.config.parts`); `vitprof.engine` puts them together.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.config.catalog import DatasetInfo, by_name
+from vitprof.config import KNOBS, PARTS
+from vitprof.config.catalog import DatasetInfo, by_name, chosen
 from vitprof.config.parts import DECODERS, Combination
-from vitprof.config.run_config import KNOBS, PARTS
-from vitprof.errors import ConfigError
 
 SOURCE: dict[str, str] = {"idx": "idx", "jpeg": "imagefolder"}
 """`DatasetInfo.kind` -> what "source" as a strategy's storage stands for: the data set's own files, read as in
@@ -45,11 +43,11 @@ class Strategy:
     """What it costs: RAM, disk, preparation."""
     origin: str
     """The article, tutorial or library that it comes from."""
-    storage: str
+    storage: str = "files"
     """A name in `vitprof.config.parts.STORAGES`, or "source": the data set's own files, read as in tutorials."""
-    loader: str
+    loader: str = "dataloader"
     """A name in `vitprof.config.parts.LOADERS`: what builds batches."""
-    transfer: str = "blocking"
+    transfer: str = "pinned"
     """A name in `vitprof.config.parts.TRANSFERS`: how a batch reaches the device."""
     location: str = "disk"
     """A name in `vitprof.config.parts.LOCATIONS`: where the storage is kept."""
@@ -98,7 +96,7 @@ STRATEGIES = by_name(
         costs="Nothing to prepare. One core's time for every sample, during which training waits.",
         origin=f"{ARTICLE_MEMORY}: its slow form",
         storage="source",
-        loader="dataloader",
+        transfer="blocking",
         fixed=NO_WORKERS,
     ),
     Strategy(
@@ -111,8 +109,6 @@ STRATEGIES = by_name(
         "slower first batch.",
         origin=ARTICLE_SETTINGS,
         storage="source",
-        loader="dataloader",
-        transfer="pinned",
     ),
     Strategy(
         name="tensordataset",
@@ -123,7 +119,7 @@ STRATEGIES = by_name(
         costs="RAM: 4 bytes for each pixel value. Loading the set once.",
         origin=f"{ARTICLE_MEMORY}: its fast form",
         storage="memory-float",
-        loader="dataloader",
+        transfer="blocking",
         fixed=NO_WORKERS,
     ),
     Strategy(
@@ -135,7 +131,6 @@ STRATEGIES = by_name(
         origin=f"{ARTICLE_MEMORY}, taken further",
         storage="memory",
         loader="batches",
-        transfer="pinned",
     ),
     Strategy(
         name="memory-ahead",
@@ -147,7 +142,6 @@ STRATEGIES = by_name(
         origin=ARTICLE_PREFETCHER,
         storage="memory",
         loader="ahead",
-        transfer="pinned",
     ),
     Strategy(
         name="device",
@@ -171,7 +165,6 @@ STRATEGIES = by_name(
         origin=f"{ARTICLE_SETTINGS}: preprocessing before loading",
         storage="memmap",
         loader="ahead",
-        transfer="pinned",
     ),
     Strategy(
         name="cache",
@@ -183,7 +176,6 @@ STRATEGIES = by_name(
         origin=f"{ARTICLE_SETTINGS}: cache of part of the set",
         storage="raw-files",
         loader="ahead",
-        transfer="pinned",
         defaults={"cache_mb": 32.0},
     ),
     Strategy(
@@ -194,9 +186,7 @@ STRATEGIES = by_name(
         when="JPEG or PNG files that must stay files: about twice as fast for each core as PIL in processes.",
         costs="CPU cores, and memory for each batch kept ready. Image files of digits are prepared once.",
         origin=f"{ARTICLE_SETTINGS}, with threads in place of processes",
-        storage="files",
         loader="threads",
-        transfer="pinned",
     ),
     Strategy(
         name="prefetch",
@@ -206,8 +196,6 @@ STRATEGIES = by_name(
         when="The copy to the GPU or normalisation on the CPU shows in the step.",
         costs="Device memory for the batches in flight. It does not help a loader that is too slow itself.",
         origin=ARTICLE_PREFETCHER,
-        storage="files",
-        loader="dataloader",
         transfer="stream",
     ),
     Strategy(
@@ -218,10 +206,7 @@ STRATEGIES = by_name(
         "1.04 times was measured.",
         costs="RAM: the size of the files. The time to copy them, which is counted and shown separately.",
         origin=f"{ARTICLE_PREFETCHER}: its further remedies",
-        storage="files",
         location="ram-disk",
-        loader="dataloader",
-        transfer="pinned",
     ),
     Strategy(
         name="dali",
@@ -231,8 +216,8 @@ STRATEGIES = by_name(
         when="Decoding is the bottleneck and the GPU has time left for it.",
         costs="A package of 0.5 GB; GPU memory and time if it decodes there.",
         origin=f"{ARTICLE_PREFETCHER}: its further remedies",
-        storage="files",
         loader="dali",
+        transfer="blocking",
     ),
     Strategy(
         name="pt",
@@ -243,8 +228,6 @@ STRATEGIES = by_name(
         costs="Disk: a file for each sample, at least 4 KB each. The time to write them once.",
         origin=ARTICLE_PARALLEL,
         storage="pt",
-        loader="dataloader",
-        transfer="pinned",
     ),
     Strategy(
         name="pt-whole",
@@ -256,6 +239,7 @@ STRATEGIES = by_name(
         origin=f"{ARTICLE_PARALLEL}: its first 'before'",
         storage="pt-whole",
         loader="batches",
+        transfer="blocking",
     ),
     Strategy(
         name="pt-mmap",
@@ -266,7 +250,6 @@ STRATEGIES = by_name(
         origin=f"{ARTICLE_PARALLEL}, with today's torch.load",
         storage="pt-single",
         loader="ahead",
-        transfer="pinned",
     ),
     Strategy(
         name="generator",
@@ -276,8 +259,8 @@ STRATEGIES = by_name(
         when="Never the fastest: it is what the tutorial replaces with parallel loading.",
         costs="One core's time for every sample, during which training waits.",
         origin=f"{ARTICLE_PARALLEL}: its second 'before'",
-        storage="files",
         loader="generator",
+        transfer="blocking",
     ),
     Strategy(
         name="slow-drive",
@@ -287,10 +270,7 @@ STRATEGIES = by_name(
         when="To see how training from a mounted drive affects the device, before trying it for an hour.",
         costs="Time: hours, at a network drive's 0.2 s for each file. Image files of digits are prepared once.",
         origin=ARTICLE_DRIVE,
-        storage="files",
         location="slow-drive",
-        loader="dataloader",
-        transfer="pinned",
     ),
     Strategy(
         name="staged",
@@ -300,10 +280,7 @@ STRATEGIES = by_name(
         when="Several epochs over files on a network drive, and room on the local disk.",
         costs="Local disk: the size of the files. The time to copy them once for each run.",
         origin=ARTICLE_DRIVE,
-        storage="files",
         location="staged",
-        loader="dataloader",
-        transfer="pinned",
     ),
     Strategy(
         name="hdf5",
@@ -314,8 +291,6 @@ STRATEGIES = by_name(
         costs="Disk: one byte for each pixel value, written once.",
         origin=ARTICLE_DRIVE,
         storage="hdf5",
-        loader="dataloader",
-        transfer="pinned",
     ),
     Strategy(
         name="hdf5-chunked",
@@ -327,7 +302,6 @@ STRATEGIES = by_name(
         origin=f"{ARTICLE_DRIVE}, with the order that suits a chunked file",
         storage="hdf5-chunked",
         loader="ahead",
-        transfer="pinned",
     ),
     Strategy(
         name="lmdb",
@@ -338,15 +312,10 @@ STRATEGIES = by_name(
         costs="Disk: the size of the samples and some 10% more, written once.",
         origin=f"{ARTICLE_DRIVE}: its alternative",
         storage="lmdb",
-        loader="dataloader",
-        transfer="pinned",
     ),
 )
 
 
 def strategy(name: str) -> Strategy:
     """Returns the strategy called `name`. Raises `ConfigError` that lists the known names for any other."""
-    try:
-        return STRATEGIES[name]
-    except KeyError:
-        raise ConfigError("strategy", name, f"choose one of {', '.join(STRATEGIES)}") from None
+    return chosen(STRATEGIES, "strategy", name)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from vitprof.config import CHOICES, PARTS, RunConfig
 from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
+from vitprof.config.catalog import chosen
 from vitprof.config.own_script import OwnScript, is_own_script
-from vitprof.config.run_config import CHOICES, PARTS, RunConfig
-from vitprof.config.strategies import strategy
+from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 
@@ -49,19 +49,14 @@ class TournamentSpec:
             if name != "workers" or self.workers is not None:
                 self._check_list(name, getattr(self, name))
         for value in self.strategies if self.script is None else ():
-            try:
-                strategy(value)
-            except ConfigError as error:
-                raise ConfigError("strategies", error.value, error.allowed) from None
+            chosen(STRATEGIES, "strategies", value)
+        for value in self.page_caches:
+            chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
         for name, bounds in TOURNAMENT_BOUNDS.items():
             given = getattr(self, name)
-            if given is None and getattr(type(self), name, ()) is None:  # optional, and not given
-                continue
-            for value in given if isinstance(given, tuple) else (given,):
-                bounds.check(name, value)
-        for value in self.page_caches:
-            if value not in CHOICES["page_cache"]:
-                raise ConfigError("page_caches", value, f"choose one of {', '.join(CHOICES['page_cache'])}")
+            if given is not None or name not in ("workers", "seconds"):  # the optional ones
+                for value in given if isinstance(given, tuple) else (given,):
+                    bounds.check(name, value)
         self._check_shared()
 
     def _check_shared(self) -> None:
@@ -71,8 +66,8 @@ class TournamentSpec:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "give true or false")
         for part in PARTS if self.script is None else ():
-            if (given := getattr(self.base, part)) is not None:
-                raise ConfigError(part, given, "a tournament runs strategies as they are; leave it out")
+            if (named := getattr(self.base, part)) is not None:
+                raise ConfigError(part, named, "a tournament runs strategies as they are; leave it out")
         if (self.script is not None) != is_own_script(self.base):
             raise ConfigError("strategies", self.strategies, "a script of your own goes with no strategy of vitprof")
         if self.base.replay is not None:
@@ -91,20 +86,17 @@ class TournamentSpec:
             raise ConfigError(name, len(values), f"give at most {MOST_TRIALS}")
         if name in ("strategies", "page_caches") and not all(isinstance(v, str) for v in values):
             raise ConfigError(name, values, "give names")
-        doubled = [v for i, v in enumerate(values) if v in values[:i]]
-        if doubled:
+        if doubled := [v for i, v in enumerate(values) if v in values[:i]]:
             raise ConfigError(name, doubled[0], "give each one once")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
-        return plain | {"base": self.base.to_dict(), "script": self.script and self.script.to_dict()}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TournamentSpec:
         """Returns the inverse of `to_dict`. Raises `ConfigError`."""
-        known = {f.name for f in dataclasses.fields(cls)}
+        known = {f.name for f in fields(cls)}
         for name in values:
             if name not in known:
                 raise ConfigError(name, values[name], "there is no such setting of a tournament")
@@ -113,10 +105,9 @@ class TournamentSpec:
                 raise ConfigError(name, None, "it is missing")
         if not isinstance(values["base"], Mapping):
             raise ConfigError("base", values["base"], "give the settings of a run")
-        made: dict[str, Any] = {"base": RunConfig.from_dict(values["base"])}
-        if (script := values.get("script")) is not None:
-            made["script"] = OwnScript(**script)
-        return cls(**{**values, **made})
+        script = values.get("script")
+        read = {"base": RunConfig.from_dict(values["base"]), "script": script and OwnScript(**script)}
+        return cls(**{**values, **read})
 
     @property
     def title(self) -> str:

@@ -20,8 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.config import CONFIG_COLUMNS, RunConfig
-from vitprof.config.run_config import types_of
+from vitprof.config import CONFIG_COLUMNS, RunConfig, types_of
 from vitprof.recording import codec
 from vitprof.recording import columns as record
 from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS

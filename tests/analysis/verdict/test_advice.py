@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.config.configs import legal_combinations
 from vitprof.analysis.verdict.advice import MAX_ADVICE, Alternative, advise, apply
 from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
 from vitprof.config.own_script import own_config
-from vitprof.config.parts import LOADERS, legal_combinations
+from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError

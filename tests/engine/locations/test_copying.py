@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine_fixtures import never, silent
-from vitprof.config.drives import SlowDrive
+from vitprof.config.catalog import SlowDrive
 from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes, walk
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped

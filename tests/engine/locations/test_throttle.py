@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from vitprof.config.drives import PRESETS, SlowDrive
+from vitprof.config.catalog import SLOW_DRIVES, SlowDrive
 from vitprof.engine.locations.throttle import BURST_S, TokenBucket, describe
 from vitprof.errors import DataError
 
@@ -79,7 +79,7 @@ def test_latencies_overlap_on_a_network_and_not_on_a_disk(tmp_path: Path) -> Non
 SCRIPT = """
 import multiprocessing, sys, threading
 from pathlib import Path
-from vitprof.config.drives import SlowDrive
+from vitprof.config.catalog import SlowDrive
 from vitprof.engine.locations.throttle import TokenBucket
 
 def clock():
@@ -150,7 +150,7 @@ def test_a_stop_and_a_removed_state_end_a_wait(tmp_path: Path) -> None:
 
 def test_it_says_what_the_drive_does() -> None:
     assert describe(SlowDrive(30.0, 207.0, serial=False)) == "throttled to 30.0 MB/s and 207 ms for each file"
-    assert "one after another" in describe(PRESETS["mechanical-disk"])
+    assert "one after another" in describe(SLOW_DRIVES["mechanical-disk"])
 
 
 def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.config.configs import legal_combinations
 from tests.cuda_stand_in import Card
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DATASETS, dataset_info
-from vitprof.config.parts import LOADERS, legal_combinations
+from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export.code import WITHOUT, script

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof import home
 from vitprof.config import RunConfig
-from vitprof.config.drives import slow_drive
+from vitprof.config.catalog import slow_drive
 from vitprof.engine.data.contract import OnProgress, Stop
 from vitprof.engine.locations.copying import Copied, copy_tree, is_for_training, tree_bytes
 from vitprof.engine.locations.throttle import TokenBucket, describe

@@ -12,7 +12,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from vitprof.config.drives import SlowDrive
+from vitprof.config.catalog import SlowDrive
 from vitprof.engine.data.contract import Stop
 from vitprof.errors import DataError
 from vitprof.formats import number
