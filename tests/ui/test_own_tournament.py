@@ -10,7 +10,7 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament, plan
 from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import TournamentStatus, set_status
-from vitprof.ui.tournament.sections import OF_OWN_SCRIPTS, SECTIONS
+from vitprof.ui.tournament.results import OF_OWN_SCRIPTS, SECTIONS
 
 LOADER = {"num_workers": 0, "batch_size": 8, "n_samples": 800, "made_given": "batch_size"}
 WAITS = {UNCHANGED: 0.02, f"{OWN_SCRIPT}/workers=2": 0.01, f"{OWN_SCRIPT}/workers=4": 0.0001}

@@ -25,7 +25,7 @@ from vitprof.store import RunQuery, RunStore, read_role, role_of
 from vitprof.store.tournaments import claim, list_tournaments, set_status, tournament
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.tournament import state as tournament_state
-from vitprof.ui.tournament.sections import SECTIONS
+from vitprof.ui.tournament.results import SECTIONS
 from vitprof.ui.tournament.state import runners
 
 WAITS = {"per-sample": 0.02, "memory": 0.001}
@@ -224,7 +224,7 @@ def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
 
 def test_more_rounds_of_one_that_is_through(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     resumed: list[int] = []
-    monkeypatch.setattr("vitprof.ui.tournament.live.resume", resumed.append)
+    monkeypatch.setattr("vitprof.ui.tournament.state.resume", resumed.append)
     number = add_tournament(store, {"per-sample": 0.02, "memory": 0.001})
     at = shown(number)
     assert "Use memory, batch 128" in said(at)

@@ -29,14 +29,6 @@ BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
 """How long a run is unless chosen: a session's first tournament then takes about a minute."""
 
 
-def shown(name: str, value: Any) -> str:
-    """Returns a field's key; sets its state to `value` where the field is new on the page."""
-    key = f"tournament-{name}"
-    if key not in st.session_state:
-        st.session_state[key] = value
-    return key
-
-
 def draw_job() -> None:
     """Draws data set, model and device of every trial: settings of the sidebar, so that a change here is one there."""
     left, middle, right = st.columns(3)
@@ -50,7 +42,7 @@ def draw_job() -> None:
                 **within(RUN_BOUNDS["n_images"], 1000),
                 value=None,
                 placeholder=f"{info.n_train:,}",
-                key=shown("n_images", values["n_images"]),
+                key=_key("n_images"),
                 help=help_of("n_images"),
             )
     with middle:
@@ -66,10 +58,15 @@ def draw_job() -> None:
 
 def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
     """Draws the choice of a setting that Profile has too, under a key of its own: one on two pages loses its value."""
-    values = settings()
-    key = shown(field, values[field])
-    given = st.selectbox(label(field), options, format_func=show, key=key, help=help_of(field))
-    values[field] = given or FIELDS[field].default
+    given = st.selectbox(label(field), options, format_func=show, key=_key(field), help=help_of(field))
+    settings()[field] = given or FIELDS[field].default
+
+
+def _key(field: str) -> str:
+    """Returns a field's key; sets its state to the setting where the field is new on the page."""
+    key = f"tournament-{field}"
+    st.session_state.setdefault(key, settings()[field])
+    return key
 
 
 def draw_trials(info: DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
@@ -78,7 +75,8 @@ def draw_trials(info: DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]
     `why` has the reason why a strategy cannot run here, "" for one that can. The URL keeps the fields' values.
     """
     picked = _draw_strategies(info, reasons)
-    takes = [name for name in picked if not reasons[name] and _takes_workers(name, info)]
+    plans = [(name, STRATEGIES[name]) for name in picked if not reasons[name]]
+    takes = [name for name, plan in plans if "workers" in plan.knobs(plan.combination(info), info)]
     left, middle, right = st.columns(3)
     with left:
         batch_sizes = _draw_numbers(
@@ -137,8 +135,8 @@ def _draw_strategies(info: DatasetInfo, reasons: Mapping[str, str]) -> list[str]
             width="stretch",
             key="tournament-all",
             icon=":material/select_all:",
-            on_click=_choose,
-            args=([name for name in STRATEGIES if not reasons[name]],),
+            on_click=st.session_state.update,
+            args=({STRATEGIES_KEY: [name for name in STRATEGIES if not reasons[name]]},),
             help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
         )
     if not_here := {name: reason for name, reason in reasons.items() if reason}:
@@ -147,29 +145,15 @@ def _draw_strategies(info: DatasetInfo, reasons: Mapping[str, str]) -> list[str]
     return picked
 
 
-def _choose(names: list[str]) -> None:
-    st.session_state[STRATEGIES_KEY] = names
-
-
-def _takes_workers(name: str, info: DatasetInfo) -> bool:
-    plan = STRATEGIES[name]
-    return "workers" in plan.knobs(plan.combination(info), info)
-
-
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
-    """Draws a choice of several numbers, to which others can be typed; returns them. What is not a number stays text,
-    which `make_spec` refuses.
+    """Draws a choice of several numbers, to which others can be typed; returns them, each once. What is not a number
+    stays text, which `make_spec` refuses.
     """
-    picked: list[Any] = st.multiselect(
-        words,
-        sorted({*offered, *usual}),
-        default=usual,
-        accept_new_options=True,
-        key=f"{TRIAL}{name}",
-        bind=IN_URL,
-        **more,
-    )
-    return as_numbers(picked)
+    options, key = sorted({*offered, *usual}), f"{TRIAL}{name}"
+    picked = st.multiselect(words, options, default=usual, accept_new_options=True, key=key, bind=IN_URL, **more)
+    given: list[Any] = list(picked)
+    numbers = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in given)
+    return list(dict.fromkeys(numbers))
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -253,62 +237,40 @@ def make_spec(
     info: DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> TournamentSpec | ConfigError:
     """Returns the tournament that the choices make, or what is wrong with them."""
-    values = settings()
-    given = {name: values[name] for name in FIELDS if name not in NOT_TAKEN}
-    if not info.any_size:
-        given["n_images"] = None
+    given = {name: value for name, value in settings().items() if name in FIELDS and name not in NOT_TAKEN}
+    given |= {} if info.any_size else {"n_images": None}
     try:
+        chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
+        for name in ("batch_sizes", "workers"):
+            for value in chosen[name]:
+                if not isinstance(value, int):
+                    raise ConfigError(name, value, "give whole numbers only")
         return TournamentSpec(
-            base=RunConfig(**given, **each_run),
-            strategies=tuple(trials["strategies"]),
-            batch_sizes=_whole_numbers("batch_sizes", trials["batch_sizes"]),
-            workers=_whole_numbers("workers", trials["workers"]) or None,
-            page_caches=tuple(trials["page_caches"]),
-            **rounds,
+            base=RunConfig(**given, **each_run), **chosen | {"workers": chosen["workers"] or None}, **rounds
         )
     except ConfigError as error:
         return error
 
 
-def _whole_numbers(name: str, values: Sequence[Any]) -> tuple[int, ...]:
-    """Returns the numbers, each once. Raises `ConfigError` for text."""
-    for value in values:
-        if not isinstance(value, int):
-            raise ConfigError(name, value, "give whole numbers only")
-    return tuple(dict.fromkeys(values))
-
-
-def as_numbers(values: Sequence[Any]) -> list[Any]:
-    """Returns the values, each once; text that is a whole number becomes one."""
-    numbers = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in values)
-    return list(dict.fromkeys(numbers))
-
-
 def what_is_taken() -> str:
-    """Returns which settings of the sidebar every trial has, and which are left out, in a line."""
-    values = settings()
-    taken = [
-        f"{label(name)} {values[name]}"
-        for name, field in FIELDS.items()
-        if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in (field.default, None)
-    ]
-    ignored = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
-    text = f"From the settings of Profile: {', '.join(taken)}." if taken else "Everything else is at its default."
-    if ignored:
+    """Returns which settings of the sidebar every trial has, and which it has not, in a line."""
+    values, usual = settings(), {name: (field.default, None) for name, field in FIELDS.items()}
+    taken = [name for name in FIELDS if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in usual[name]]
+    text = ", ".join(f"{label(name)} {values[name]}" for name in taken)
+    text = f"From the settings of Profile: {text}." if taken else "Everything else is at its default."
+    if ignored := [label(name) for name in (*PARTS, "replay") if values[name] is not None]:
         text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies as they are."
     return text
 
 
 def reject_unusable() -> str:
     """Resets the sidebar's settings that the form cannot show; returns the message that says so, "" for none."""
-
-    def new(name: str) -> bool:
-        """Returns whether the form's own field, which says itself what is wrong, is not on the page yet."""
-        return f"tournament-{name}" not in st.session_state
-
+    # a field of the form that is on the page already says itself what is wrong
+    new = [
+        n for n in ("dataset", "model", "n_images", "device", "batch_size") if f"tournament-{n}" not in st.session_state
+    ]
     named = {"dataset": list(DATASETS), "model": list(MODELS)}
-    named = {name: names for name, names in named.items() if new(name)}
-    return "; ".join(reject(named, filter(new, ("n_images", "device", "batch_size"))))
+    return "; ".join(reject({n: named[n] for n in new if n in named}, [n for n in new if n not in named]))
 
 
 def in_url() -> dict[str, list[str]]:
@@ -320,18 +282,16 @@ def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:
     """Returns a message about the values in the URL that the fields did not take. Call it after they are drawn."""
     lines = []
     for name, texts in from_url.items():
-        if name not in st.session_state:  # a field that is not shown now
-            continue
-        value = st.session_state[name]
-        taken = {_as_in_url(v) for v in (value if isinstance(value, list) else [value])}
-        what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
-        lines += [
-            f"{what}: {text[:40]} is not possible; the default is used" for text in texts if text not in {"", *taken}
-        ]
+        if name in st.session_state:  # else its field is not shown now
+            value = st.session_state[name]
+            taken = {_as_in_url(v) for v in (value if isinstance(value, list) else [value])}
+            what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
+            rejected = [text[:40] for text in texts if text not in {"", *taken}]
+            lines += [f"{what}: {text} is not possible; the default is used" for text in rejected]
     return "; ".join(lines)
 
 
 def _as_in_url(value: Any) -> str:
-    return (
-        str(value).lower() if isinstance(value, bool) else f"{value:.12g}" if isinstance(value, float) else str(value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)

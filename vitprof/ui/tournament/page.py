@@ -1,6 +1,4 @@
-"""The Tournament page: set one up, the list of the others to open or delete, or one tournament from its start to its
-answer.
-"""
+"""The Tournament page: set one up, the list of the others to open or delete, or one tournament from start to answer."""
 
 from __future__ import annotations
 
@@ -22,8 +20,6 @@ from vitprof.ui.tournament.setup import draw_setup
 from vitprof.ui.tournament.state import CHOSEN, chosen, draw_problem, leave, open_one, running_tournament, view
 from vitprof.ui.tournament.tuning import draw_tuning
 from vitprof.ui.widgets import choose
-
-MODES = {"tournament": "Tournament", "tune": "Tune one strategy"}
 
 
 @guarded
@@ -50,7 +46,7 @@ def page() -> None:
     mode = choose(
         "mode",
         "Mode",
-        MODES,
+        {"tournament": "Tournament", "tune": "Tune one strategy"},
         default="tournament",
         help="Strategies against each other, or the best workers, prefetch and batch size for one of them.",
         show_label=False,
@@ -59,8 +55,7 @@ def page() -> None:
         draw_tuning()
         return
     draw_problem()
-    running = running_tournament()
-    if running is not None:
+    if running := running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(f"Tournament {running.id} is running: {escaped(running.name)}.", width="stretch")
             st.button(
@@ -89,7 +84,12 @@ def draw_list() -> None:
     most = st.session_state.setdefault(MORE, SHOWN)
     tournaments = list_tournaments(store, limit=most + 1)
     if not tournaments:
-        draw_empty()
+        st.markdown(
+            "A tournament runs strategies, batch sizes and numbers of workers against each other, several times in "
+            "turns, and names the one setting to use, with the reason. Settings that differ by less than 5% count as "
+            "equal; while we cannot tell them apart yet, more rounds are run. A setting that fails stays in the table "
+            "with the reason. The form says how long it will take before you start."
+        )
         return
     st.header("Tournaments", anchor=False)
     for t in tournaments[:most]:
@@ -98,27 +98,15 @@ def draw_list() -> None:
         st.button("Show older ones", key="tournaments-more", on_click=_more, help="Ten more.")
 
 
-def draw_empty() -> None:
-    """Draws what a tournament is, for a newcomer."""
-    st.markdown(
-        "A tournament runs strategies, batch sizes and numbers of workers against each other, several times in turns, "
-        "and names the one setting to use, with the reason. Settings that differ by less than 5% count as equal; while "
-        "we cannot tell them apart yet, more rounds are run. A setting that fails stays in the table with the reason. "
-        "The form says how long it will take before you start."
-    )
-
-
 def _draw_line(t: StoredTournament) -> None:
     with st.container(border=True):
         left, middle, right = st.columns([5, 4, 4], vertical_alignment="center")
-        is_running = t.status == "running"
-        status = f":blue[{STATUSES[t.status]}]" if is_running else STATUSES[t.status]
-        left.markdown(
-            f"**{t.id}: {escaped(t.name)}**  \n:small[{status}, {escaped(when(t.created_utc))}, "
-            f"{escaped(t.spec.base.device)}]"
-        )
+        status = f":blue[{STATUSES[t.status]}]" if t.status == "running" else STATUSES[t.status]
+        when = escaped(f"{t.created_utc[:10]} {t.created_utc[11:16]} UTC")
+        about = f":small[{status}, {when}, {escaped(t.spec.base.device)}]"
+        left.markdown(f"**{t.id}: {escaped(t.name)}**  \n{about}")
         with middle:
-            guarded(_draw_answer)(t)
+            _draw_answer(t)
         with right.container(horizontal=True):
             st.button(
                 "Open",
@@ -139,6 +127,7 @@ def _draw_line(t: StoredTournament) -> None:
                 ask_to_delete(t.id)
 
 
+@guarded
 def _draw_answer(t: StoredTournament) -> None:
     st.markdown(escaped(answer_in_words(t)))
 
@@ -163,23 +152,17 @@ def ask_to_delete(tournament_id: int) -> None:
         if st.button("Keep it", key=f"tournament-keep-{t.id}", help="Closes this and changes nothing."):
             st.rerun()
     if yes:
-        _delete(t, f"Tournament {t.id} and its {runs} deleted")
-
-
-@guarded
-def _delete(t: StoredTournament, words: str) -> None:
-    if t.holder_host:
-        release(resources.store(), t.id)
-    delete_tournament(resources.store(), t.id)
-    st.session_state[DONE] = words
-    st.rerun()
+        if t.holder_host:
+            release(resources.store(), t.id)
+        delete_tournament(resources.store(), t.id)
+        st.session_state[DONE] = f"Tournament {t.id} and its {runs} deleted"
+        st.rerun()
 
 
 def answer_in_words(t: StoredTournament) -> str:
     """Returns the setting that the tournament's own page recommends, with its speed; else why there is none."""
     follows = view(t.id)
-    now = follows.look()
-    board = follows.board(now)
+    board = follows.board(follows.look())
     recommendation = recommend(board)
     row = board.row(recommendation.key) if recommendation is not None and recommendation.key is not None else None
     if recommendation is None:
@@ -189,11 +172,6 @@ def answer_in_words(t: StoredTournament) -> str:
     simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
     standing = "recommended" if t.status == "done" and not t.held else "best so far"
     return f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
-
-
-def when(utc: str) -> str:
-    """Returns a time of the store as text, such as "2026-01-31 23:59 UTC"."""
-    return f"{utc[:10]} {utc[11:16]} UTC"
 
 
 def _more() -> None:

@@ -1,27 +1,38 @@
-"""One tournament: the answer first, then the leaderboard, then charts and details."""
+"""One tournament: the answer first, then the leaderboard, then sections with charts and details. One section is shown;
+the others are not computed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import json
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
 
+import pandas as pd
 import streamlit as st
 
+from vitprof import formats
 from vitprof.analysis import tournament
+from vitprof.analysis.tournament import Leaderboard, Recommendation
+from vitprof.charts import tournament as charts
+from vitprof.charts.heat_map import article_heat
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import OwnScript
-from vitprof.experiments.tournament.planning import PlannedTrial, rounds_words
+from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
-from vitprof.ui.texts import escaped, guarded, simulated_badge
-from vitprof.ui.tournament.live import draw_state
-from vitprof.ui.tournament.sections import draw_sections
-from vitprof.ui.tournament.state import AGAINST, draw_problem, leave, view
-from vitprof.ui.tournament.table import STATUSES, do_asked, draw_table, draw_ways_on
-from vitprof.ui.widgets import IN_URL
+from vitprof.recording.columns import RunSummary
+from vitprof.store import StoredRun
+from vitprof.ui import resources, tables
+from vitprof.ui.live_chart import plot
+from vitprof.ui.texts import escaped, file_stamp, guarded, simulated_badge
+from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_problem, draw_state, leave, view
+from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, do_asked, draw_table, draw_ways_on
+from vitprof.ui.widgets import IN_URL, choose
 
 
 @guarded
@@ -29,6 +40,7 @@ def draw_tournament(tournament_id: int) -> None:
     """Draws the whole page of one tournament."""
     follows = view(tournament_id)
     now = follows.look()
+    t, own_script = now.tournament, now.tournament.spec.script is not None
     _draw_title(now)
     draw_problem()
     draw_state(now)
@@ -38,19 +50,23 @@ def draw_tournament(tournament_id: int) -> None:
         base = _pick_baseline(follows.board(now), now.baseline)
     board = follows.board(dataclasses.replace(now, baseline=base))
     recommendation = tournament.recommend(board, keep=now.baseline)
-    with answer:
+    with answer.container(border=True, key="tournament-answer"):
         _draw_answer(now, board, recommendation)
     with row:
         _downloads(now, board, recommendation)
-    live = now.tournament.held
-    own = now.tournament.spec.script is not None
-    draw_table(board, recommendation.key if recommendation is not None else None, live=live, own_script=own)
+    key = recommendation.key if recommendation is not None else None
+    draw_table(board, key, live=t.held, own_script=own_script)
     do_asked(now, board)
-    for remark in remarks_told(now.planned):
+    # what was dropped from settings or added to them, each once
+    for remark in dict.fromkeys(r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks):
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
     _draw_reasons(board)
-    if board.best is not None and (not live or _wants_charts()):
-        draw_sections(now, board)
+    if board.best is None or (t.held and not _wants_charts()):
+        return
+    names = {name: words for name, (words, _) in SECTIONS.items() if not own_script or name in OF_OWN_SCRIPTS}
+    text = "Only the section shown is computed."
+    section = choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
+    guarded(SECTIONS[section][1])(now, board)
 
 
 def _wants_charts() -> bool:
@@ -62,10 +78,10 @@ def _wants_charts() -> bool:
 
 
 def _draw_title(now: TournamentState) -> None:
-    t = now.tournament
+    t, spec = now.tournament, now.tournament.spec
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(escaped(t.name), anchor=False, width="content")
-        if is_simulated(t.spec.base.device):
+        if is_simulated(spec.base.device):
             simulated_badge()
         st.button(
             "All tournaments",
@@ -75,20 +91,23 @@ def _draw_title(now: TournamentState) -> None:
             on_click=leave,
             help="The list, and the form for a new one. This one keeps running.",
         )
-    spec = t.spec
-    budget = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
-    lasts = f"{budget[0]:g} {budget[1].removesuffix('s') if budget[0] == 1 else budget[1]}"
+    number, unit = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
+    lasts = f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
     what = f"{spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}"
     what = what if spec.script is None else title_words(spec.script)
-    st.caption(
-        escaped(
-            f"Tournament {t.id}: {what}; each run {lasts}, "
-            f"{rounds_words(spec)}" + ("; settings that are clearly too slow are cut short" if spec.early_stop else "")
-        )
-    )
+    cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
+    st.caption(escaped(f"Tournament {t.id}: {what}; each run {lasts}, {rounds_words(spec)}{cut}"))
 
 
-def _pick_baseline(board: tournament.Leaderboard, own: str) -> str:
+def title_words(script: OwnScript) -> str:
+    """Returns what was run and varied, in a line."""
+    words = {True: "on", False: "off"}
+    varied = ((name, [words[v] if isinstance(v, bool) else str(v) for v in values]) for name, values in script.vary)
+    given = "; ".join(f"{name} {', '.join(values)}" for name, values in varied)
+    return f"{shlex.join(script.command)} in {script.directory}; {given}"
+
+
+def _pick_baseline(board: Leaderboard, own: str) -> str:
     """Draws the choice of the setting to compare with, `own` unless another one is chosen; returns its key."""
     names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
     chosen: str | None = st.selectbox(
@@ -104,83 +123,208 @@ def _pick_baseline(board: tournament.Leaderboard, own: str) -> str:
     return chosen or own
 
 
-def _draw_answer(
-    now: TournamentState, board: tournament.Leaderboard, recommendation: tournament.Recommendation | None
-) -> None:
+def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
     """Draws the recommendation, or why there is none."""
-    with st.container(border=True, key="tournament-answer"):
-        if recommendation is None:
-            over = not now.tournament.held and now.tournament.status == "done"
-            st.markdown(
-                "**No setting gave a figure.** The reasons are below the table: give runs more time, or choose others."
-                if over
-                else "**No figures yet.** The first come when the first run has ended."
-            )
-            return
-        through = now.tournament.status == "done" and not now.tournament.held
-        heading = "Recommended" if through else "Best so far"
-        st.header("Not decided yet" if recommendation.key is None else heading, anchor=False)
-        st.markdown(escaped(recommendation.sentence))
-        row = board.row(recommendation.key or "")
-        if row is not None:
-            draw_ways_on(now, row, key="best", board=board)
+    through = now.tournament.status == "done" and not now.tournament.held
+    if recommendation is None:
+        st.markdown(
+            "**No setting gave a figure.** The reasons are below the table: give runs more time, or choose others."
+            if through
+            else "**No figures yet.** The first come when the first run has ended."
+        )
+        return
+    heading = "Recommended" if through else "Best so far"
+    st.header("Not decided yet" if recommendation.key is None else heading, anchor=False)
+    st.markdown(escaped(recommendation.sentence))
+    if row := board.row(recommendation.key or ""):
+        draw_ways_on(now, row, key="best", board=board)
 
 
-def _draw_reasons(board: tournament.Leaderboard) -> None:
+def _draw_reasons(board: Leaderboard) -> None:
     """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
+    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
     for row in board.rows:
         if row.spoiled:
-            st.caption(escaped(f"{tournament.setting_in_words(row.entry)}: {tournament.spoiled_words(row)}."))
-    for entry in (row.entry for row in board.rows if row.entry.losses):
-        st.caption(f":material/warning: {escaped(f'{tournament.setting_in_words(entry)}: {entry.losses}.')}")
+            st.caption(escaped(f"{names[row.key]}: {tournament.spoiled_words(row)}."))
+    for row in board.rows:
+        if row.entry.losses:
+            st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
     if text := tournament.uneven_words(board):
         st.caption(escaped(text))
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
         return
     counts = {status: sum(row.entry.status == status for row in explained) for status in STATUSES}
-    text = ", ".join(f"{n} {STATUSES[s]}" for s, n in counts.items() if n)
-    with st.expander(f"Why: {text}"):
-        words, entries = tournament.setting_in_words, [row.entry for row in explained]
-        lines = (f"- **{escaped(words(e))}**, {STATUSES[e.status]}: {escaped(e.reason)}" for e in entries)
-        st.markdown("\n".join(lines))
+    with st.expander(f"Why: {', '.join(f'{n} {STATUSES[s]}' for s, n in counts.items() if n)}"):
+        lines = ((names[r.key], STATUSES[r.entry.status], r.entry.reason) for r in explained)
+        st.markdown("\n".join(f"- **{escaped(name)}**, {status}: {escaped(why)}" for name, status, why in lines))
 
 
-def _downloads(
-    now: TournamentState, board: tournament.Leaderboard, recommendation: tournament.Recommendation | None
-) -> None:
-    t = now.tournament
-    stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
+def _downloads(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
+    t, stamp = now.tournament, file_stamp()
 
-    def csv() -> bytes:
-        return tournament_csv(t, board, tournament.break_even(board), recommendation).encode()
+    def csv() -> str:
+        return tournament_csv(t, board, tournament.break_even(board), recommendation)
 
-    def text() -> bytes:
-        return json.dumps(tournament_object(t, board, tournament.break_even(board), recommendation), indent=2).encode()
+    def text() -> str:
+        return json.dumps(tournament_object(t, board, tournament.break_even(board), recommendation), indent=2)
 
-    for words, mime, make, ending in (("CSV", "text/csv", csv, "csv"), ("JSON", "application/json", text, "json")):
+    for words, mime, make in (("CSV", "text/csv", csv), ("JSON", "application/json", text)):
         st.download_button(
             words,
             data=make,
-            file_name=f"vitprof-tournament-{t.id}-{stamp}.{ending}",
+            file_name=f"vitprof-tournament-{t.id}-{stamp}.{words.lower()}",
             mime=mime,
             on_click="ignore",
-            key=f"tournament-{ending}",
+            key=f"tournament-{words.lower()}",
             icon=":material/download:",
             help=f"The leaderboard as {words}: one entry for each trial with figures, intervals, status and reason.",
         )
 
 
-def title_words(script: OwnScript) -> str:
-    """Returns what was run and varied, in a line."""
-    given = "; ".join(f"{name} {', '.join(map(_written, values))}" for name, values in script.vary)
-    return f"{shlex.join(script.command)} in {script.directory}; {given}"
+CHART_PX = 400
 
 
-def remarks_told(planned: Sequence[PlannedTrial]) -> tuple[str, ...]:
-    """Returns the remarks on what was left out of settings or added to them, each once."""
-    return tuple(dict.fromkeys(remark for t in planned if t.setting is not None for remark in t.setting.remarks))
+def _speed(now: TournamentState, board: Leaderboard) -> None:
+    ranked = sum(row.rank is not None for row in board.rows)
+    plot(charts.throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
-def _written(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+MEASURES: dict[str, Callable[[tournament.LeaderboardRow], float]] = {
+    "Epoch (s)": lambda c: c.epoch_s,
+    "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / MIB,
+    "GPU-util (%)": lambda c: c.gpu_util_pct,
+}
+"""The article's three figures."""
+
+
+def _article(now: TournamentState, board: Leaderboard) -> None:
+    """Draws the article's table: a row for each setting and, for each figure that a cell has, a column for each batch
+    size.
+    """
+    table = tournament.article_table(board)
+    data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in table.lines]}
+    for name, value in MEASURES.items():
+        cells = [[math.nan if c is None else tables.rounded(value(c)) for c in line.cells] for line in table.lines]
+        if any(math.isfinite(figure) for line in cells for figure in line):
+            columns = zip(table.batch_sizes, zip(*cells, strict=True), strict=True)
+            data |= {f"{name}, batch {batch:,}": figures for batch, figures in columns}
+    frame = pd.DataFrame(data)
+    number = partial(st.column_config.NumberColumn, format="localized", help="Empty: no figure, see its status.")
+    config = {name: number(name) for name in frame.columns[1:]}
+    config["Setting"] = st.column_config.TextColumn(pinned=True, help="Strategy, workers, page cache.")
+    height = tables.height_of(len(frame))
+    tables.show(frame, height=height, key="tournament-article", placeholder="–", column_config=config)
+    whole = any(o.summary and o.summary.n_epochs_measured for e in now.entries for o in e.outcomes)
+    how = (
+        ": measured where every setting saw a whole one." if whole else ", from the throughput: no run saw a whole one."
+    )
+    absent = [m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)]
+    not_here = f" Not available here: {' and '.join(absent)} (NVML)." if absent else ""
+    st.caption(f"Seconds for an epoch of {board.n_train:,} images{how}{not_here}")
+
+
+def _heat(now: TournamentState, board: Leaderboard) -> None:
+    values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
+    value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
+    table = tournament.article_table(board)
+    plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
+
+
+def _costs(now: TournamentState, board: Leaderboard) -> None:
+    ranked, costs = [row for row in board.rows if row.rank is not None], charts.COSTS
+    known = [c for c in costs if any(math.isfinite(tournament.cost(row, c)) for row in ranked)]
+    if not known:
+        st.info("No cost is known yet: nothing has ended.")
+        return
+    against: tournament.Cost | None = st.selectbox(
+        "Against",
+        known,
+        format_func=lambda c: costs[c].capitalize(),
+        key=COST,
+        bind=IN_URL,
+        help="What throughput is weighed against. On the dotted line no other setting is better in both.",
+        width=320,
+    )
+    plot(charts.pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
+    shown = tables.frame(COST_COLUMNS, [(row, board) for row in board.rows])
+    tables.draw(COST_COLUMNS, shown, key="tournament-costs", placeholder="–")
+
+
+def _break_even(now: TournamentState, board: Leaderboard) -> None:
+    crossings = tournament.break_even(board)
+    base = board.row(board.baseline)
+    if not crossings or base is None:
+        st.info("Needs figures of the baseline and of one more setting.")
+        return
+    st.markdown(
+        f"Against **{escaped(tournament.setting_in_words(base.entry))}**, its preparation included:",
+        help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
+        "95% interval of its speed-up allows.",
+    )
+    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
+    st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
+    plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
+
+
+def _setting(now: TournamentState, board: Leaderboard) -> None:
+    """Draws one trial: its runs, and what to do with it."""
+    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
+    key = st.selectbox(
+        "Setting",
+        list(names),
+        format_func=lambda k: names[k],
+        key=SETTING,
+        bind=IN_URL,
+        help="In the order of the leaderboard.",
+    )
+    row = board.row(key or "")
+    if row is None:
+        return
+    if row.entry.reason:
+        st.info(f"{STATUSES[row.entry.status].capitalize()}: {escaped(row.entry.reason)}")
+    if row.entry.status != "refused":
+        draw_ways_on(now, row, key="setting")
+    if not row.entry.outcomes:
+        return
+    lines = [_run_line(outcome.round, resources.store().run(outcome.run_id)) for outcome in row.entry.outcomes]
+    config = {"Samples/s": st.column_config.NumberColumn(format="localized", help="Steady-state throughput.")}
+    tables.show(pd.DataFrame(lines), key="tournament-runs", placeholder="–", column_config=config)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown("Every step of it:", width="content")
+        for outcome in row.entry.outcomes:
+            st.page_link(
+                "pages/profile.py",
+                label=f"run {outcome.run_id} (round {outcome.round})",
+                icon=":material/monitoring:",
+                query_params={"run": str(outcome.run_id)},
+                width="content",
+                help="Opens it on Profile: verdict, charts, headroom.",
+            )
+
+
+def _run_line(number: int, run: StoredRun) -> dict[str, str | float]:
+    s = run.summary or RunSummary()
+    return {
+        "Round": float(number),
+        "Run": float(run.id),
+        "Status": run.status,
+        "Samples/s": tables.rounded(s.samples_per_s),
+        "Device idle (%)": tables.rounded(100 * s.device_idle_frac),
+        "Steps": float(s.n_steady_steps) if run.summary else math.nan,
+        "Took (s)": tables.rounded(s.wall_s),
+        "Remark": run.error or (f"{formats.seconds(s.stage_s)} of copying first" if s.stage_s > 0 else ""),
+    }
+
+
+SECTIONS: dict[str, tuple[str, Callable[[TournamentState, Leaderboard], None]]] = {
+    "speed": ("Throughput", _speed),
+    "table": ("Epochs by batch size", _article),
+    "heat": ("Heat map", _heat),
+    "costs": ("What it costs", _costs),
+    "break-even": ("Break-even", _break_even),
+    "setting": ("One setting", _setting),
+}
+"""Name in the URL -> label, and the function that draws it."""
+OF_OWN_SCRIPTS = ("speed", "costs", "setting")
+"""Those that mean something for a user's own script: its epochs are not counted, and nothing of it is prepared."""

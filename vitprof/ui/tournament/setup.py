@@ -72,13 +72,26 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
     """Draws the last choices and what all of it takes; returns the spec, None where it cannot be started."""
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
+    refused = [trial for trial in planned if trial.refused]
     spec = _draw_last(spec, able)
     needs = estimate(able, spec.repeats, resources.store())
-    _say_what_it_takes(spec, planned, able, needs)
-    if why_not := _why_not(able, needs):
-        st.error(escaped(why_not))
-        return None
-    return spec
+    how_many, written = estimate_sentence(needs, len(able), spec)
+    if able:
+        st.markdown(f":material/schedule: **{escaped(how_many)}**")
+    if able and written:
+        st.caption(escaped(written[:1].upper() + written[1:] + "."))
+    if refused:
+        with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):
+            st.markdown("\n".join(f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused))
+    needed, free = needs.disk_bytes + needs.staged_bytes, resources.machine().disk_bytes
+    if not able:
+        st.error("None of these settings can run here: choose other strategies.")
+    elif needed > free:
+        st.error(
+            f"Together they write {size(needed)}, but only {size(free)} are free: choose fewer strategies, or set "
+            "VITPROF_HOME to a larger disk."
+        )
+    return spec if able and needed <= free else None
 
 
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
@@ -120,36 +133,6 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
-def _say_what_it_takes(
-    spec: TournamentSpec, planned: Sequence[PlannedTrial], able: Sequence[PlannedTrial], needs: Estimate
-) -> None:
-    """Says how many runs, how long, what is written; and what is left out, with the reasons."""
-    how_many, written = estimate_sentence(needs, len(able), spec)
-    if able:
-        st.markdown(f":material/schedule: **{escaped(how_many)}**")
-    if able and written:
-        st.caption(escaped(written[:1].upper() + written[1:] + "."))
-    refused = [trial for trial in planned if trial.refused]
-    if refused:
-        with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):
-            st.markdown(
-                "\n".join(f"- **{escaped(key_in_words(trial.key))}**: {escaped(trial.refused)}" for trial in refused)
-            )
-
-
-def _why_not(able: Sequence[PlannedTrial], needs: Estimate) -> str:
-    """Returns why it cannot be started, in one line; "" if it can."""
-    if not able:
-        return "None of these settings can run here: choose other strategies."
-    needed, free = needs.needs_disk, resources.machine().disk_bytes
-    if needed > free:
-        return (
-            f"Together they write {size(needed)}, but only {size(free)} are free: choose fewer strategies, or set "
-            "VITPROF_HOME to a larger disk."
-        )
-    return ""
-
-
 def _draw_start(spec: TournamentSpec | None) -> None:
     running, tuning = running_tournament(), work().running
     st.button(
@@ -162,16 +145,10 @@ def _draw_start(spec: TournamentSpec | None) -> None:
         args=(lambda: _start(spec),),
         help="Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )
-    if running is not None:
-        st.caption(
-            f"Tournament {running.id} is running. Start this one when it has ended: they would disturb each other."
-        )
-    elif tuning:
-        st.caption(
-            "A strategy is being tuned, see *Tune one strategy*. Start this when that has ended: they would disturb "
-            "each other."
-        )
     if running is not None or tuning:
+        other = "A strategy is being tuned, see *Tune one strategy*"
+        other = other if running is None else f"Tournament {running.id} is running"
+        st.caption(f"{other}. Start this one when that has ended: they would disturb each other.")
         st.fragment(_draw_when_free, run_every=WATCH_S)()
 
 
@@ -207,11 +184,6 @@ class Estimate:
     """Names of the storages that are made first."""
     makes: str
     """Name of the data set that is made first; "" if it is there."""
-
-    @property
-    def needs_disk(self) -> int:
-        """Bytes that must be free on disk."""
-        return self.disk_bytes + self.staged_bytes
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
@@ -264,22 +236,12 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
     """Returns the throughput of an earlier run of this strategy on this data set and device: of the newest, that with
     the nearest batch size. NaN if there is none.
     """
-    query = RunQuery(
-        strategies=(config.strategy,),
-        datasets=(config.dataset,),
-        devices=(config.device,),
-        statuses=("done",),
-        helpers=True,
-    )
-    earlier = store.list_runs(query, limit=EARLIER)
-    rows = [r for r in earlier if r.samples_per_s and (not r.group_key or _is_trial(r.group_key))]
+    strategies, datasets, devices = (config.strategy,), (config.dataset,), (config.device,)
+    query = RunQuery(strategies=strategies, datasets=datasets, devices=devices, statuses=("done",), helpers=True)
+    groups = ((r, RunGroup.parse(r.group_key)) for r in store.list_runs(query, limit=EARLIER) if r.samples_per_s)
+    rows = [r for r, group in groups if not r.group_key or (group is not None and group.kind == "tournament")]
     nearest = min(rows, key=lambda r: abs(math.log(r.batch_size / config.batch_size)), default=None)
     return float(nearest.samples_per_s or math.nan) if nearest is not None else math.nan
-
-
-def _is_trial(group_key: str) -> bool:
-    group = RunGroup.parse(group_key)
-    return group is not None and group.kind == "tournament"
 
 
 def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> float:

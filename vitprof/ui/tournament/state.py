@@ -1,25 +1,36 @@
-"""What the parts of the Tournament page share: the tournaments and the tuning that this server runs, and what the URL
-says.
+"""The state of the tournaments and the tuning that this server runs, for all parts of the page; what the URL says; the
+progress of a tournament with pause, resume and stop, and how to continue one that is not running. For one on a user's
+own script the page starts no command, but shows the line to type.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
 
+from vitprof.analysis.tournament import key_in_words
 from vitprof.config import RunConfig
+from vitprof.config.own_script import OwnScript
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
-from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.planning import create_tournament, resume_command, rounds_words
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
 from vitprof.experiments.tuning import Tuning, tune
-from vitprof.store.tournaments import NoTournamentError, StoredTournament, list_tournaments, tournament
-from vitprof.ui import resources
-from vitprof.ui.texts import escaped
+from vitprof.formats import count
+from vitprof.jobs.users import may_stop
+from vitprof.store import tournaments
+from vitprof.store.tournaments import StoredTournament
+from vitprof.ui import login, resources
+from vitprof.ui.notifications import watch_tournament
+from vitprof.ui.profile.live import STAGES
+from vitprof.ui.texts import escaped, guarded, rough_time
 
 VIEWS_KEPT = 100
 """Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
@@ -27,9 +38,13 @@ CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
 """Names in the URL: which tournament, the setting to compare with, what is shown below the table."""
 COLOUR, COST, SETTING = "colour", "cost", "setting"
 """Names in the URL: what a section shows."""
-WATCH_S = 5.0
-"""Seconds between an idle page's checks whether another tab or program has changed something."""
+REFRESH_S, WATCH_S = 2.0, 5.0
+"""Seconds between redrawings of the bar, and between an idle page's checks whether another tab or program has changed
+something."""
+ADDED_ROUNDS = 3
+"""Rounds that a press of the button adds."""
 UNDER_WAY = ("waiting", "running")
+PROBLEM = "tournament-problem"
 
 
 @st.cache_resource(show_spinner=False)
@@ -54,7 +69,7 @@ def view(tournament_id: int) -> TournamentView:
 
 def running_tournament() -> StoredTournament | None:
     """Returns the tournament that is running, in whichever program; None where none is."""
-    return next((t for t in list_tournaments(resources.store()) if t.held), None)
+    return next((t for t in tournaments.list_tournaments(resources.store()) if t.held), None)
 
 
 def start(spec: TournamentSpec, name: str) -> int:
@@ -62,8 +77,7 @@ def start(spec: TournamentSpec, name: str) -> int:
     where it cannot start, such as `JobError` while a strategy is being tuned.
     """
     with _starting():
-        running = running_tournament()
-        if running is not None:
+        if running := running_tournament():
             return running.id
         _check_tuning()
         tournament_id = create_tournament(resources.store(), spec, name)
@@ -87,12 +101,11 @@ def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool
     """
     with _starting():
         _check_tournament()
-        if isinstance(base, ConfigError):
-            return
-        manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
-        work().start(
-            lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped)
-        )
+        if isinstance(base, RunConfig):
+            manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
+            work().start(
+                lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped)
+            )
 
 
 def _check_tournament(own: int | None = None) -> None:
@@ -115,8 +128,8 @@ def chosen() -> tuple[int | None, str]:
     if not (named.isascii() and named.isdecimal()):
         return None, gone
     try:
-        return tournament(resources.store(), int(named)).id, ""
-    except NoTournamentError:
+        return tournaments.tournament(resources.store(), int(named)).id, ""
+    except tournaments.NoTournamentError:
         return None, gone
     except StoreError as error:
         return None, str(error)
@@ -150,7 +163,7 @@ def act(do: Callable[[], object]) -> None:
     try:
         do()
     except VitprofError as error:
-        st.session_state["tournament-problem"] = str(error)
+        st.session_state[PROBLEM] = str(error)
 
 
 def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> None:
@@ -160,7 +173,7 @@ def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: 
 
 def draw_problem() -> None:
     """Draws the error that `act` kept."""
-    if text := st.session_state.pop("tournament-problem", ""):
+    if text := st.session_state.pop(PROBLEM, ""):
         st.error(escaped(text))
 
 
@@ -169,3 +182,141 @@ def work() -> resources.BackgroundTask[Tuning]:
     """Returns the tuning of this server."""
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
     return resources.BackgroundTask("vitprof-tuning")
+
+
+def draw_state(now: TournamentState) -> None:
+    """Draws the progress while it is running, which redraws itself; else how it ended, and how to go on."""
+    t, script = now.tournament, now.tournament.spec.script
+    if t.held:
+        watch_tournament(t.id)
+    if t.held or t.status != "done":
+        st.fragment(_watch, run_every=REFRESH_S if t.held else WATCH_S)(t.id, signature(now))
+    if t.held:
+        _draw_buttons(t)
+        return
+    if t.status == "done":
+        if t.note:
+            st.warning(escaped(f"Ended: {t.note}."))
+        runs = count(sum(entry.n_made for entry in now.entries), "run")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f":material/check: Done: {runs} in {rough_time(now.spent_s)}", width="content")
+            if script is None:
+                text = "Runs every setting again that was not cut short, and adds to what is known. The time limit no "
+                text += "longer applies."
+                words = f"Run {ADDED_ROUNDS} more rounds"
+                act_button(words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text)
+    else:
+        state = {"queued": "Not started"}.get(t.status, t.status.capitalize())
+        reason = t.note if t.note.startswith(state.lower()) else f"{state}: {t.note}" if t.note else state
+        left = f"{now.progress.done} of {now.progress.total} runs are done"
+        resumable = "" if script is not None else " Resume to run the rest."
+        st.warning(escaped(f"{reason[0].upper()}{reason[1:]}. {left}.{resumable}"))
+        if script is None:
+            _draw_resume(t, "Continues where it ended. A run that did not finish is run again.", type="primary")
+    if script is not None:
+        _draw_commands(t, script)
+
+
+def _draw_resume(t: StoredTournament, help: str, **more: Any) -> None:
+    act_button("Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more)
+
+
+def _add_rounds(tournament_id: int) -> None:
+    tournaments.add_rounds(resources.store(), tournament_id, ADDED_ROUNDS)
+    resume(tournament_id)
+
+
+@guarded
+def _watch(tournament_id: int, drawn: object) -> None:
+    """Draws the bar of one that is running alone, a few hundred bytes. The whole page is redrawn once when more has
+    changed (`signature`), such as when another tab or program resumes the tournament, or deletes it.
+    """
+    now = None
+    with contextlib.suppress(StoreError):  # deleted
+        now = view(tournament_id).look()
+    if now is None or signature(now) != drawn:
+        st.rerun(scope="app")
+    if now.tournament.held:
+        st.progress(now.progress.fraction, text=escaped(_text(now)))
+
+
+def _text(now: TournamentState) -> str:
+    p, spec = now.progress, now.tournament.spec
+    text = f"{p.done} of {p.total} runs done"
+    if p.run_id is not None:
+        run = resources.store().run(p.run_id)
+        stage = STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
+        stage = run.message or "starting" if run.status == "queued" else stage
+        text += f"; now {key_in_words(p.words)}, round {p.round}: {stage}"
+    if p.round > spec.repeats:
+        text += "; this round was added because it is not decided yet"
+    elif spec.until_decided:
+        text += f"; {rounds_words(spec)}"
+    if math.isfinite(p.seconds_left) and p.seconds_left > 0:
+        text += f"; about {rough_time(p.seconds_left)} left"
+    return text
+
+
+def _draw_take_over(t: StoredTournament) -> None:
+    """Draws the way to take over a tournament that the store says another machine, or a container restarted since, is
+    running.
+    """
+    st.caption(
+        f"It was started on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). This machine cannot "
+        "tell whether that process still runs; a container gets a new name each time it is started."
+    )
+    with st.popover("Take it over", icon=":material/move_up:", help="Asks before it does."):
+        st.markdown("Is that machine gone, or was the container restarted? If not, two programs would run it at once.")
+        st.button(
+            "Yes, it is gone",
+            type="primary",
+            key="tournament-take-over",
+            on_click=act,
+            args=(lambda: tournaments.release(resources.store(), t.id),),
+            help="Pauses the tournament here; then resume it. A run that did not finish is run again.",
+        )
+
+
+def _draw_buttons(t: StoredTournament) -> None:
+    if t.holder_host:
+        _draw_take_over(t)
+        return
+    if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
+        st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
+        return
+    if starter := login.started_by(t.started_by):
+        st.caption(escaped(starter))
+    if not may_stop(t.started_by):
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
+        if t.status == "paused":
+            _draw_resume(t, "Starts the next run.")
+        else:
+            text = "Finishes the current run and starts no more until you resume."
+            act_button("Pause", "tournament-pause", "pause", lambda: runners().pause(t.id), text)
+        text = "Stops the current run and starts no more. What was measured is kept, and you can resume later."
+        act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
+        if t.status == "paused":
+            st.caption(f"Paused: {escaped(t.note)}." if t.note else "Paused.", width="content")
+
+
+def _stop(tournament_id: int) -> None:
+    st.toast("Stopping the current run.", icon=":material/stop:")
+    runners().stop(tournament_id)
+
+
+def _draw_commands(t: StoredTournament, script: OwnScript) -> None:
+    """Draws how to continue a tournament that is not running: more rounds, a yes after the first trial, or the rest."""
+    words, options = "To run the rest, in a terminal:", ""
+    if t.status == "done":
+        words, options = (
+            "To run more rounds of every setting that was not cut short, in a terminal:",
+            " --more-rounds 3",
+        )
+    elif script.loader is not None and not script.agreed:
+        words, options = "If it may write them again, continue in a terminal:", " --yes"
+        if script.writes:
+            st.markdown("Each trial runs the script again, which wrote these files:")
+            st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
+    st.caption(words)
+    st.code(f"{resume_command(t.id)}{options}", language="bash", wrap_lines=True)

@@ -8,13 +8,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-import pandas as pd
 import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, runs_words, setting_in_words
 from vitprof.config import RunConfig
-from vitprof.config.own_script import OwnScript, code_line
+from vitprof.config.own_script import code_line
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
@@ -40,8 +39,6 @@ STATUSES = {
 """A trial's status in words."""
 TOO_FEW = "too few steps"
 RECOMMENDED = "★ recommended"
-STANDINGS = {"equal": "as fast"}
-"""Words for `LeaderboardRow.standing`, where they differ."""
 USE, CODE, COMPARE, RUNS = "Use", "Show code", "Compare with baseline", "Show its runs"
 ACTIONS = {
     "Use": "Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
@@ -60,9 +57,8 @@ def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
     """Returns how a setting compares with the baseline, in a word."""
     if row.key == board.baseline:
         return "baseline"
-    if not math.isfinite(row.speed_up):
-        return ""
-    return TOO_FEW if row.too_few is not None else row.against_baseline
+    against = TOO_FEW if row.too_few is not None else row.against_baseline
+    return against if math.isfinite(row.speed_up) else ""
 
 
 def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -> str:
@@ -78,7 +74,7 @@ def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -
     if row.too_few is not None:
         return TOO_FEW
     word = "fastest so far" if row.standing == "fastest" and recommended is None else row.standing
-    return STANDINGS.get(word, word) + of
+    return ("as fast" if word == "equal" else word) + of
 
 
 def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
@@ -222,17 +218,13 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
             )
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
-            shown.style.apply(_tinted, recommended=bool(recommended), axis=1),
+            shown.style.apply(lambda line: [TINT if recommended and line.name == 0 else ""] * len(line), axis=1),
             height=tables.height_of(len(shown)),
             row_height=TWO_LINES_PX if wrapped else None,
             key="tournament-table",
             placeholder="–",
             column_config=config,
         )
-
-
-def _tinted(line: pd.Series[str], recommended: bool) -> list[str]:
-    return [TINT if recommended and line.name == 0 else ""] * len(line)
 
 
 def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str]:
@@ -255,12 +247,6 @@ def _act(column: str, keys: Sequence[str]) -> None:
         st.session_state[ACTED] = (action, key)
 
 
-def draw_code(script: OwnScript, row: LeaderboardRow) -> None:
-    """Draws a setting as the line of code to paste."""
-    if line := code_line(script, row.key):
-        st.code(line, language="python", wrap_lines=True)
-
-
 COMPARED = 4
 """Settings that Compare opens with: the first of the leaderboard."""
 
@@ -269,9 +255,10 @@ def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: 
     """Draws buttons to use the setting and, given `board`, to compare the first ones; and a switch that shows it as
     code. For a user's own script, the line of code to paste takes the place of all but Compare.
     """
-    script = now.tournament.spec.script
-    if script is not None:
-        draw_code(script, row)
+    own_script = now.tournament.spec.script
+    if own_script is not None:
+        if line := code_line(own_script, row.key):
+            st.code(line, language="python", wrap_lines=True)
         if board is not None:
             _draw_compare(board)
         return
@@ -310,15 +297,13 @@ def _draw_compare(board: Leaderboard) -> None:
 def do_asked(now: TournamentState, board: Leaderboard) -> None:
     """Does what was chosen in a row of the leaderboard."""
     action, key = st.session_state.pop(ACTED, ("", ""))
-    row = board.row(key)
-    if row is None:  # nothing was chosen, or it was deleted meanwhile
-        return
-    if action == USE:
+    row = board.row(key)  # None: nothing was chosen, or it was deleted meanwhile
+    if row is not None and action == USE:
         use_setting(config_of(now, row), f"tournament {now.tournament.id}")
-    elif action == CODE:
+    elif row is not None and action == CODE:
         st.session_state[DIALOG_OPEN] = True
         show_code(config_of(now, row), row)
-    elif action == COMPARE:
+    elif row is not None and action == COMPARE:
         _open_compare(compared(board, [row]), board)
 
 
@@ -338,7 +323,7 @@ def use_setting(config: RunConfig, whose: str) -> None:
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
     """Returns the ids of the best run of each of these settings, and of the baseline."""
     base = board.row(board.baseline)
-    run_ids = [best_run(row) for row in [*rows, *([base] if base is not None else [])]]
+    run_ids = [best_run(row) for row in (*rows, base) if row is not None]
     return list(dict.fromkeys(run_id for run_id in run_ids if run_id is not None))
 
 

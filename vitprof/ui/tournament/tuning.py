@@ -110,10 +110,8 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     n = len(search.candidates(base, (base.batch_size,) if same_batch else None))
     a_run_s, enough = search.OVERHEAD_S[base.isolation] + search.LEAST_S, search.enough_of(n)
     tried = search.settings_within(seconds, n, a_run_s)
-    text = f"Time for about {tried} of {count(n, 'setting')}"
-    if tried >= enough:
-        return f"{text}."
-    return f"{text}: too few to say anything. Give it about {about(search.seconds_for(enough, n, a_run_s))}."
+    longer = f": too few to say anything. Give it about {about(search.seconds_for(enough, n, a_run_s))}"
+    return f"Time for about {tried} of {count(n, 'setting')}{'' if tried >= enough else longer}."
 
 
 def _base(name: str) -> RunConfig | ConfigError:
@@ -121,11 +119,10 @@ def _base(name: str) -> RunConfig | ConfigError:
     values = settings()
     ignored = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
     given = {field: values[field] for field in FIELDS if field not in ignored}
+    given |= {} if DATASETS[values["dataset"]].any_size else {"n_images": None}
     try:
-        any_size = DATASETS[values["dataset"]].any_size
-        info = dataset_info(values["dataset"], values["n_images"] if any_size else None)
+        info = dataset_info(values["dataset"], given["n_images"])
         taken = STRATEGIES[name].knobs(STRATEGIES[name].combination(info), info)
-        given |= {"n_images": values["n_images"] if any_size else None}
         given |= {knob: None for knob in KNOBS if knob in given and knob not in taken}
         return RunConfig(strategy=name, **given, **{values["budget"]: values[values["budget"]]})
     except ConfigError as error:
@@ -153,7 +150,15 @@ def _draw_found(tuning: search.Tuning) -> None:
         st.header("Found", anchor=False)
         st.markdown(f"{escaped(tuning.sentence)}.")
         if tuning.enough:
-            _draw_way_on(tuning)
+            if st.button(
+                "Use this setting",
+                type="primary",
+                icon=":material/play_arrow:",
+                key="tune-use",
+                help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
+            ):
+                use_setting(tuning.config, "the tuning")
+            st.code(tuning.command, language="bash", wrap_lines=True)
     names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
@@ -162,26 +167,13 @@ def _draw_found(tuning: search.Tuning) -> None:
         mattered = importances(tuning.tried)
         if mattered.shares:
             plot(importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
-            st.caption(escaped(mattered.sentence))
         else:
             st.header("Hyperparameter importances", anchor=False)
-            st.caption(escaped(mattered.sentence))
+        st.caption(escaped(mattered.sentence))
     columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in tuning.tried)]
-    shown = tables.frame(columns, [(number, trial) for number, trial in enumerate(tuning.tried, 1)])
+    shown = tables.frame(columns, list(enumerate(tuning.tried, 1)))
     tables.draw(columns, shown, key="tune-table", placeholder="–")
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
-
-
-def _draw_way_on(tuning: search.Tuning) -> None:
-    if st.button(
-        "Use this setting",
-        type="primary",
-        icon=":material/play_arrow:",
-        key="tune-use",
-        help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
-    ):
-        use_setting(tuning.config, "the tuning")
-    st.code(tuning.command, language="bash", wrap_lines=True)
 
 
 COLUMNS: tuple[tables.Column, ...] = (
