@@ -28,7 +28,7 @@ from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.trainer import ViT
 from vitprof.engine.transforms import ToInput
 from vitprof.errors import ConfigError, DeviceError
-from vitprof.measure.devices import cuda_checks
+from vitprof.measure.devices import cuda
 from vitprof.telemetry.visible import VisibleGpu
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -305,7 +305,7 @@ class TestFailure:
             patch.setattr(torch.cuda, "is_available", lambda: True)
             with pytest.raises(DeviceError, match=said):
                 trained(strategy="memory", device="cuda:0")
-        monkeypatch.setattr(cuda_checks, "other_accelerator", lambda: "an AMD GPU")
+        monkeypatch.setattr(cuda, "other_accelerator", lambda: "an AMD GPU")
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         assert run.environments[0]["device"] == "cpu"
         assert run.notices == [
@@ -320,9 +320,9 @@ class TestFailure:
     ) -> None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
-        monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("", []))
-        monkeypatch.setattr(cuda_checks, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
-        monkeypatch.setattr(cuda_checks.visible, "kept", lambda: kept)
+        monkeypatch.setattr(cuda, "nvml_lists", lambda: ("", []))
+        monkeypatch.setattr(cuda, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
+        monkeypatch.setattr(cuda.visible, "kept", lambda: kept)
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         (said,) = run.notices
         here = f"the job runs on the CPU: PyTorch {torch.__version__}: it sees no GPU, and the driver lists "

@@ -15,7 +15,7 @@ from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import DALI, Finding, TorchBuild
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import MachineCheck, examine
-from vitprof.measure.devices import cuda_checks
+from vitprof.measure.devices import cuda
 from vitprof.store import RunStore
 from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.nvml import NO_GPU_MESSAGE
@@ -123,8 +123,8 @@ def t4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeNvml, "cards", (GpuInfo(0, T4.name, T4.uuid, T4.memory_bytes, "535.104.05"),))
     monkeypatch.setattr(FakeNvml, "driver", "535.104.05")
     monkeypatch.setattr(preflight, "visible_gpus", lambda: [T4])
-    monkeypatch.setattr(cuda_checks, "shown_here", lambda: [T4])
-    monkeypatch.setattr(cuda_checks, "nvml_lists", lambda: ("535.104.05", [T4.name]))
+    monkeypatch.setattr(cuda, "shown_here", lambda: [T4])
+    monkeypatch.setattr(cuda, "nvml_lists", lambda: ("535.104.05", [T4.name]))
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -148,7 +148,7 @@ def test_one_kernel_is_run_and_some_memory_pinned_to_know(monkeypatch: pytest.Mo
         return Finding("bad", "Tesla T4", "no kernel image", "restart") if kernel == "fails" else None
 
     monkeypatch.setattr(preflight, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))])
-    monkeypatch.setattr(cuda_checks, "first_kernel", first_kernel)
+    monkeypatch.setattr(cuda, "first_kernel", first_kernel)
     for name, answer in (("is_available", True), ("device_count", 1), ("get_device_name", "Tesla T4")):
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     rows = {"runs": ["Tesla T4", "pinned memory"], "fails": ["Tesla T4"], "finds no memory": ["Tesla T4"]}[kernel]

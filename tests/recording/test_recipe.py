@@ -21,10 +21,7 @@ CHANGES = {
         )
     ],
     "vitprof/measure/step_columns.py": [
-        (
-            '        "outside_s": marks["outside_s"],\n',
-            '        "outside_s": marks["outside_s"],\n        "toy_s": wait_s / 2,\n',
-        )
+        ('        "rank": np.zeros', '        "toy_s": wait_s / 2,\n        "rank": np.zeros'),
     ],
     "vitprof/charts/live.py": [
         ('_stacked("compute", style.COMPUTE)),', '_stacked("compute", style.COMPUTE), _stacked("toy", style.LOSS)),'),

@@ -27,7 +27,7 @@ from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, open_device
-from vitprof.measure.devices.cuda_checks import limits, report_out_of_memory
+from vitprof.measure.devices.cuda import limits, report_out_of_memory
 from vitprof.measure.recorder import MAX_PENDING, NAN, LaunchProbe, StepRecorder
 from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s
@@ -171,8 +171,8 @@ def _train(
         config = dataclasses.replace(config, device=device.name)  # "auto" is settled once, for loaders too
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()})
-    if gauges := device.gauges():
-        events.gauges(gauges)
+    if device.gauges is not None:
+        events.gauges(device.gauges)
     if device.torch_device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device.torch_device)
         for limit in limits(device.torch_device, config):

@@ -130,7 +130,7 @@ def _torch() -> tuple[MachineCheck, list[Finding]]:
     except (ImportError, OSError) as error:
         return MachineCheck("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
     from vitprof.measure.devices import Pinning
-    from vitprof.measure.devices.cuda_checks import cuda_here, first_kernel, why_no_cuda
+    from vitprof.measure.devices.cuda import cuda_here, first_kernel, why_no_cuda
 
     if not cuda_here():
         wrong = why_no_cuda()

@@ -113,7 +113,13 @@ NEVER = -1
 
 
 class LaunchProbe:
-    """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the host set the pace."""
+    """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the host set the pace.
+
+    Marks around a step count the time between its kernels as compute: where Python launches kernels slower than the
+    device runs them, "compute" is mostly waiting for the next launch. Did the device finish each step as soon as its
+    last kernel was launched? Then the host set the pace, and the kernels' own time is measured with all launches of a
+    step queued behind a gate, a wait on the device that lasts longer than launching the step does.
+    """
 
     def __init__(self, device: Device, warmup_steps: int) -> None:
         self._device = device
@@ -137,8 +143,7 @@ class LaunchProbe:
     def passed(self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float) -> float:
         """Notes a warm-up step that the device has passed. Returns its kernel time; NaN if it was not gated.
 
-        All times are in seconds: `host_s` is what its launches took, `lag_s` the time from the last launch to the end
-        of the device's work, `compute_s` the device time of the step.
+        `host_s` is what its launches took, `lag_s` the time from the last launch to the end of the device's work.
         """
         if not self._first_gated <= step < self._first_gated + GATED_STEPS:
             self._seen.append((host_s, lag_s, compute_s))
@@ -149,10 +154,8 @@ class LaunchProbe:
         return compute_s
 
     def ask(self, steps_left: float) -> int:
-        """Decides, before the first step that would count, whether to gate steps.
-
-        Returns the number of steps added to the warm-up: 0 if the host did not set the pace, or if too few steps are
-        left in the job (`steps_left` below `LEAST_LEFT`).
+        """Decides, before the first step that would count, whether to gate steps. Returns the number of steps added to
+        the warm-up: 0 if the host did not set the pace, or with fewer than `LEAST_LEFT` steps left in the job.
         """
         first, self.asks_at = self.asks_at, NEVER
         if not self._seen:  # the device is far behind: it works slower than the host launches
@@ -169,12 +172,10 @@ class LaunchProbe:
         return GATED_STEPS + SETTLING_STEPS
 
     def gate(self) -> Mark:
-        """Holds the device back until the next step is fully queued. Returns the mark behind the
-        gate: the step's batch is ready there.
+        """Holds the device back until the next step is fully queued. Returns the mark behind the gate, where the step's
+        batch is ready: a loop may wait for the copy, so the gate comes after that.
 
-        The gate comes after the copy, since a loop may wait for that, and compute begins after the gate. The previous
-        step has to be done first, or the device would fall behind by one gate each time. Waiting for it is fine: these
-        steps do not count.
+        The previous step has to be done first, or the device would fall behind by one gate each time.
         """
         self.gates_left -= 1
         self._device.synchronize()

@@ -107,8 +107,8 @@ class EventBuffer:
         """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
         messages: list[Message] = [self._columns.popleft() for _ in range(len(self._columns))]
-        if steps := [self._marks.popleft() for _ in range(len(self._marks))]:
-            messages.append(derive(gather(steps)))
+        if self._marks:
+            messages.append(derive(gather(self._marks.popleft() for _ in range(len(self._marks)))))
         if self._gauges is not None:
             messages.append(Note("gauges", self._gauges()))
         return messages + notes

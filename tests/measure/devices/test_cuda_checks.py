@@ -13,8 +13,8 @@ from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import TorchBuild, Version
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import cuda_checks, open_device
-from vitprof.measure.devices.cuda_checks import is_out_of_memory
+from vitprof.measure.devices import cuda, open_device
+from vitprof.measure.devices.cuda import is_out_of_memory
 from vitprof.telemetry.visible import VisibleGpu
 
 CARD = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capability=(7, 5))
@@ -39,8 +39,8 @@ class Driver:
 
     def shows(self, gpus: Sequence[VisibleGpu], number: str = "", listed: Sequence[str] = ()) -> None:
         """What CUDA's driver shows; its version, and the names of the cards, as NVML tells them."""
-        self._patch.setattr(cuda_checks, "shown_here", lambda: list(gpus))
-        self._patch.setattr(cuda_checks, "nvml_lists", lambda: (number, list(listed)))
+        self._patch.setattr(cuda, "shown_here", lambda: list(gpus))
+        self._patch.setattr(cuda, "nvml_lists", lambda: (number, list(listed)))
 
     def refuses(self, error: str) -> None:
         def init() -> None:
@@ -106,22 +106,22 @@ def test_a_gpu_that_pytorch_does_not_see(
 ) -> None:
     driver.refuses("No CUDA GPUs are available")
     driver.shows(shown, "580.65", listed)
-    found: Any = cuda_checks.why_no_cuda()
+    found: Any = cuda.why_no_cuda()
     assert found.line.startswith(f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 (")
     assert "No CUDA GPUs are available" in found.line
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cpu", None))
-    without: Any = cuda_checks.why_no_cuda()
+    without: Any = cuda.why_no_cuda()
     assert without.line.startswith("PyTorch 2.15.0+cpu: it is built without CUDA and cannot use H100; ")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert cuda_checks.why_no_cuda() is None  # hidden on purpose
+    assert cuda.why_no_cuda() is None  # hidden on purpose
 
 
 def test_no_gpu_at_all_is_nothing_to_speak_of_but_a_cuda_that_fails_is(driver: Driver) -> None:
     for ordinary in ("Found no NVIDIA driver on your system.", "No CUDA GPUs are available"):
         driver.refuses(ordinary)
-        assert cuda_checks.why_no_cuda() is None
+        assert cuda.why_no_cuda() is None
     driver.refuses("Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted")
-    found: Any = cuda_checks.why_no_cuda()
+    found: Any = cuda.why_no_cuda()
     assert found.line.startswith(
         f"PyTorch {torch.__version__}: CUDA does not start (RuntimeError: Unexpected error from"
     )
@@ -141,17 +141,17 @@ def test_a_card_on_which_no_kernel_runs(driver: Driver) -> None:
 def test_a_full_card_says_nothing_about_kernels(driver: Driver) -> None:
     driver.has("H100", (9, 0), "CUDA error: out of memory")
     with pytest.raises(RuntimeError) as caught:
-        cuda_checks.first_kernel(torch.device("cuda", 0))
+        cuda.first_kernel(torch.device("cuda", 0))
     assert is_out_of_memory(caught.value)
 
 
 def test_limits_of_a_run(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.has("Tesla T4", (7, 5), None)
     gpu = torch.device("cuda", 0)
-    assert [*cuda_checks.limits(gpu, RunConfig(precision="fp16", loader="dali"))] == []
-    assert [found.where for found in cuda_checks.limits(gpu, RunConfig(precision="bf16"))] == ["Tesla T4"]
+    assert [*cuda.limits(gpu, RunConfig(precision="fp16", loader="dali"))] == []
+    assert [found.where for found in cuda.limits(gpu, RunConfig(precision="bf16"))] == ["Tesla T4"]
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    assert [found.where for found in cuda_checks.limits(gpu, RunConfig())] == ["CUDA_LAUNCH_BLOCKING=1"]
+    assert [found.where for found in cuda.limits(gpu, RunConfig())] == ["CUDA_LAUNCH_BLOCKING=1"]
 
 
 @pytest.mark.usefixtures("small_home")

@@ -12,8 +12,7 @@ from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import CpuDevice, open_device
 from vitprof.measure.devices import cuda as cuda_module
-from vitprof.measure.devices.cuda import CudaDevice
-from vitprof.measure.devices.cuda_checks import DeviceMemory, device_memory
+from vitprof.measure.devices.cuda import CudaDevice, DeviceMemory, device_memory
 
 gpu = [
     pytest.mark.gpu,

@@ -13,8 +13,8 @@ from vitprof.config import RunConfig
 from vitprof.engine.train import train
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import cuda_checks
-from vitprof.measure.devices.cuda_checks import DeviceMemory, is_out_of_memory, out_of_memory
+from vitprof.measure.devices import cuda
+from vitprof.measure.devices.cuda import DeviceMemory, is_out_of_memory, out_of_memory
 
 GIB = 1 << 30
 SAID = (
@@ -62,7 +62,7 @@ def test_a_job_ends_with_that_line_and_leaves_nothing(monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError(SAID)
 
     monkeypatch.setattr(TorchTrainer, "step", exhausted)
-    monkeypatch.setattr(cuda_checks, "device_memory", lambda: MEMORY)
+    monkeypatch.setattr(cuda, "device_memory", lambda: MEMORY)
     config = RunConfig(strategy="memory", batch_size=32, steps=5, device="cpu", threads=1)
     with pytest.raises(DeviceError, match=r"^CUDA out of memory on H100: .* 2.00 GiB more; .*batch size 16") as caught:
         train(config, Recorded(), never)

@@ -151,7 +151,7 @@ def test_evaluation_takes_a_third() -> None:
 
 def test_utilisation_looks_back_a_sixth_of_a_second() -> None:
     host, device = simulated(step_s=0.05, sample_s=0.0)
-    gauges = device.gauges()
+    gauges = device.gauges
     assert gauges() == {"gpu_util_pct": 0.0}
     device.launch(1)
     host.now += 0.05

@@ -36,7 +36,7 @@ from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.engine.transforms import Crop
 from vitprof.errors import ConfigError, DataError, SampleError
 from vitprof.measure.devices import Mark
-from vitprof.measure.devices.cuda_checks import cuda_here
+from vitprof.measure.devices.cuda import cuda_here
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
 from vitprof.telemetry.visible import number_here, shown_here

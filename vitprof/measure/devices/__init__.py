@@ -30,8 +30,7 @@ Mark = Any
 class Pinning:
     """A source of host memory that is page-locked ("pinned") as long as the system allows it. For any thread.
 
-    A GPU copies from it without the CPU. A system may refuse it because of a limit on locked memory, or for lack of
-    RAM. A job then continues without it, and says so.
+    A system may refuse it because of a limit on locked memory, or for lack of RAM. A job then continues without it.
     """
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
@@ -97,6 +96,8 @@ class Device(Protocol):
     """Whether it only takes the time that an accelerator would, and computes nothing."""
     pinning: Pinning
     """Gives the host memory that is copied to it."""
+    gauges: Callable[[], dict[str, float]] | None
+    """Reads columns of `TelemetrySample` from the device, in any thread; None where NVML or another source has them."""
 
     def mark(self) -> Mark:
         """Returns a point after all work launched so far."""
@@ -117,19 +118,13 @@ class Device(Protocol):
         """Makes the device wait before what is launched next. Does nothing where work is done at once."""
 
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
-        """Returns `tensor` on the device.
-
-        A blocking copy begins after all work launched so far, and returns when it is done.
-        """
+        """Returns `tensor` on the device; a blocking copy begins after all work launched so far."""
 
     def stream(self) -> Stream | None:
         """Returns a new stream; None where nothing can overlap."""
 
     def keep(self, value: Tensor) -> Callable[[], float]:
-        """Starts to copy a scalar to the host without waiting. Returns a function that gives it.
-
-        Call that function only once a later mark is reached.
-        """
+        """Starts to copy a scalar to the host. Returns a function that gives it, once a later mark is reached."""
 
     def synchronize(self) -> None:
         """Waits until all work launched so far is done."""
@@ -138,43 +133,46 @@ class Device(Protocol):
         """Returns the bytes on the device that new tensors could take; NaN if the device has no memory of its own."""
 
     def peak_memory(self) -> dict[str, float]:
-        """Returns the peak of PyTorch's allocator on the device since the job began, in bytes, as in `RunSummary`.
-
-        Empty if it has no allocator there.
-        """
-
-    def gauges(self) -> Callable[[], dict[str, float]] | None:
-        """Returns a function that reads columns of `TelemetrySample` from the device, in any thread.
-
-        None where NVML or another source has them.
-        """
+        """Returns the peaks of PyTorch's allocator on the device in bytes, named as in `RunSummary`; {} without one."""
 
     def environment(self) -> dict[str, Any]:
         """Returns facts about the device for the run's record."""
 
 
-class CpuDevice:
+class HostMemoryDevice:
+    """What devices have in common whose tensors are in the host's memory, and whose marks are times."""
+
+    torch_device = torch.device("cpu")
+    pinning = Pinning(wanted=False)
+    gauges: Callable[[], dict[str, float]] | None = None
+
+    def seconds(self, mark: float) -> float:
+        return mark
+
+    def release(self, *marks: float) -> None:
+        return
+
+    def free_memory_bytes(self) -> float:
+        return math.nan
+
+    def peak_memory(self) -> dict[str, float]:
+        return {}
+
+
+class CpuDevice(HostMemoryDevice):
     """The CPU: work is done when the call returns, so a mark is the time."""
 
+    name = "cpu"
     immediate = True
     simulated = False
 
     def __init__(self, clock: Clock) -> None:
-        self.name = "cpu"
-        self.torch_device = torch.device("cpu")
-        self.pinning = Pinning(wanted=False)
         self.mark: Callable[[], float] = clock
 
     def reached(self, mark: float) -> bool:
         return True
 
     def wait(self, mark: float) -> None:
-        return
-
-    def seconds(self, mark: float) -> float:
-        return mark
-
-    def release(self, *marks: float) -> None:
         return
 
     def gate(self, seconds: float) -> None:
@@ -193,48 +191,33 @@ class CpuDevice:
     def synchronize(self) -> None:
         return
 
-    def free_memory_bytes(self) -> float:
-        return math.nan
-
-    def peak_memory(self) -> dict[str, float]:
-        return {}
-
-    def gauges(self) -> Callable[[], dict[str, float]] | None:
-        return None
-
     def environment(self) -> dict[str, Any]:
-        return {"device_name": cpu_name()}
-
-
-def cpu_name() -> str:
-    """Returns the processor's name."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        """Returns the processor's name."""
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8") as lines:
+                name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        except (OSError, StopIteration):
+            name = platform.processor() or platform.machine()
+        return {"device_name": name}
 
 
 def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
-    `tell` receives a line for each deviation from what was asked for, such as "auto" that falls back to the CPU because
-    the GPU cannot be used. Raises `DeviceError` if the device does not exist or does not work, and `ConfigError` for an
-    unknown simulated device.
+    `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused. Raises `DeviceError`
+    if the device does not exist or does not work, and `ConfigError` for an unknown simulated device.
     """
-    from vitprof.measure.devices.cuda import CudaDevice
-    from vitprof.measure.devices.cuda_checks import cuda_here, why_no_cuda
-    from vitprof.measure.devices.simulated import SimulatedDevice
+    from vitprof.measure.devices import cuda, simulated
 
     if is_simulated(name):
-        return SimulatedDevice(name, accelerator(name), clock)
+        return simulated.SimulatedDevice(name, accelerator(name), clock)
     if name == "auto":
-        if cuda_here():
+        if cuda.cuda_here():
             try:
-                return CudaDevice("cuda:0", clock, tell)
+                return cuda.CudaDevice("cuda:0", clock, tell)
             except DeviceError as error:
                 tell(f"the job runs on the CPU: {error}")
-        elif (finding := why_no_cuda()) is not None:
+        elif (finding := cuda.why_no_cuda()) is not None:
             tell(f"the job runs on the CPU: {finding.line}")
         return CpuDevice(clock)
-    return CpuDevice(clock) if name == "cpu" else CudaDevice(name, clock, tell)
+    return CpuDevice(clock) if name == "cpu" else cuda.CudaDevice(name, clock, tell)

@@ -1,18 +1,27 @@
-"""A CUDA GPU as the device that trains."""
+"""A CUDA GPU as the device that trains; and whether PyTorch sees one, a kernel runs and memory suffices."""
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vitprof.errors import DeviceError
+from vitprof.config import RunConfig
+from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
+from vitprof.errors import DeviceError, one_line
+from vitprof.formats import size
 from vitprof.measure.devices import Clock, Pinning, Tell
-from vitprof.measure.devices.cuda_checks import cuda_here, first_kernel, why_no_cuda
+from vitprof.telemetry import visible
+from vitprof.telemetry.cards import driver_version
+from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.visible import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
@@ -27,11 +36,10 @@ RE_ANCHOR_S = 1.0
 class HostClock:
     """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
 
-    The two clocks drift apart, by some 10 us a second at worst. Every event bounds the offset between them: it cannot
-    have happened before the host recorded it, nor after the host saw that it had happened. If a mapped time breaks one
-    of these bounds, the offset moves by just as much as is needed. A starved device runs an event the moment it is
-    recorded, so the bound is tight where idle time matters. (The idea is that of Cristian's clock synchronisation,
-    1989.)
+    The two drift apart, by some 10 us a second at worst. An event cannot have happened before the host recorded it, nor
+    after the host saw that it had: where a mapped time breaks one of these bounds, the offset moves by as much as is
+    needed. A starved device runs an event the moment it is recorded, so the bound is tight where idle time matters.
+    (Cristian's clock synchronisation, 1989.)
     """
 
     def __init__(self) -> None:
@@ -42,10 +50,7 @@ class HostClock:
         self._offset_s = host_s - device_s
 
     def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
-        """Returns the time on the host's clock of an event at `device_s` on the device's.
-
-        The host recorded the event at `recorded_s`, and saw at `seen_s` that it had happened.
-        """
+        """Returns the host's time of an event at `device_s`, which it recorded at `recorded_s` and saw at `seen_s`."""
         at = device_s + self._offset_s
         if at < recorded_s:
             self._offset_s += recorded_s - at
@@ -79,6 +84,7 @@ class CudaDevice:
 
     immediate = False
     simulated = False
+    gauges: Callable[[], dict[str, float]] | None = None
 
     def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None) -> None:
         index = number_here(name)
@@ -102,27 +108,9 @@ class CudaDevice:
         self._clock_hz = 1e3 * (clock_khz or USUAL_CLOCK_KHZ)
         self._clock = clock
         self._host = HostClock()
-        self._anchor, host_s = self._find_anchor(clock)
+        self._anchor, host_s = _find_anchor(clock)
         self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
         self._host.set(0.0, host_s)
-
-    def _find_anchor(self, clock: Clock) -> tuple[torch.cuda.Event, float]:
-        """Returns an event and the host's time of it.
-
-        Of a few tries it takes the one with the shortest time between the clock readings around it, and their middle.
-        """
-        best: tuple[float, torch.cuda.Event, float] | None = None
-        for _ in range(10):
-            event = _timing_event()
-            torch.cuda.synchronize()
-            before = clock()
-            event.record()
-            event.synchronize()
-            after = clock()
-            if best is None or after - before < best[0]:
-                best = (after - before, event, (before + after) / 2)
-        assert best is not None
-        return best[1], best[2]
 
     def mark(self) -> torch.cuda.Event:
         event = self._free.pop() if self._free else _timing_event()
@@ -176,22 +164,11 @@ class CudaDevice:
             "gpu_mem_allocated_peak_bytes": float(torch.cuda.max_memory_allocated(self.torch_device)),
         }
 
-    def gauges(self) -> Callable[[], dict[str, float]] | None:
-        return None
-
-    def _uuid(self) -> str | None:
-        """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is unknown."""
-        for gpu in shown_here():
-            if gpu.index == self.torch_device.index and gpu.uuid:
-                return gpu.uuid
-        uuid = str(getattr(torch.cuda.get_device_properties(self.torch_device), "uuid", ""))
-        return f"GPU-{uuid}" if uuid else None
-
     def environment(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(self.torch_device)
         return {
             "device_name": facts.name,
-            "gpu_uuid": self._uuid(),
+            "gpu_uuid": _uuid(self.torch_device),
             "cuda_version": torch.version.cuda,
             "gpu_memory_bytes": facts.total_memory,
             "gpu_memory_free_bytes": self.free_memory_bytes(),
@@ -201,3 +178,195 @@ class CudaDevice:
 
 def _timing_event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _find_anchor(clock: Clock) -> tuple[torch.cuda.Event, float]:
+    """Returns an event and the host's time of it: of a few tries the one with the shortest time between the readings of
+    the clock around it, and their middle.
+    """
+    tries = []
+    for _ in range(10):
+        event = _timing_event()
+        torch.cuda.synchronize()
+        before = clock()
+        event.record()
+        event.synchronize()
+        tries.append((before, clock(), event))
+    before, after, event = min(tries, key=lambda t: t[1] - t[0])
+    return event, (before + after) / 2
+
+
+def _uuid(device: torch.device) -> str | None:
+    """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is unknown."""
+    for gpu in shown_here():
+        if gpu.index == device.index and gpu.uuid:
+            return gpu.uuid
+    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    return f"GPU-{uuid}" if uuid else None
+
+
+HIDDEN = ("", "-1")
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs on purpose."""
+NOTHING_THERE = ("no NVIDIA driver", "No CUDA GPUs are available", "not compiled with CUDA")
+"""Parts of PyTorch's error messages where there is no GPU, or where it was built without CUDA."""
+OTHERS_BYTES = 1 << 30
+"""Memory of other processes is mentioned above this. A CUDA context itself takes up to half of that."""
+
+
+def cuda_here() -> bool:
+    """Returns whether this PyTorch has an NVIDIA GPU. A PyTorch built for AMD GPUs calls those `cuda`, too."""
+    return torch.version.hip is None and torch.cuda.is_available()
+
+
+def other_accelerator() -> str:
+    """Returns in words the other accelerator that this PyTorch could use, besides CPU and NVIDIA GPUs; "" if none."""
+    if torch.version.hip is not None and torch.cuda.is_available():
+        return f"an AMD GPU ({torch.cuda.get_device_name(0)}, ROCm {torch.version.hip})"
+    if hasattr(torch, "xpu") and torch.xpu.is_available():
+        return "an Intel GPU (XPU)"
+    if torch.backends.mps.is_available():
+        return "an Apple GPU (MPS)"
+    return ""
+
+
+def why_no_cuda() -> Finding | None:
+    """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another accelerator.
+
+    None if it has neither, or if the GPUs are hidden on purpose.
+    """
+    if other := other_accelerator():
+        wrong = f"it has {other}, which vitprof does not support yet"
+        return Finding("note", f"PyTorch {torch.__version__}", wrong, "choose device cpu, or a simulated GPU")
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in HIDDEN:
+        return None
+    error = _cuda_error()
+    driver, listed = nvml_lists()
+    shown = shown_here()
+    # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist nonetheless
+    names = [gpu.name for gpu in shown] or visible.kept() or listed
+    if not names:
+        return None if any(words in error for words in NOTHING_THERE) else pytorch_fails(torch.__version__, "", error)
+    known = shown[0].cuda_driver if shown else None
+    return unusable(names[0], driver, known) or pytorch_fails(torch.__version__, names[0], error)
+
+
+def nvml_lists() -> tuple[str, list[str]]:
+    """Returns the driver's version and the names of the GPUs that NVML lists, hidden ones included."""
+    with Nvml() as nvml:
+        return driver_version(nvml.call), [gpu.name for gpu in nvml.gpus()]
+
+
+def _cuda_error() -> str:
+    """Returns PyTorch's message on why CUDA does not start, in one line."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:  # AssertionError: a build without CUDA
+        return one_line(error)
+    return "it finds no device"
+
+
+def first_kernel(device: torch.device) -> Finding | None:
+    """Runs one small kernel. Returns what is wrong if it fails for another reason than memory, None if it works."""
+    try:
+        torch.zeros(1, device=device).add_(1).item()
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        wrong = f"a first kernel failed ({one_line(error)})"
+        return Finding("bad", torch.cuda.get_device_name(device), wrong, "restart the machine, or choose device cpu")
+    return None
+
+
+def limits(device: torch.device, config: RunConfig) -> Iterator[Finding]:
+    """Yields what makes a run of `config` on the CUDA `device` differ from what was meant."""
+    if config.precision == "bf16":
+        card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        if (emulated := bf16_emulated(card, capability)) is not None:
+            yield emulated
+    yield from changing_variables(os.environ)
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of a CUDA device at one moment, in bytes."""
+
+    name: str
+    """The device's name."""
+    total: int
+    """All memory of the device."""
+    free: int
+    """Memory that nothing holds: no other process, and not this one's allocator."""
+    allocated: int
+    """Peak of the memory that PyTorch's tensors took."""
+    reserved: int
+    """Memory that PyTorch's allocator holds, for tensors now or later."""
+
+    @property
+    def others(self) -> int:
+        """Returns the memory held by other processes and by CUDA with its libraries, in bytes."""
+        return max(0, self.total - self.free - self.reserved)
+
+
+def device_memory() -> DeviceMemory | None:
+    """Returns the memory of the current CUDA device; None without one."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    free, total = torch.cuda.mem_get_info()
+    return DeviceMemory(
+        torch.cuda.get_device_name(), total, free, torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether `error` says that the device is out of memory: PyTorch's own, CUDA's or a CUDA library's."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError)
+        and bool(re.search(r"cuda.*out of memory|CUBLAS_STATUS_ALLOC_FAILED", str(error), re.IGNORECASE | re.DOTALL))
+    )
+
+
+def out_of_memory(error: str, config: RunConfig, memory: DeviceMemory | None) -> str:
+    """Returns in one line what a job requested, who holds the memory, and which settings take less, from the error."""
+    requested = re.search(r"Tried to allocate ([\d.]+ \w+)", error)
+    line = f"CUDA out of memory{f' on {memory.name}' if memory else ''}"
+    line += f": it asked for {requested[1]} more" if requested else ""
+    tries = list(_less(config))
+    if memory is not None:
+        line += (
+            f"; of {size(memory.total)} PyTorch allocated {size(memory.allocated)} at most and holds "
+            f"{size(memory.reserved)} reserved, {size(memory.free)} are free"
+        )
+        if memory.others > OTHERS_BYTES:
+            line += f", and other processes (with CUDA itself) hold {size(memory.others)}"
+            tries.append("stop other programs that use this GPU")
+    return f"{line}; try {', or '.join(tries)}"
+
+
+def _less(config: RunConfig) -> list[str]:
+    """Returns settings that take less of the device's memory, beginning with those that cost nothing else."""
+    settings = {
+        "transfer pinned (resident keeps the whole set on the device)": config.transfer == "resident",
+        "replay host": config.replay == "device",
+        f"batch size {config.batch_size // 2}": config.batch_size > 1,
+        "precision bf16": config.precision in ("fp32", "tf32"),
+        "torch.compile without a mode (CUDA graphs keep their memory)": config.compile and config.compile_mode,
+        "a smaller model": True,
+    }
+    return [setting for setting, helps in settings.items() if helps]
+
+
+def report_out_of_memory(job: Callable[[], bool], config: RunConfig) -> bool:
+    """Returns what `job`, a run of `config`, returns. Raises `DeviceError` if the device is out of memory, after the
+    job's memory there has been released.
+    """
+    try:
+        return job()
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        message = out_of_memory(str(error), config, device_memory())
+    # Outside the except block nothing holds the error any more, nor the job's frames and their tensors.
+    gc.collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    raise DeviceError(message)

@@ -1,9 +1,8 @@
 """A simulated accelerator: it takes the time of a real one, and computes nothing.
 
-Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched, the device needs no
-thread: the end of everything launched so far is arithmetic, a mark is the time when the work before it will be done,
-and it is reached when the clock passes that time. So it uses no CPU and holds no lock while it "computes", and its busy
-spans are known exactly.
+Work is queued and done in order, as in CUDA. A step's time is known when it is launched, so the end of everything
+launched so far is arithmetic, and a mark is the time when the work before it will be done: no thread, no CPU and no
+lock while it "computes".
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vitprof.config.accelerators import COUNTER_WINDOW_S, Accelerator
-from vitprof.measure.devices import Clock, Pinning
+from vitprof.measure.devices import Clock, HostMemoryDevice
 
 SPIN_S = 200e-6
-"""The wait for a blocking copy sleeps until this long before its end, then spins."""
+"""The wait for a blocking copy sleeps until this long before its end, then spins, as CUDA's own does: a sleep ends 60
+us late at best, milliseconds late on a busy machine, and copies of a batch take some 10 us."""
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et al. 2020, section
 2.1)."""
@@ -49,7 +48,7 @@ class SimulatedStream:
         trains.free_s = max(trains.free_s, self.free_s)
 
 
-class SimulatedDevice:
+class SimulatedDevice(HostMemoryDevice):
     """A simulated accelerator with a training stream, a copy engine and a bounded launch queue."""
 
     immediate = False
@@ -59,8 +58,6 @@ class SimulatedDevice:
         self, name: str, accelerator: Accelerator, clock: Clock, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.name = name
-        self.torch_device = torch.device("cpu")
-        self.pinning = Pinning(wanted=False)
         self.accelerator = accelerator
         self.current = SimulatedStream(self)
         self._clock, self._sleep = clock, sleep
@@ -69,12 +66,11 @@ class SimulatedDevice:
         """When each step that was queued will be done."""
         self._busy: deque[tuple[float, float]] = deque()
         """Start and end of each span of compute, as far back as `utilisation_pct` needs."""
+        self.gauges = lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def launch(self, samples: int, *, train: bool = True, normalise: bool = False) -> float:
-        """Queues a step on `samples` samples; waits while the launch queue is full. Returns the mark where it begins.
-
-        That mark is exact; one made before the launch may be a little early. With `normalise` the step includes
-        normalising the batch.
+        """Queues a step on `samples` samples, with `normalise` also their normalising; waits while the launch queue is
+        full. Returns the exact mark where it begins: one made before the launch may be a little early.
         """
         queued = self._queued
         while queued and queued[0] <= self._clock():
@@ -127,29 +123,15 @@ class SimulatedDevice:
         while (left := mark - self._clock()) > 0:
             self._sleep(left)
 
-    def seconds(self, mark: float) -> float:
-        return mark
-
-    def release(self, *marks: float) -> None:
-        return
-
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
         took = self.accelerator.copy_s(tensor.nbytes, pinned=non_blocking)
         self.current.free_s = self._copies_done_s = max(self.mark(), self._copies_done_s) + took
         if not non_blocking:
-            self._spin_until(self._copies_done_s)
+            if (left := self._copies_done_s - self._clock()) > SPIN_S:
+                self._sleep(left - SPIN_S)
+            while self._clock() < self._copies_done_s:
+                self._sleep(0)  # lets other threads have Python's lock
         return tensor
-
-    def _spin_until(self, mark: float) -> None:
-        """Waits for a copy by spinning, as CUDA's own blocking copy does.
-
-        Copies of a batch take some 10 us, and a sleep ends 60 us late at best, milliseconds late on a busy machine.
-        """
-        left = mark - self._clock()
-        if left > SPIN_S:
-            self._sleep(left - SPIN_S)
-        while self._clock() < mark:
-            self._sleep(0)  # lets other threads have Python's lock
 
     def stream(self) -> SimulatedStream:
         return SimulatedStream(self)
@@ -159,15 +141,6 @@ class SimulatedDevice:
 
     def synchronize(self) -> None:
         self.wait(max(self.current.free_s, self._copies_done_s))
-
-    def free_memory_bytes(self) -> float:
-        return math.nan
-
-    def peak_memory(self) -> dict[str, float]:
-        return {}
-
-    def gauges(self) -> Callable[[], dict[str, float]]:
-        return lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def utilisation_pct(self) -> float:
         """Returns the share of the last `COUNTER_WINDOW_S` in which the device computed, 0..100, as NVML reports it."""

@@ -172,7 +172,7 @@ def open_bench(name: str, directory: Path) -> Bench:
     import torch
 
     from vitprof.measure.devices import open_device
-    from vitprof.measure.devices.cuda_checks import cuda_here
+    from vitprof.measure.devices.cuda import cuda_here
 
     if not cuda_here():
         raise DeviceError(NO_GPU.format(why=f"this PyTorch ({torch.__version__}) sees none", program=program()))
