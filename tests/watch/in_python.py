@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import vitprof
 from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, stall
 from vitprof.watch import send
-from vitprof.watch.send import Connection, to_command
+from vitprof.watch.send import Connection
 
 N_BATCHES = N_SAMPLES // BATCH
 OUTSIDE_S = 0.003
@@ -181,8 +181,12 @@ def notebook() -> None:
     sys.modules["IPython"] = SimpleNamespace(get_ipython=lambda: shell)  # type: ignore[assignment]
     os.environ["VITPROF_WATCH_SOCKET"], path = "", os.environ["VITPROF_WATCH_SOCKET"]
 
+    really_connect = send.connect
+
     def connect() -> Connection:
-        connection = to_command(path)
+        os.environ["VITPROF_WATCH_SOCKET"] = path
+        connection = really_connect()
+        os.environ["VITPROF_WATCH_SOCKET"] = ""
         connection.collector, connection.run = True, 7
         return connection
 

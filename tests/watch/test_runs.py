@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from vitprof.watch import runs
+from vitprof.watch import declared as runs
+from vitprof.watch.declared import Planned, Runs
 from vitprof.watch.loaders import Loaders
-from vitprof.watch.runs import Planned, Runs
 
 
 class FakeWatcher:

@@ -1,8 +1,7 @@
-"""The records that flow through vitprof, and the one table of their columns.
+"""The records that flow through vitprof: every number that is stored, charted or exported is a field of one of them.
 
-Every number that is stored, charted or exported is a field of a dataclass here; `columns()` reads name, unit and
-meaning from it, and the store's tables, the CSV headers and the help texts are made from that. Units are in the names:
-`_s` seconds, `_ms` milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
+What is stored, CSV headers and help texts follow from `columns()`. Units are in the names: `_s` seconds, `_ms`
+milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
 """
 
 from __future__ import annotations
@@ -76,78 +75,44 @@ def columns(record: type) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Where the time of one training step went.
-
-    The loop itself writes plain tuples in this order (`STEP_COLUMNS`); building an object for each step would add to
-    what is measured. Times are on the host's monotonic clock; those of an asynchronous device are mapped to it.
-    """
+    """Where the time of one training step went. Times of an asynchronous device are mapped to the host's clock."""
 
     rank: int = counted("rank of the process that made the step; 0 in a job of one process")
     step: int = counted("number of the step in the run, from 0")
     epoch: int = counted("epoch the step belongs to, from 0")
     t_start_s: float = measured("when the loop asked the loader for the batch, on the monotonic clock")
-    data_wait_s: float = measured(
-        "time the loop was blocked in next(loader), host clock, plus decode_wait_s where that is known"
-    )
+    data_wait_s: float = measured("time the loop was blocked in next(loader), host clock; with decode_wait_s")
     h2d_s: float = measured("time of the copy to the device: CUDA events on CUDA, host clock on cpu")
-    compute_start_s: float = measured(
-        "when the device began the step's compute, on the monotonic clock; its batch was ready"
-    )
+    compute_start_s: float = measured("when the device began the compute, monotonic clock; its batch was ready")
     compute_s: float = measured(
         "device time from the end of the copy to the end of the optimizer's work; includes device_prepare_s and waits "
         "for launches"
     )
-    gap_s: float = measured(
-        "device time from the end of the previous step to the start of this step's compute, without device_prepare_s; "
-        "includes a copy in between"
-    )
+    gap_s: float = measured("device time from the previous step's end to this compute, without device_prepare_s")
     exposed_wait_s: float = measured("the part of data_wait_s that lies inside gap_s; a hidden wait costs nothing")
     step_s: float = measured("from the previous step's end to this one's on the device: gap_s + compute_s")
     samples: int = counted("samples in the batch")
     loss: float = measured("training loss of the batch; not available in a loader-only run")
-    warmup: int = counted(
-        "1 for steps that steady-state figures leave out: warm-up steps, and later ones in which the job was stopped"
-    )
-    read_s: float = measured(
-        "inside the loader: reading bytes from storage, where it can tell; summed over all threads that share a batch"
-    )
+    warmup: int = counted("1 where steady-state figures leave the step out: warm-up, or the job was stopped in it")
+    read_s: float = measured("inside the loader: reading bytes from storage, summed over the threads of a batch")
     decode_s: float = measured("inside the loader: decoding and cropping, where the loader can tell")
     transform_s: float = measured("inside the loader: transforms and augmentation, where the loader can tell")
     collate_s: float = measured("inside the loader: putting samples together in a batch, where the loader can tell")
-    queue_depth: float = measured(
-        "batches that were ready when the loop asked for one; not available where the loop makes its own batches"
-    )
+    queue_depth: float = measured("batches that were ready when the loop asked for one")
     h2d_start_s: float = measured("when the copy to the device began, on the monotonic clock")
-    host_s: float = measured(
-        "from the return of next(loader) to the last launch of the step, host clock: Python, launches, optimizer "
-        "bookkeeping, and the copy where the loop waits for it"
-    )
+    host_s: float = measured("from the return of next(loader) to the step's last launch, host clock")
     made_start_s: float = measured("when the loader began to make the batch, on the monotonic clock, where it can tell")
     made_end_s: float = measured("when the batch was made, on the monotonic clock, where the loader can tell")
-    hand_over_s: float = measured(
-        "the part of data_wait_s after the batch was made: queues, pinning, copies between processes"
-    )
+    hand_over_s: float = measured("the part of data_wait_s after the batch was made: queues, pinning, copies")
     worker: float = measured("number of the worker process that made the batch, where one did")
     kernel_s: float = measured(
         "device time of the step's kernels alone, all of them launched beforehand; measured in the last warm-up steps, "
         "where the host paced the device"
     )
-    launch_idle_s: float = measured(
-        "part of compute_s in which the device waited for the next launch: compute_s minus the median kernel_s; 0 "
-        "where the host is ahead of the device"
-    )
-    decode_wait_s: float = measured(
-        "part of data_wait_s after the loop had the batch, in which the device waited for its own decoding; where a "
-        "loader decodes on the device that trains"
-    )
-    device_prepare_s: float = measured(
-        "part of compute_s before compute_start_s: after the previous step the device normalised the batch beside the "
-        "copies or gathered it from the resident set"
-    )
-    outside_s: float = measured(
-        "time of the loop since the previous step that is in neither a step nor next(loader), host clock; where the "
-        "script marks its steps (vitprof.step)"
-    )
+    launch_idle_s: float = measured("part of compute_s that waited for launches: compute_s minus the median kernel_s")
+    decode_wait_s: float = measured("part of data_wait_s in which the device waited for its own decoding")
+    device_prepare_s: float = measured("part of compute_s before compute_start_s: preparing the batch on the device")
+    outside_s: float = measured("loop time since the last step, in neither step nor next(loader), host clock")
 
 
 @dataclass(frozen=True)
@@ -155,9 +120,7 @@ class TelemetrySample:
     """What the machine and the job's processes were doing at one moment. A figure that cannot be read is NaN."""
 
     t_s: float = measured("when the sample was taken, on the monotonic clock")
-    gpu_util_pct: float = measured(
-        "NVML utilisation: share of the past 1/6 to 1 s in which any kernel ran; not how full the GPU was"
-    )
+    gpu_util_pct: float = measured("NVML: share of the past 1/6 to 1 s in which any kernel ran, not how full it was")
     gpu_mem_used_bytes: float = measured("device memory in use by all processes, NVML")
     gpu_mem_job_bytes: float = measured("device memory in use by the job's processes, NVML")
     gpu_power_w: float = measured("power draw, NVML")
@@ -168,13 +131,8 @@ class TelemetrySample:
     job_cpu_pct: float = measured("CPU use of the job's process and its workers, 100 = one core busy")
     job_rss_bytes: float = measured("resident memory of the job's processes; pages that workers share count each time")
     disk_read_bytes_per_s: float = measured("bytes the machine's disks delivered; a warm page cache shows as 0")
-    job_cpu_wait_pct: float = measured(
-        "time the job's threads were ready to run and had no core, 100 = one thread all the time; Linux's schedstat"
-    )
-    gpu_sm_active_pct: float = measured(
-        "SM activity: share of the multiprocessors that were busy since the previous sample, NVML's GPM counters "
-        "(Hopper and later)"
-    )
+    job_cpu_wait_pct: float = measured("time that threads of the job waited for a core, 100 = one thread; schedstat")
+    gpu_sm_active_pct: float = measured("multiprocessors that were busy since the last sample, NVML (Hopper and later)")
     gpu_sm_occupancy_pct: float = measured(
         "SM occupancy: warps in flight since the previous sample, as a share of those that all multiprocessors can "
         "hold, NVML's GPM counters (Hopper and later)"
@@ -183,10 +141,8 @@ class TelemetrySample:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The figures of a run, over its steady state unless they say otherwise.
-
-    Steady state: all steps but warm-up steps and the first step of each epoch. NaN (null in JSON, empty in CSV) where
-    a figure does not apply or could not be measured.
+    """The figures of a run, over its steady state unless they say otherwise: all steps but warm-up steps and the first
+    one of each epoch. NaN (null in JSON, empty in CSV) where a figure does not apply or could not be measured.
     """
 
     n_steps: int = counted("number of steps recorded")
@@ -195,10 +151,7 @@ class RunSummary:
     samples_per_s: Figure = measured("throughput in steady state: samples / time of the steady steps")
     samples_per_s_low: Figure = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
     samples_per_s_high: Figure = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
-    epoch_s: Figure = measured(
-        "training time of an epoch: median of the whole epochs (the first counts only if it is the only one), else "
-        "n_train / samples_per_s"
-    )
+    epoch_s: Figure = measured("training time of an epoch: median of the whole ones, else n_train / samples_per_s")
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
     step_ms_median: Figure = measured("median time of a step")
     step_ms_p95: Figure = measured("time that 95% of the steps stay below")
@@ -210,26 +163,18 @@ class RunSummary:
         "share of the steady time that the device did not compute between steps: gaps / (gaps + compute)"
     )
     gpu_util_pct_mean: Figure = measured("mean of NVML's utilisation while training")
-    gpu_mem_peak_bytes: Figure = measured(
-        "highest device memory of the job: gpu_mem_nvml_peak_bytes, else gpu_mem_reserved_peak_bytes"
-    )
+    gpu_mem_peak_bytes: Figure = measured("highest device memory of the job: by NVML, else what the allocator reserved")
     rss_peak_bytes: Figure = measured("highest resident memory of the job's process tree")
     cpu_s_per_sample: Figure = measured("CPU seconds of job and workers for each sample; process isolation only")
     prepare_s: Figure = measured("time to make or check the data set and the storage, to open it and to fill its cache")
-    storage_prepare_s: Figure = measured(
-        "time that making the storage took when it was made; 0 for a data set's own files"
-    )
+    storage_prepare_s: Figure = measured("time to make the storage when it was made; 0 for a data set's own files")
     storage_bytes: Figure = measured("disk space that the storage takes")
     stage_s: Figure = measured("time to copy the storage to RAM disk or local disk in this run")
     stage_bytes: Figure = measured("bytes copied to RAM disk or local disk")
     page_cached_frac: Figure = measured("share of the storage's files in the system's page cache when training began")
     cache_hit_frac: Figure = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
-    n_unreadable: int = counted(
-        "samples left out because they could not be read: when the storage was made, and each time one came up later"
-    )
-    startup_s: Figure = measured(
-        "time from the start of the job to the first request for a batch, without prepare_s and stage_s"
-    )
+    n_unreadable: int = counted("samples left out as unreadable: when the storage was made, and each time later")
+    startup_s: Figure = measured("from the job's start to the first request for a batch, without prepare_s, stage_s")
     first_batch_s: Figure = measured("wait for the very first batch, worker start included")
     epoch_restart_s: Figure = measured("median wait for the first batch of each later epoch")
     evaluate_s: Figure = measured("time of all evaluations on the test set together")
@@ -240,29 +185,20 @@ class RunSummary:
     test_loss: Figure = measured("mean loss on the test set at the last evaluation")
     test_accuracy: Figure = measured("share of the test set classified correctly at the last evaluation")
     exposed_h2d_frac: Figure = measured("share of the steady time that the device idled because of a copy to it")
-    idle_host_frac: Figure = measured(
-        "share of the steady time that the device idled for Python, launches and optimizer bookkeeping"
-    )
+    idle_host_frac: Figure = measured("share of the steady time that the device idled for Python, launches, optimizer")
     idle_recording_frac: Figure = measured("share of the steady time that the device idled for vitprof's own recording")
     recording_frac: Figure = measured(
         "share of the steady time that the loop spent in vitprof's own recording, whether the device idled or not"
     )
-    loader_times_frac: Figure = measured(
-        "share of the steady time that measuring inside the loader took, about: the number of clock readings times "
-        "what one took when the run began"
-    )
+    loader_times_frac: Figure = measured("share of the steady time that measuring inside the loader took, about")
     read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
     transform_ms: Figure = measured("inside the loader, for each batch: transforms and augmentation")
     collate_ms: Figure = measured("inside the loader, for each batch: putting samples together in a batch")
     hand_over_ms: Figure = measured("for each batch: the loop's wait after the batch was made")
     queue_depth_mean: Figure = measured("batches that were ready when the loop asked for one")
-    gpu_mem_nvml_peak_bytes: Figure = measured(
-        "highest device memory of the job's processes, NVML; CUDA and its libraries included"
-    )
-    gpu_mem_reserved_peak_bytes: Figure = measured(
-        "highest device memory reserved by PyTorch's allocator: its tensors, and what it keeps for later ones"
-    )
+    gpu_mem_nvml_peak_bytes: Figure = measured("highest device memory of the job, NVML; CUDA's libraries included")
+    gpu_mem_reserved_peak_bytes: Figure = measured("highest device memory reserved by PyTorch's allocator")
     gpu_mem_allocated_peak_bytes: Figure = measured("highest device memory allocated to PyTorch's tensors")
     gpu_sm_active_pct_mean: Figure = measured("mean of SM activity while training: multiprocessors that were busy")
     gpu_sm_occupancy_pct_mean: Figure = measured("mean of SM occupancy while training: warps in flight")
@@ -309,9 +245,7 @@ RUN_COLUMNS: tuple[str, ...] = ("run_id", "name", "status", "created_utc")
 
 def json_number(value: float | int | None) -> float | int | None:
     """Returns `value` as JSON can carry it: NaN and infinities become None."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
@@ -320,5 +254,5 @@ def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
 
 
 def summary_from_dict(values: Mapping[str, Any]) -> RunSummary:
-    """Returns the inverse of `summary_to_dict`; unknown names are ignored, missing ones stay "not available"."""
+    """Returns the inverse of `summary_to_dict`; unknown names are ignored."""
     return RunSummary(**{n: values[n] for n in SUMMARY_COLUMNS if values.get(n) is not None})

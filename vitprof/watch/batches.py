@@ -30,9 +30,7 @@ NOTHING = Ahead(0.0, 0, None)
 
 
 def batch_times(times: FetchTimes, queue_depth: float) -> BatchTimes:
-    """Returns the times in which a batch was made, as far as they are known from outside its dataset: reading is the
-    dataset's time without transforms, decoding is NaN.
-    """
+    """Returns the times of making a batch: reading is the dataset's time without transforms, decoding is NaN."""
     dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times
     number = math.nan if worker < 0 else float(worker)
     read_s = max(0.0, dataset_s - transform_s)
@@ -40,19 +38,11 @@ def batch_times(times: FetchTimes, queue_depth: float) -> BatchTimes:
 
 
 def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | None:
-    """Returns the sum of the stages of two batches, fetched one after the other, that one step has waited for."""
+    """Returns the sum of the stages of two batches, the second fetched after the first."""
     if first is None or then is None:
         return first or then
-    return BatchTimes(
-        first.read_s + then.read_s,
-        first.decode_s + then.decode_s,
-        first.transform_s + then.transform_s,
-        first.collate_s + then.collate_s,
-        first.start_s,
-        then.end_s,
-        then.worker,
-        then.queue_depth,
-    )
+    stages = [a + b for a, b in zip(first[:4], then[:4], strict=True)]
+    return BatchTimes(*[*stages, first.start_s, *then[5:]])
 
 
 def n_samples(batch: Any) -> int:
@@ -85,21 +75,19 @@ class Copies:
         self._ended_s = 0.0
         """When the host had launched the last copy."""
         self._again = False
-        """Whether the batch is a kept one, which the script gets again."""
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """The copies of such batches' tensors on the device, and their versions, by the tensor's `id()` and the
         arguments."""
         self._stream = self._current_stream()
-        self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
-        self._before = {name: method for name, method in vars(Tensor).items() if name in METHODS}
+        self._before = {name: vars(Tensor).get(name) for name in METHODS}
         """Methods that another tool had set on `Tensor`; usually they are inherited."""
+        self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         for name, method in self._methods.items():
             setattr(Tensor, name, method)
 
     def begin(self, marks: StepMarks, batch: Any, given: Any, *, again: bool) -> None:
         """Watches for copies of the tensors in `batch` that are in host memory; the loop has them from mark `given` on.
-
-        `again`: the batch is a kept one, and its copy on the device is kept too: it is copied only once.
+        `again`: the batch is a kept one, which is copied only once.
         """
         self._again = again
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
@@ -114,12 +102,10 @@ class Copies:
         self.end()
         self._moved.clear()
         for name, method in self._methods.items():
-            if vars(Tensor).get(name) is not method:
-                continue
-            if name in self._before:
-                setattr(Tensor, name, self._before[name])
-            else:
+            if vars(Tensor).get(name) is method:
                 delattr(Tensor, name)
+                if self._before[name] is not None:
+                    setattr(Tensor, name, self._before[name])
 
     def method(self, tensor: Tensor, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Returns `call`, a bound method of `tensor`; where `tensor` is in the batch, with marks around it."""
@@ -173,9 +159,7 @@ class Copies:
 
 
 class _TimedMethod:
-    """A descriptor that replaces a method of `Tensor`. Read from the class it is the method itself, as other code may
-    compare it by identity.
-    """
+    """A descriptor that replaces a method of `Tensor`; read from the class it is that method, which has an identity."""
 
     def __init__(self, method: Any, copies: Copies) -> None:
         self._method, self._copies = method, copies

@@ -1,30 +1,174 @@
-"""What a script declares: the loader that trains (`vitprof.watch`), and its steps (`vitprof.step`).
+"""What a script declares: the loader that trains (`vitprof.watch`), of any kind, and its steps (`vitprof.step`).
 
-A watched loader is one of any kind, with each batch timed as the loop gets it.
+There is one run at a time. It begins with the first batch that is requested with gradients on. Iterating again over the
+same loader is the next epoch; so is iterating over another loader with the same name and arguments that was made after
+the first was gone, as in `for batch in vitprof.watch(DataLoader(...))` in each epoch. Iterating over any other watched
+loader, outside the first one's loop, ends the run and begins a new one. With the command `vitprof watch` around the
+script there is only one run.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
+import os
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from vitprof.names import tamed_name
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
-from vitprof.watch.loaders import loader_facts
-from vitprof.watch.patching import DATALOADER, when_imported
+from vitprof.watch.loaders import generic_facts, loader_facts
+from vitprof.watch.patching import DATALOADER, SOCKET, STEPS, is_watched_rank, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
-from vitprof.watch.runs import RUNS
+from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+"""Arguments that loaders of one run share: two that differ in one of these are two experiments."""
+
+
+@dataclass(eq=False)
+class Planned:
+    """The run that iterating over a loader begins."""
+
+    wanted: Wanted
+    arguments: tuple[Any, ...]
+    """The loader's type and its `ARGUMENTS`."""
+    facts: dict[str, Any]
+    """See `loaders.loader_facts`."""
+    owner: weakref.ref[Any]
+    """The watched loader that `vitprof.watch` returned."""
+    replaces: bool
+    """Whether the loader of the run before had the same name and still existed: this is another run."""
+    passive: bool = False
+    """Whether it is not watched, or no longer."""
+    over: bool = False
+    """Whether another run has followed this one."""
+    iterator: weakref.ref[Any] | None = None
+    """The iterator of the current loop over it; None where that is over."""
+
+
+class Runs:
+    """The runs of this process, one after another."""
+
+    def __init__(self) -> None:
+        self._current: Planned | None = None
+        self._planned_any = False
+
+    def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
+        """Returns the run that iterating over `watched` will begin; `watched` is `loader` or a proxy of it."""
+        current, name = self._current, tamed_name(str(name))
+        wanted = Wanted(name, quiet)
+        replaces = current is not None and current.wanted.name == name and current.owner() is not None
+        arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
+        facts = generic_facts(loader)
+        watcher = the_watcher()
+        watcher.loaders.declare(watched, None if watched is loader else facts)
+        watcher.wanted = watcher.wanted or wanted
+        if not self._planned_any:
+            self._planned_any = True
+            atexit.register(watcher.guard, self._say_unused)
+        return Planned(wanted, arguments, facts, weakref.ref(watched), replaces)
+
+    def take(self, run: Planned, iterator: Any) -> None:
+        """Makes `run` the current run, where it should be, as a batch of its loader is requested."""
+        if run.iterator is not None and run.iterator() is iterator:
+            return
+        import torch
+
+        if run.passive or not torch.is_grad_enabled():
+            return
+        if run.over:
+            run.passive = True
+            followed = "" if self._current is None else f": '{self._current.wanted.name}' was looped over after it"
+            sys.stderr.write(
+                f"vitprof: not watching '{run.wanted.name}' any more{followed}. A validation loop belongs under "
+                "torch.no_grad(); to begin another run, call vitprof.watch() again\n"
+            )
+            return
+        if not takes_part():
+            run.passive = True
+            return
+        current = self._current
+        if current is not None and current is not run and current.iterator is not None and current.iterator():
+            return  # a loader inside the loop over the one that trains
+        self._follow(run)
+        run.iterator = weakref.ref(iterator)
+
+    def _follow(self, run: Planned) -> None:
+        """Makes `run` the one that is recorded, if it is not so already."""
+        current = self._current
+        if current is not None and current is not run:
+            current.over = True
+            same = (run.wanted.name, run.arguments) == (current.wanted.name, current.arguments)
+            if os.environ.get(SOCKET) or (same and not run.replaces and current.owner() is None):
+                the_watcher().loaders.let_go()
+            else:
+                the_watcher().pause("done", "", over=True)
+        self._current = run
+        the_watcher().wanted = run.wanted
+
+    def left(self, run: Planned) -> None:
+        """Notes that the loop over the loader of `run` is over."""
+        run.iterator = None
+
+    def begun(self, loader: Any, name: str, *, quiet: bool) -> Planned:
+        """Returns the run of a DataLoader that a framework trains on from here on; its hooks report its batches."""
+        run = self.planned(loader, loader, name, quiet=quiet)
+        if takes_part():
+            self._follow(run)
+        return run
+
+    def end(self, run: Planned, error: BaseException | None = None) -> None:
+        """Ends the watching of a loader; `error` ended the run."""
+        run.passive = True
+        if run is self._current and not os.environ.get(SOCKET):
+            self._current = None
+            the_watcher().pause(*how_it_ended(error), over=True)
+
+    def _say_unused(self) -> None:
+        failed = getattr(sys, "last_value", None) is not None
+        if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_first_rank():
+            sys.stderr.write(
+                "vitprof: nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
+                "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned\n"
+            )
+
+    def end_cell(self, result: Any) -> None:
+        """Pauses the run when a notebook's cell has ended, with IPython's `result`."""
+        if self._current is not None and not os.environ.get(SOCKET):
+            error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+            the_watcher().pause(*how_it_ended(error))
+
+
+RUNS = Runs()
+
+
+def takes_part() -> bool:
+    """Returns whether this process is the first of its job, which is watched, or counts steps for it."""
+    return is_first_rank() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
+
+
+def is_first_rank() -> bool:
+    """Returns whether this process is rank 0 of its job, as far as that is known yet."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank()) == 0
+    return is_watched_rank()
+
+
 MOST_AHEAD = 64
 """If a loader takes this many batches of another one ahead, which batch became which is not known."""
 
@@ -46,7 +190,7 @@ def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
 
 
 class Watched(Proxy):
-    """A proxy of a loader. Each iteration over it is an epoch of its run."""
+    """A proxy of a loader; each iteration over it is an epoch of its run."""
 
     def __init__(self, loader: Any, name: str, *, quiet: bool) -> None:
         super().__init__(loader)
@@ -69,13 +213,9 @@ class Watched(Proxy):
         guarded(the_watcher().begun, self, passes, now, now)
         return passes
 
-    def _vitprof_end(self, error: BaseException | None = None) -> None:
-        """Ends the run, with the error that ended it, if any."""
-        guarded(RUNS.end, self._vitprof_run, error)
-
     def close(self) -> None:
         """Ends the run: later iterations are not watched. Closes the loader too, if that can be closed."""
-        self._vitprof_end()
+        guarded(RUNS.end, self._vitprof_run)
         close = getattr(self._vitprof_wrapped, "close", None)
         if callable(close):
             close()
@@ -137,9 +277,8 @@ class WatchedIterator(Proxy):
 
 
 class Inside:
-    """The receiver of events of DataLoaders inside a watched loader while that makes a batch, instead of the `Watcher`.
-
-    The n-th batch inside counts as the n-th one outside, though it may be made ahead; not where many make one.
+    """The receiver of events of DataLoaders inside a watched loader while that makes a batch, instead of the `Watcher`:
+    the n-th batch inside counts as the n-th one outside, though it may be made ahead.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -150,23 +289,19 @@ class Inside:
         self.kept = None
         """Kept batches are served outside."""
 
-    def beginning(self, loader: Any, now: float) -> None:
-        """Does nothing when an iteration over a DataLoader begins."""
+    def ignore(self, *_: Any) -> None:
+        """Does nothing at the other events of a DataLoader."""
+
+    beginning = asked = left_empty = ignore
 
     def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
         """Takes the facts of a DataLoader, as an iteration over it has begun."""
         self._facts.update(loader_facts(loader))
 
-    def asked(self, iterator: Any, now: float) -> None:
-        """Does nothing when a batch of a DataLoader is requested."""
-
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """Takes the times of a batch of a DataLoader."""
         if threading.get_ident() == self._thread and len(self._made) < MOST_AHEAD:
             self._made.append(times)
-
-    def left_empty(self, iterator: Any, now: float) -> None:
-        """Does nothing when a DataLoader has no more batches."""
 
     def times(self) -> FetchTimes | None:
         """Returns the times of the next batch outside; None where they are not known."""
@@ -179,19 +314,15 @@ class Inside:
 def prepare() -> None:
     """Patches DataLoaders to time their batches, and a notebook to report the end of its cells. Once in a process."""
     the_watcher().loaders.declares = True  # only loaders that the script declares train
-    when_imported(DATALOADER, _time_loaders)
+
+    def time_loaders(dataloader: ModuleType) -> None:
+        install(dataloader)
+        time_workers(dataloader)
+
+    when_imported(DATALOADER, time_loaders)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
-        shell.events.register("post_run_cell", _cell_ended)
-
-
-def _time_loaders(dataloader: ModuleType) -> None:
-    install(dataloader)
-    time_workers(dataloader)
-
-
-def _cell_ended(result: Any = None) -> None:
-    guarded(RUNS.end_cell, result)
+        shell.events.register("post_run_cell", lambda result=None: guarded(RUNS.end_cell, result))
 
 
 def guarded(function: Callable[..., Any], *args: Any) -> None:
@@ -204,7 +335,7 @@ def script_name() -> str:
     return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "training"
 
 
-class Step:
+class Step(contextlib.ContextDecorator):
     """A context manager, `with vitprof.step():`, and a decorator, `@vitprof.step`.
 
     The time between two steps that is not the wait for a batch is recorded apart from their work. It does nothing where
@@ -215,18 +346,10 @@ class Step:
     @overload
     def __call__(self) -> Step: ...
     @overload
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]: ...
-    def __call__(self, function: Callable[P, R] | None = None) -> Step | Callable[P, R]:
+    def __call__(self, function: F) -> F: ...
+    def __call__(self, function: F | None = None) -> Step | F:
         """Returns the context manager; for a function, returns a function that is a step each time it is called."""
-        if function is None:
-            return self
-
-        @functools.wraps(function)
-        def step_of(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
-                return function(*args, **kwargs)
-
-        return step_of
+        return self if function is None else super().__call__(function)
 
     def __enter__(self) -> None:
         guarded(the_watcher().mark_step, True)

@@ -1,8 +1,7 @@
 """Notes the steps of a plain loop with as little work between them as can be.
 
-A loop is plain where each step is one batch and the work on it, on the CPU. Then what happens in a step needs no
-decision, so that its times are only noted; the thread that sends derives columns from them, for many steps at once.
-Anything else that happens ends that, and `Loop` goes on from there.
+A loop is plain where each step is one batch and the work on it, on the CPU: its times are only noted. Anything else
+that happens ends that, and `Loop` goes on from there.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ class PlainSteps:
         """How often the loop was plain for a few steps only."""
 
     def enter(self, iterator: Callable[[], Any], loop: Loop, times: FetchTimes | None) -> None:
-        """Begins with the step that has just begun, if nothing sets it apart from those of a plain loop.
-
-        `iterator` returns the train loader's iterator, or None where that is gone. `times`: how its batch was made.
+        """Begins with the step that has just begun, if nothing sets it apart from those of a plain loop; `times`: how
+        its batch was made. `iterator` returns the train loader's iterator, or None where that is gone.
         """
         step, steps = loop.step, loop.steps
         if step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:
@@ -116,9 +114,7 @@ class PlainSteps:
                 self._watcher.guard.give_up(f"{type(error).__name__}: {error}")
 
     def leave(self) -> None:
-        """Gives the current step, and a request that is under way, back to the loop. Does nothing where it is not
-        plain.
-        """
+        """Gives the current step, and a request that is under way, back to the loop, if that is plain."""
         if not self.on:
             return
         from vitprof.watch.batches import batch_times

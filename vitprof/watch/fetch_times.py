@@ -42,6 +42,12 @@ class Laps:
         self.names: list[str] = []
         self.seconds: list[float] = []
 
+    def first(self, transform: Any, took_s: float) -> float:
+        """Adds a transform that is called for the first time in this batch; returns the time now (s)."""
+        self.names.append(name_of(transform))
+        self.seconds.append(took_s)
+        return perf_counter()
+
 
 class Making(threading.local):
     """The times so far of the batch that this thread is making."""
@@ -76,11 +82,8 @@ class TimedCollate:
 
 
 def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns a replacement for a fetcher's method `fetch` that tells how it made the batch, see `unpacked`. The
-    fetcher's `_vitprof_worker` is the number of its worker, -1 without one.
-
-    A fetcher inside another one, in a dataset that reads from a DataLoader, returns the plain batch: its time is part
-    of the outer one's.
+    """Returns a replacement for a fetcher's method `fetch` that tells how it made the batch, see `unpacked`; its worker
+    is `_vitprof_worker`, -1 without one. A fetcher inside another one returns the plain batch.
     """
 
     def fetch_timed(self: Any, index: Any) -> Any:
@@ -98,7 +101,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         collate_s, transform_s = making.collate_s, 0.0
         transforms: tuple[TransformTimes, ...] = ()
         if laps:
-            transforms = _told(laps)
+            transforms = _sums(laps)
             for _, _, seconds in transforms:
                 transform_s += sum(seconds)
         dataset_s = ended - began - collate_s
@@ -113,9 +116,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
-    """Returns the batch in what an iterator has just returned to this thread, and how it was made; None if that is not
-    known.
-    """
+    """Returns the batch in what an iterator has just returned to this thread, and how it was made, if that is known."""
     kind = type(batch)
     if (kind is tuple or kind is list) and len(batch) == 3 and type(batch[0]) is str and batch[0] == MARK:
         return batch[1], marshal.loads(batch[2])
@@ -123,7 +124,7 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
     return batch, times
 
 
-def _told(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
+def _sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
     """Returns the times of each Compose; sums those with the same transforms, such as one made for each sample."""
     if len(laps) == 1:  # most datasets have one, and this runs once for each batch
         (lap,) = laps.values()
@@ -173,13 +174,12 @@ NAMED = frozenset((FunctionType, BuiltinFunctionType, MethodType))
 """Types of callables that have a name of their own."""
 CLASSIC = (("self", "img", "t"), ("transforms",))
 V2 = (("self", "inputs", "needs_unpacking", "transform", "outputs"), ("len", "transforms"))
-"""Variables and names in the methods that are replaced. A method with others may do something else: it is only timed as
-a whole."""
+"""Variables and names in the methods that are replaced; one with others may do something else."""
 
 
 def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a replacement for the method `call` of a class Compose, which records how long each transform takes for
-    the batch that is being made; for an unknown method, how long all of them take together.
+    """Returns a replacement for the method `call` of a class Compose that records the time of each transform for the
+    batch that is being made; of an unknown method, of all of them together. The loops are torchvision's, with a clock.
     """
     code = getattr(call, "__code__", None)
     known = (code.co_varnames, code.co_names) if code is not None else None
@@ -204,8 +204,8 @@ def _classic(call: Callable[..., Any]) -> Callable[..., Any]:
                 if i < len(seconds):
                     seconds[i] += ended - began
                 else:
-                    _first(laps, t, ended - began)
-                    ended = perf_counter()
+                    began = laps.first(t, ended - began)
+                    continue
                 began = ended
             laps.calls += 1
             return img
@@ -234,8 +234,8 @@ def _v2(call: Callable[..., Any]) -> Callable[..., Any]:
                 if i < len(seconds):
                     seconds[i] += ended - began
                 else:
-                    _first(laps, transform, ended - began)
-                    ended = perf_counter()
+                    began = laps.first(transform, ended - began)
+                    continue
                 began = ended
             laps.calls += 1
             return outputs
@@ -257,27 +257,18 @@ def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return call(self, *args, **kwargs)
         finally:
-            took = perf_counter() - began
             laps.calls += 1
             if laps.seconds:
-                laps.seconds[0] += took
+                laps.seconds[0] += perf_counter() - began
             else:
-                _first(laps, self, took)
+                laps.first(self, perf_counter() - began)
             making.laps = found
 
     return call_timed
 
 
-def _first(laps: Laps, transform: Any, took_s: float) -> None:
-    """Adds a transform that is called for the first time in this batch."""
-    laps.names.append(name_of(transform))
-    laps.seconds.append(took_s)
-
-
 def name_of(transform: Any) -> str:
-    """Returns the name of a transform: of the function, of the function in a `functools.partial`, else of the class; at
-    most `MAX_NAME` characters.
-    """
+    """Returns the name of a transform: the function's, also in a `functools.partial`, else its class's."""
     kind = type(transform)
     if kind is functools.partial:
         return name_of(transform.func)

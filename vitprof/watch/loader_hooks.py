@@ -40,20 +40,21 @@ def install(dataloader: ModuleType) -> None:
 
 def time_composes() -> None:
     """Patches both `Compose`, now or when they are imported."""
-    for name, method in COMPOSES.items():
-        when_imported(name, functools.partial(_time_compose, method=method))
 
+    def time_compose(module: ModuleType) -> None:
+        method = COMPOSES[module.__name__]
+        transform = getattr(module.Compose, method)
+        if not hasattr(transform, MARK):
+            timed = timed_compose(transform)
+            setattr(timed, MARK, True)
+            setattr(module.Compose, method, timed)
 
-def _time_compose(module: ModuleType, *, method: str) -> None:
-    transform = getattr(module.Compose, method)
-    if not hasattr(transform, MARK):
-        timed = timed_compose(transform)
-        setattr(timed, MARK, True)
-        setattr(module.Compose, method, timed)
+    for name in COMPOSES:
+        when_imported(name, time_compose)
 
 
 def time_fetching(dataloader: ModuleType) -> None:
-    """Makes the fetchers, in the loop's process and in workers, tell how they make a batch."""
+    """Makes the fetchers, in the loop's process and in workers, record how they make a batch."""
     fetchers = dataloader._utils.fetch
     begin = fetchers._BaseDatasetFetcher.__init__
     if hasattr(begin, MARK):
@@ -130,10 +131,8 @@ def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
 
 
 def time_workers(dataloader: ModuleType) -> None:
-    """Makes the workers of `torch.utils.data.dataloader` begin with `work`, for a script that watches itself.
-
-    A forked worker inherits the patches of PyTorch's classes from its parent. One that is started from scratch (spawn,
-    forkserver) does not: it begins with a function of this module, which installs them first.
+    """Makes workers begin with `work`, for a script that watches itself: unlike a forked one, a worker that is started
+    from scratch (spawn, forkserver) does not inherit the patches of PyTorch's classes.
     """
     if not ORIGINAL:
         ORIGINAL.append(dataloader._utils.worker._worker_loop)

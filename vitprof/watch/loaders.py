@@ -27,21 +27,15 @@ UNKNOWN = Begun(math.nan, math.nan, math.nan)
 class Seen:
     """A DataLoader, or a watched loader of another kind, that was iterated over."""
 
-    def __init__(self, facts: dict[str, Any], *, declared: bool = False, stands_for: bool = False) -> None:
-        self.facts = facts
-        """Its arguments, see `loader_facts`."""
-        self.declared = declared
-        """Whether the script says that it trains, see `Loaders.declare`."""
-        self.stands_for = stands_for
-        """Whether it is a watched loader of any kind: each batch is a step, even where no work on it is seen."""
+    def __init__(self, facts: dict[str, Any], *, declared: bool = False, each_is_a_step: bool = False) -> None:
+        """`facts`: see `loader_facts`; `declared`: the script says that it trains; `each_is_a_step`: also a batch on
+        which no work is seen.
+        """
+        self.facts, self.declared, self.each_is_a_step = facts, declared, each_is_a_step
         self.begun = UNKNOWN
         """The beginning of its last iteration, until its first batch is requested."""
         self.alive: tuple[weakref.ref[Any], ...] = ()
         """References to the loader and to its last iterator."""
-
-    def is_last(self, iterator: Any) -> bool:
-        """Returns whether `iterator` is its last iterator."""
-        return bool(self.alive) and self.iterator() is iterator
 
     @property
     def iterator(self) -> weakref.ref[Any]:
@@ -55,9 +49,7 @@ class Seen:
 
 
 class Loaders:
-    """The loaders of a script, found by the loader or by its iterator, which is all that is left of a loader made in a
-    `for` statement.
-    """
+    """The loaders of a script, by the loader or by its iterator: all that is left of one made in a `for` statement."""
 
     def __init__(self) -> None:
         self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
@@ -69,17 +61,15 @@ class Loaders:
         """The train loader, or the candidate for it."""
 
     def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
-        """Records that `loader`, or a loader of the same data set, trains, without waiting for an optimizer's step. No
-        other loader then does.
-
-        `facts`: what is known about a loader that is not a DataLoader, see `loader_facts`.
+        """Records that `loader`, or a loader of the same data set, trains, and no other. `facts`: what is known about
+        one that is not a DataLoader.
         """
         self.declares = True
         for each in (loader, getattr(loader, "dataset", None)):
             with contextlib.suppress(TypeError):  # a list, or None
                 self._declared.append(weakref.ref(each))
         if facts is not None:
-            self._seen[loader] = Seen(facts, declared=True, stands_for=True)
+            self._seen[loader] = Seen(facts, declared=True, each_is_a_step=True)
 
     def of(self, loader_or_iterator: Any) -> Seen | None:
         """Returns what is known about a loader, given itself or its iterator; None if it was not iterated over."""
@@ -88,7 +78,9 @@ class Loaders:
     def is_ours(self, loader_or_iterator: Any) -> bool:
         """Returns whether this is the train loader, or an iterator of it."""
         ours = self.ours
-        return ours is not None and (ours.is_last(loader_or_iterator) or self.of(loader_or_iterator) is ours)
+        if ours is None:
+            return False
+        return (bool(ours.alive) and ours.iterator() is loader_or_iterator) or self.of(loader_or_iterator) is ours
 
     def let_go(self) -> None:
         """Releases the train loader, so that the next declared loader continues the run."""

@@ -66,7 +66,10 @@ def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
 
 
 class Guard:
-    """A wrapper for all calls into vitprof: calls functions until one fails, and none after that."""
+    """A wrapper for all calls into vitprof: calls functions until one fails, and none after that.
+
+    A trial of a tournament then ends: it runs only to be watched, and its script would train to its end.
+    """
 
     def __init__(self) -> None:
         self.given_up = False
@@ -76,7 +79,7 @@ class Guard:
         """Called when watching is given up."""
 
     def __call__(self, function: Callable[..., None], *args: object) -> None:
-        """Calls `function(*args)` unless watching has been given up. An error ends watching, with one line."""
+        """Calls `function(*args)` unless watching has been given up; an error ends it."""
         if self.given_up:
             return
         try:
@@ -85,7 +88,7 @@ class Guard:
             self.give_up(f"{type(error).__name__}: {error}")
 
     def give_up(self, why: str) -> None:
-        """Ends watching and says so once, on standard error. In a trial, ends the script with SIGTERM."""
+        """Ends watching and says so in one line on standard error. In a trial, ends the script with SIGTERM."""
         if self.given_up:
             return
         self.given_up = True

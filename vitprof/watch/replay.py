@@ -1,8 +1,7 @@
 """Measures headroom in a script's own loop: blocks of steps on kept batches alternate with blocks on new ones.
 
-Kept batches are there at once, so their steps show how fast training would be if loading took no time and none of the
-machine. Alternating blocks see the same state of the machine. The first steps of a block are left out: after new
-batches the workers go on until their queue is full, and after kept ones that queue is full.
+Steps on kept batches show how fast training would be if loading took no time and none of the machine; alternating
+blocks see the same state of it. The first steps of a block are left out, until the workers' queue is as it would be.
 """
 
 from __future__ import annotations
@@ -66,7 +65,8 @@ class Replay:
     def keep(self, batch: Any) -> None:
         """Keeps a copy of a batch of the warm-up, if there is room."""
         n_bytes = sum(tensor.nbytes for tensor in tensors(batch))
-        if len(self._kept) == MOST_KEPT or self._bytes + n_bytes > MOST_OF_MEMORY * _free_bytes():
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if len(self._kept) == MOST_KEPT or self._bytes + n_bytes > MOST_OF_MEMORY * free:
             return
         self._bytes += n_bytes
         copy = _copied(batch)
@@ -84,9 +84,8 @@ class Replay:
         return batch
 
     def step(self, number: int) -> tuple[int, bool]:
-        """Ends a step: returns the number under which to record it, and whether it is left out.
-
-        `number` is the step's number without kept batches. A step on a kept batch gets a number below 0.
+        """Ends a step: returns the number under which to record it, below 0 on a kept batch, and whether it is left
+        out. `number` is the step's number without kept batches.
         """
         block, skipped = self.block, self.settling
         recorded = -block if self.replaying else number
@@ -98,16 +97,11 @@ class Replay:
         self._n += 1
         counted = self._n - self._settle[self.replaying]
         if counted >= BLOCK_STEPS and perf_counter() - self._since_s >= BLOCK_S and not self._over:
-            self._turn()
+            if self._kept and self.block < MOST_BLOCKS - 1:
+                self.block, self._n = self.block + 1, 0
+            else:
+                self._give_up("" if self._kept else "a batch is too large to be kept beside the script's own memory")
         return recorded, skipped
-
-    def _turn(self) -> None:
-        if not self._kept:
-            self._give_up("a batch is too large to be kept beside the script's own memory")
-        elif self.block < MOST_BLOCKS - 1:
-            self.block, self._n = self.block + 1, 0
-        else:
-            self._give_up("")
 
     def _give_up(self, why: str) -> None:
         """Makes every batch a new one from here on."""
@@ -129,9 +123,7 @@ class Replay:
         return {name: column[number >= 0] for name, column in steps.items()}
 
     def send(self, facts: Callable[[dict[str, Any]], None]) -> None:
-        """Sends the run's facts "replay" (for each ended block, by its number, its steps and sums of seconds) and
-        "replay_refused" (why no kept batches are served).
-        """
+        """Sends the facts "replay" (of each ended block its steps and sums of seconds) and "replay_refused"."""
         blocks = {
             str(block): {"steps": int(sums[0]), **dict(zip(SUMMED, sums[1:], strict=True))}
             for block, sums in sorted(self._blocks.items())
@@ -151,7 +143,3 @@ def _copied(batch: Any) -> Any:
     if type(batch) is dict:
         return {name: _copied(value) for name, value in batch.items()}
     return batch
-
-
-def _free_bytes() -> float:
-    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +33,12 @@ COLLECTOR = (
     "import os, sys; os.fork() and os._exit(0); sys.path[:1] = []; sys.path.append(sys.argv.pop(1)); "
     "from vitprof.jobs.collector import main; main()"
 )
-"""The program of the collector. It detaches itself from the script at once: nobody has to wait for its end, it is not
-in the script's process tree, and modules in the current directory cannot hide those that it imports."""
+"""The program of the collector. It detaches itself at once, out of the script's process tree; modules in the current
+directory cannot hide those that it imports."""
 SEND_EVERY_S = 0.5
-"""How often (s) to send. Each time takes 0.6 ms of CPU here and 0.4 ms in the receiver, however few steps there are,
-when a training has filled the caches."""
+"""How often (s) to send: each time takes 0.6 ms of CPU here and 0.4 ms in the receiver when caches are cold."""
 END_LIMIT_S = 2.0
-"""How long (s) a script may have to wait at its end, or at the end of a run, for the rest to be sent, and again for the
-number of a run that has only just begun."""
+"""How long (s) a script may have to wait at a run's end for the rest to be sent, and again for the run's number."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,9 @@ class Session:
         """Sends what is left, and closes the connection. May be called from any thread, and again."""
         connection = self._connection
         if connection is not None and connection.collector and not self._ended:
-            self.pause(*self._how_it_ended())
+            ended_by = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # interactive: an old one
+            why = self._guard.why
+            self.pause(*(("failed", f"watching was given up ({why})") if why else how_it_ended(ended_by)))
         self._closing.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(END_LIMIT_S)
@@ -125,13 +124,6 @@ class Session:
             self._connection.forget()
             self._connection = None
 
-    def _how_it_ended(self) -> tuple[str, str]:
-        """Returns status and error of the run, from the exception that ends the program, which Python keeps."""
-        if self._guard.why:
-            return "failed", f"watching was given up ({self._guard.why})"
-        interactive = hasattr(sys, "ps1")  # there the exception may be an old one
-        return how_it_ended(None if interactive else getattr(sys, "last_value", None))
-
     def _say_where(self) -> None:
         """Says at the end of a run that a collector records where to find it."""
         if self._wanted is None or self._wanted.quiet or self._thread is threading.current_thread():
@@ -139,10 +131,10 @@ class Session:
         self._known.wait(END_LIMIT_S)
         if (connection := self._connection) is None or self._guard.why:
             return
-        if (run := connection.run) is not None:
-            sys.stderr.write(f"vitprof: recorded as run {run}: see {program()} runs {run}, or the dashboard\n")
-        else:
-            sys.stderr.write(f"vitprof: the run is being recorded: see {program()} runs, or the dashboard\n")
+        what, run = ("the run is being recorded", "")
+        if connection.run is not None:
+            what, run = f"recorded as run {connection.run}", f" {connection.run}"
+        sys.stderr.write(f"vitprof: {what}: see {program()} runs{run}, or the dashboard\n")
 
     def _run(self) -> None:
         while (connection := self._connection) is not None and not self._closing.wait(SEND_EVERY_S):
@@ -161,7 +153,9 @@ class Session:
             if connection.run is not None:
                 self._known.set()
         except (OSError, ValueError) as error:
-            why = _refusal(connection) or f"sending data failed: {error}"
+            with contextlib.suppress(OSError, ValueError):
+                connection.listen()  # the receiver may have said why it takes no more
+            why = connection.refusal or f"sending data failed: {error}"
         if why:
             self._connection = None
             self._known.set()
@@ -169,15 +163,8 @@ class Session:
             self._guard.give_up(why)
 
 
-def _refusal(connection: Connection) -> str:
-    """Returns why the receiver takes no more data, if it has said so; else ""."""
-    with contextlib.suppress(OSError, ValueError):
-        connection.listen()
-    return connection.refusal
-
-
 def how_it_ended(error: BaseException | None) -> tuple[str, str]:
-    """Returns status and error of a run whose loop ended with this exception; None: without one."""
+    """Returns status and error of a run whose loop ended with `error`, or without one."""
     if error is None:
         return "done", ""
     if isinstance(error, KeyboardInterrupt):
@@ -189,10 +176,7 @@ class Unheard:
     """A session that sends nothing, for a process whose steps are only counted: each of its methods does nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return _nothing
-
-
-def _nothing(*_: Any) -> None: ...
+        return lambda *_: None
 
 
 def _process_facts(device: Any) -> dict[str, Any]:
@@ -217,8 +201,9 @@ class Connection:
     """A connected socket. `send` raises `OSError` where the receiver is gone."""
 
     def __init__(self, connected: socket.socket, starting: subprocess.Popen[bytes] | None = None) -> None:
-        self._socket = connected
-        self._starting = starting
+        self._socket, self._starting = connected, starting
+        self.send, self.limit = connected.sendall, connected.settimeout
+        """Sends all of some bytes; sets the seconds after which that fails."""
         self._received = b""
         self.collector = starting is not None
         """Whether a collector receives the data; it does not see how the script ends, unless that is sent."""
@@ -226,39 +211,30 @@ class Connection:
         """The run's number, once it is known."""
         self.refusal = ""
         """Why nothing is recorded; "" where it is."""
-        connected.settimeout(START_LIMIT_S if self.collector else SEND_LIMIT_S)
+        self.limit(START_LIMIT_S if self.collector else SEND_LIMIT_S)
 
-    def send(self, data: bytes) -> None:
-        """Sends all of `data`."""
-        self._socket.sendall(data)
-
-    def listen(self, timeout_s: float = 0.0) -> None:
-        """Reads the collector's answer, if it has not been read yet, and waits at most `timeout_s` for it."""
+    def listen(self) -> None:
+        """Reads the collector's answer, if it is there and has not been read yet."""
         if not self.collector or self.run is not None or self.refusal:
             return
         if self._starting is not None and self._starting.poll() is not None:
             self._starting = None  # it has forked and runs on, detached
         limit_s = self._socket.gettimeout()
-        until = time.monotonic() + timeout_s
+        self.limit(0.0)
         try:
             while b"\n" not in self._received:
-                self._socket.settimeout(max(0.0, until - time.monotonic()))
                 part = self._socket.recv(4096)
                 if not part:
                     self.refusal = "the program that records the run has ended"
                     return
                 self._received += part
-        except (BlockingIOError, TimeoutError):
+        except BlockingIOError:
             return
         finally:
-            self._socket.settimeout(limit_s)
+            self.limit(limit_s)
         answer: dict[str, Any] = json.loads(self._received.partition(b"\n")[0])
         self.run, self.refusal = answer.get("run"), str(answer.get("error", ""))
-        self._socket.settimeout(SEND_LIMIT_S)
-
-    def limit(self, seconds: float) -> None:
-        """Makes sending fail after it was stuck for this many seconds."""
-        self._socket.settimeout(seconds)
+        self.limit(SEND_LIMIT_S)
 
     def close(self) -> None:
         """Closes the socket, in this process only."""
@@ -275,25 +251,16 @@ class Connection:
 
 
 def connect() -> Connection:
-    """Returns a connection to the command around the script, else to a new collector. Raises `OSError`."""
-    path = os.environ.get(SOCKET)
-    return to_command(path) if path else to_collector()
-
-
-def to_command(path: str) -> Connection:
-    """Returns a connection to the socket `path` that the command listens on. Raises `OSError`."""
-    connecting = socket.socket(socket.AF_UNIX)
-    try:
-        connecting.settimeout(SEND_LIMIT_S)
-        connecting.connect(path)
-    except OSError:
-        connecting.close()
-        raise
-    return Connection(connecting)
-
-
-def to_collector() -> Connection:
-    """Starts a collector, and returns the connection to it at once. Raises `OSError`."""
+    """Returns a connection to the command around the script, else at once to a new collector. Raises `OSError`."""
+    if path := os.environ.get(SOCKET):
+        connecting = socket.socket(socket.AF_UNIX)
+        try:
+            connecting.settimeout(SEND_LIMIT_S)
+            connecting.connect(path)
+        except OSError:
+            connecting.close()
+            raise
+        return Connection(connecting)
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     root = str(Path(vitprof.__file__).resolve().parents[1])
     descriptor = theirs.fileno()

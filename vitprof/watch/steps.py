@@ -1,7 +1,6 @@
 """Buffers the steps of a watched training: holds them until it is certain that they are training, then sends them.
 
-The training thread only notes marks; the thread that sends derives the columns of many steps at once, when a training
-has not filled the CPU's caches in between.
+The training thread only notes marks; the thread that sends derives the columns of many steps at once.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 import threading
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -34,9 +33,8 @@ NOTED = (*Fetched._fields, "compute_end", "loss")
 
 
 class PlainBlock:
-    """Finished steps, one after another without a pause: the end of a step is the request for the next one's batch.
-
-    One thread adds them, another one may take them meanwhile.
+    """Finished steps without a pause between them: each ends with the request for the next one's batch. One thread adds
+    them, another one may take them meanwhile.
     """
 
     def __init__(self, first: int, epoch: int, previous_end: float) -> None:
@@ -81,7 +79,7 @@ class Steps:
         self._buffer: deque[StepMarks | PlainBlock] = deque()
         """Steps that are not sent yet; the training thread appends to it without a lock."""
         watched = is_watched_rank()
-        self._recorder = StepRecorder(device, self._buffer.append if watched else _ignore)
+        self._recorder = StepRecorder(device, self._buffer.append if watched else lambda marks: None)
         self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
         self._sending = threading.Lock()
         self.may_be_plain = device.immediate and watched
@@ -176,19 +174,21 @@ class Steps:
         steps = self._buffer
         with self._sending:
             while steps:
-                marks: list[StepMarks] = []
-                while steps and isinstance(steps[0], StepMarks):
-                    marks.append(steps.popleft())  # type: ignore[arg-type]
-                if marks:
-                    self._send_columns(gather(marks))
-                if steps and isinstance(block := steps[0], PlainBlock):  # not a step that has come meanwhile
-                    closed = block.closed  # read first: steps may be added until it is
-                    if (columns := block.take()) is not None:
-                        self._send_columns(columns)
-                    if not closed:
-                        break
-                    steps.popleft()
+                if isinstance(block := steps[0], StepMarks):
+                    self._send_columns(gather(self._noted()))
+                    continue
+                closed = block.closed  # read first: steps may be added until it is
+                if (columns := block.take()) is not None:
+                    self._send_columns(columns)
+                if not closed:
+                    break
+                steps.popleft()
             self.transforms.send(self._session.facts, perf_counter())
+
+    def _noted(self) -> Iterator[StepMarks]:
+        """Takes the steps at the front of the buffer, up to a block."""
+        while self._buffer and isinstance(self._buffer[0], StepMarks):
+            yield self._buffer.popleft()  # type: ignore[misc]
 
     def _send_columns(self, marks: Columns) -> None:
         columns = derive(marks)
@@ -213,22 +213,14 @@ class Steps:
             self._session.close()
 
 
-def _ignore(marks: StepMarks) -> None:
-    """Drops a step, in a process whose steps are only counted."""
-
-
 class TransformSums:
-    """Seconds and calls of each transform so far. Composes with the same transforms are summed together.
-
-    `add` and `send` may be called in any thread.
-    """
+    """Seconds and calls of each transform so far, for any thread; Composes with the same transforms are summed."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, ...], tuple[int, list[float]]] = {}
         self._batches: deque[tuple[Sequence[TransformTimes], int]] = deque()
         self.add = self._batches.append
-        """Adds the times of the Composes for a batch, and its samples. Summing many at once takes a third of the time.
-        """
+        """Adds the times of the Composes for a batch, and its samples. Summing many at once is three times as fast."""
         self._samples = 0
         self._sent_s = -math.inf
         self._sending = threading.Lock()
@@ -242,25 +234,20 @@ class TransformSums:
                 self._sums[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
 
     def send(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
-        """Sends the run's fact "transforms", if there are any: name -> seconds a sample, and calls.
-
-        Sends at most every `TRANSFORMS_EVERY_S`, or always if `now_s` is not given. Names are those of
-        `fetch_times.name_of` in the order of the Compose; the second of the same name is "Normalize (2)".
+        """Sends the run's fact "transforms", if there are any, at most every `TRANSFORMS_EVERY_S`: name -> seconds a
+        sample, and calls. The second of the same name is "Normalize (2)".
         """
         if now_s - self._sent_s < TRANSFORMS_EVERY_S:
             return
         with self._sending:
             self._sum_up()
-            if self._sums:
+            used: Counter[str] = Counter()
+            by_name: dict[str, Any] = {}
+            for names, (calls, seconds) in self._sums.items():
+                for name, took_s in zip(names, seconds, strict=True):
+                    used[name] += 1
+                    key = f"{name} ({used[name]})" if used[name] > 1 else name
+                    by_name[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
+            if by_name:
                 self._sent_s = now_s
-                facts({"transforms": self._by_name()})
-
-    def _by_name(self) -> dict[str, Any]:
-        used: Counter[str] = Counter()
-        by_name: dict[str, Any] = {}
-        for names, (calls, seconds) in self._sums.items():
-            for name, took_s in zip(names, seconds, strict=True):
-                used[name] += 1
-                key = f"{name} ({used[name]})" if used[name] > 1 else name
-                by_name[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
-        return by_name
+                facts({"transforms": by_name})

@@ -1,12 +1,10 @@
 """What a trial of a tournament does in the script's processes: changes the arguments of the train DataLoader as it is
 constructed, keeps samples, and reports which files are written.
 
-Which loader trains is known only once an optimizer has stepped, long after the loader was made. So the first trial of a
-script changes nothing, and notes for each DataLoader the place where it is made: the lines of code that led to it, its
-dataset and its sampler, and its number among those made there. Later trials get the place of the loader that trained,
-and change the loaders made there and no others: validation stays as it is. If the first trial had made just one loader
-at that place when training began, later trials change every loader made there, such as one for each epoch; if it had
-made more, such as one for training and one for validation in a loop, they change only the one with the same number.
+Which loader trains is known only once an optimizer has stepped. So the first trial changes nothing, and notes for each
+DataLoader the place where it is made: the lines of code that led to it, its dataset and its sampler, and its number
+among those made there. Later trials change the loaders made at the place of the one that trained: all, such as one for
+each epoch, if it was alone there when training began, else only the one with the same number.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from vitprof.watch.patching import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when_imported
+from vitprof.watch.proxy import Proxy
 
 TELL = "VITPROF_WATCH_TELL"
 """Environment variable: the file, which exists. Each line is a JSON list: a topic ("opened", "notice", "problem") and a
@@ -39,10 +38,7 @@ _counts: Counter[str] = Counter()
 
 
 def tell(about: str, text: str) -> None:
-    """Appends a line to the file, for the program that started the trial.
-
-    Does nothing where no file is named, or it cannot be written.
-    """
+    """Appends a line to the file, where one is named, for the program that started the trial."""
     # the socket belongs to the process that trains, once it does; others open files and make loaders too, and earlier
     path = os.environ.get(TELL)
     if not path:
@@ -59,8 +55,8 @@ def tell(about: str, text: str) -> None:
 def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
-    The environment variable `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null:
-    every one), "arguments" and "cache_bytes" (null: samples are not kept).
+    `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments" and
+    "cache_bytes" (null: samples are not kept).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
@@ -151,43 +147,32 @@ def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any])
     made["changed"] = True
 
 
-class KeptSamples:
+class KeptSamples(Proxy):
     """A proxy of a dataset that keeps samples in memory by their index once they were read, up to `limit_bytes`.
 
-    Random transforms are kept too: a sample stays as it was when first read. Each worker process keeps what it has read
-    itself, until it ends.
+    A sample stays as it was when first read, random transforms included. Each worker process keeps its own.
     """
 
     def __init__(self, dataset: Any, limit_bytes: int) -> None:
-        self._vitprof_dataset = dataset
+        super().__init__(dataset)
         self._vitprof_limit = limit_bytes
         self._vitprof_kept: dict[Any, Any] = {}
         self._vitprof_left = limit_bytes
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """Returns the dataset's class, for `isinstance`."""
-        return type(self._vitprof_dataset)
-
-    def __reduce__(self) -> tuple[type[KeptSamples], tuple[Any, int]]:
-        return KeptSamples, (self._vitprof_dataset, self._vitprof_limit)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_vitprof"):  # not set yet: looking it up in the dataset would recurse
-            raise AttributeError(name)
-        return getattr(self._vitprof_dataset, name)
+    def __reduce_ex__(self, _: Any) -> tuple[Any, tuple[Any, ...]]:
+        return KeptSamples, (self._vitprof_wrapped, self._vitprof_limit)
 
     def __len__(self) -> int:
-        return len(self._vitprof_dataset)
+        return len(self._vitprof_wrapped)
 
     def __getitem__(self, index: Any) -> Any:
         if (kept := self._vitprof_kept.get(index, self)) is not self:
             return kept
-        return self._keep(index, self._vitprof_dataset[index])
+        return self._keep(index, self._vitprof_wrapped[index])
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
-        together = getattr(self._vitprof_dataset, "__getitems__", None)
+        together = getattr(self._vitprof_wrapped, "__getitems__", None)
         missing = [i for i in indices if i not in self._vitprof_kept]
         new = {}
         if together is not None and missing:
@@ -200,16 +185,10 @@ class KeptSamples:
             if self._vitprof_left > 0:
                 self._vitprof_kept[index] = sample
             else:
-                self._say_full()
+                n, of = len(self._vitprof_kept), f" of {len(self)}" if hasattr(self._vitprof_wrapped, "__len__") else ""
+                full = f"{self._vitprof_limit / 1e9:.3g} GB for each loading process were full after {n}{of} samples"
+                tell("notice", f"decode_cache=ram does not fit: {full}; the others are read again each time")
         return sample
-
-    def _say_full(self) -> None:
-        n, of = len(self._vitprof_kept), f" of {len(self)}" if hasattr(self._vitprof_dataset, "__len__") else ""
-        tell(
-            "notice",
-            f"decode_cache=ram does not fit: {self._vitprof_limit / 1e9:.3g} GB for each loading process were full "
-            f"after {n}{of} samples; the others are read again each time",
-        )
 
 
 def n_bytes(value: Any) -> int:
@@ -226,10 +205,8 @@ def n_bytes(value: Any) -> int:
 
 
 def report_written_files() -> None:
-    """Reports each file below the folder in `OPENED_UNDER` once, in this process and in its forks.
-
-    It sees only opens by Python: files that a C library writes (as `torch.save` does) are found afterwards, by looking
-    at the files (`vitprof.experiments.tournament.planning`). The audit hook cannot be removed again.
+    """Reports once each file below the folder in `OPENED_UNDER` that Python opens to write, in this process and its
+    forks. Files that a C library writes (as `torch.save` does) are found afterwards.
     """
     under = os.path.join(os.environ[OPENED_UNDER], "")
     seen = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file

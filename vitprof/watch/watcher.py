@@ -1,8 +1,7 @@
 """Turns what a script does with its loaders and optimizers into events of the loop that trains.
 
-The train loader is the first one that is iterated while gradients are on and an optimizer steps. A step runs from one
-request for its batch to the next request after the script has worked on the batch, or to the first request to a loader
-without gradients (validation). Batches of other loaders with gradients on belong to the current step.
+The train loader is the first one that is iterated while gradients are on and an optimizer steps. Batches of other
+loaders with gradients on belong to the current step.
 """
 
 from __future__ import annotations
@@ -123,9 +122,8 @@ class Watcher:
     # which loader trains
 
     def _take(self, iterator: Any, now: float) -> bool:
-        """Takes the loader of `iterator` as the candidate; if the train loader is gone, as that of its next epoch.
-
-        Returns False where another one is the train loader, or this one is unknown.
+        """Takes the loader of `iterator` as the candidate, or for the next epoch if the train loader is gone; returns
+        False where another one is the train loader, or this one is unknown.
         """
         seen, ours = self.loaders.of(iterator), self.loaders.ours
         if self.loaders.declares and (seen is None or not seen.declared):
@@ -135,7 +133,7 @@ class Watcher:
         if seen is None or (self.loop.steps.confirmed and ours is not None and ours.is_alive):
             return False
         self.loaders.ours = seen
-        self.loop.change_loader(now, expects_work=not seen.stands_for)
+        self.loop.change_loader(now, expects_work=not seen.each_is_a_step)
         return True
 
     def stepped(self) -> None:
@@ -164,9 +162,7 @@ class Watcher:
             (self.loop.enter if entering else self.loop.leave)(self._clock())
 
     def pause(self, status: str, error: str, *, over: bool = False) -> None:
-        """Ends the run for now: the next batch continues it, or begins another one if it is `over`. The time between
-        belongs to no step.
-        """
+        """Ends the run until the next batch, which begins another one if it is `over`; the time between is no step's."""
         self.plain.leave()
         if self.loop is not None:
             self.loop.pause()
@@ -179,10 +175,7 @@ class Watcher:
     # ends
 
     def _enough(self, steps: Any) -> bool:
-        """Ends the watching, or the script, after the number of steps to run; returns whether watching has ended.
-
-        Raises `EnoughSteps`.
-        """
+        """Returns whether watching has ended after the number of steps to run; may raise `EnoughSteps`."""
         ends = bool(self._end_after and steps.n >= self._end_after)
         if not steps.confirmed or not (ends or (self._detach_after and steps.n >= self._detach_after)):
             return False
@@ -232,9 +225,7 @@ def _open(watcher: Watcher) -> Loop:
 
 
 def report_work(watcher: Watcher) -> None:
-    """Makes PyTorch report each backward pass before it begins, each loss that a GradScaler has scaled, and each step
-    of an optimizer, to `watcher`; while the loop is plain, to the fast path.
-    """
+    """Makes PyTorch report each backward pass, loss that a GradScaler has scaled, and step of an optimizer."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 

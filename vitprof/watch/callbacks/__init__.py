@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitprof.watch.declared import guarded, prepare, script_name, step
-from vitprof.watch.runs import RUNS, Planned, takes_part
+from vitprof.watch.declared import RUNS, Planned, guarded, prepare, script_name, step, takes_part
 
 
 class FrameworkRun:

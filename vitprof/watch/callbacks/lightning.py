@@ -12,8 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.callbacks import FrameworkRun
-from vitprof.watch.declared import guarded, watch
-from vitprof.watch.runs import takes_part
+from vitprof.watch.declared import guarded, takes_part, watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """Two names of one package, each with its own class `Callback`."""
