@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from vitprof.telemetry import processes
-from vitprof.telemetry.processes import MachineCpu, Rate, disk_read_bytes
+from vitprof.telemetry.processes import MachineCpu, Rate, disk_io_bytes
 
 
 def test_rate() -> None:
@@ -72,19 +72,19 @@ def test_cpu_of_this_machine() -> None:
 
 def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     here = psutil.disk_io_counters()
-    assert disk_read_bytes() == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
+    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
 
     def no_proc() -> None:
         raise FileNotFoundError
 
     monkeypatch.setattr(processes, "disk_bytes", no_proc)  # on other systems
-    assert disk_read_bytes() == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
+    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
-    assert math.isnan(disk_read_bytes())
+    assert math.isnan(disk_io_bytes()[0])
     for error in (NotImplementedError("no usable /proc/diskstats"), PermissionError(), RuntimeError()):
 
         def fail(error: Exception = error, **_: object) -> None:
             raise error
 
         monkeypatch.setattr(psutil, "disk_io_counters", fail)
-        assert math.isnan(disk_read_bytes())
+        assert math.isnan(disk_io_bytes()[0])

@@ -215,7 +215,7 @@ def watched(
         cpu = 100.0 * max(busy, 0.0) / (now - looked) if now > looked else math.nan
         slept = asleep[1] if now > asleep[0] else 0.0
         seeker.look(now, {MAIN, WORKER, STRANGER}, stopped, cpu, 1000.0 + slept)
-        seeker.looked(now + 0.001)
+        seeker.looked_s = now + 0.001
         looked, now = now, now + PERIOD_S
         if _in(now, us):
             now = us[1] + 0.002

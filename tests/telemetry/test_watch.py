@@ -53,7 +53,7 @@ def test_readings_are_shared_and_rates_are_of_now(
     tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, disk = Time(), SimpleNamespace(read=0.0)
-    monkeypatch.setattr(machine, "disk_read_bytes", lambda: disk.read)
+    monkeypatch.setattr(machine, "disk_io_bytes", lambda: (disk.read, 0.0))
     opened: Any = lambda: nvml  # noqa: E731
     watch = MachineWatch(tmp_path / "not yet there", clock=clock, open_nvml=opened)
     first = watch.read()

@@ -53,7 +53,6 @@ def _run(job: dict[str, Any]) -> NoReturn:
 
 def _watch(failing: str, *, never_plain: bool) -> None:
     from torch.utils.data import dataloader
-    from torchvision.transforms import transforms
 
     from vitprof.watch import fast_path, loader_hooks, trial
     from vitprof.watch.watcher import Watcher
@@ -69,7 +68,6 @@ def _watch(failing: str, *, never_plain: bool) -> None:
     loader_hooks.install(dataloader)
     if os.environ.get("VITPROF_WATCH_OVERRIDES"):
         trial.override_arguments(dataloader)
-    loader_hooks._time_compose(transforms, method="__call__")
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import pytest
 from tests import ROOT
 from tests.watch.watching import Host, Told
 from vitprof.watch.install import install
+from vitprof.watch.patching import DATALOADER
 from vitprof.watch.trial import KeptSamples, n_bytes
 
 AS_IT_IS = [0, None, False, False, 2]
@@ -115,10 +116,8 @@ def test_every_rank_of_a_distributed_job_gets_them(monkeypatch: pytest.MonkeyPat
     hooks = SimpleNamespace(install=lambda module: installed.append("hooks"))
     monkeypatch.setitem(sys.modules, "vitprof.watch.loader_hooks", hooks)  # needs no PyTorch here
     monkeypatch.setattr("vitprof.watch.loader_hooks", hooks, raising=False)
-    monkeypatch.setattr(sys, "meta_path", [])
+    monkeypatch.setitem(sys.modules, DATALOADER, ModuleType("dataloader"))
     install()
-    (found,) = sys.meta_path
-    found._then(ModuleType("dataloader"))  # type: ignore[union-attr]
     assert installed == ["hooks", "overrides"]
 
 

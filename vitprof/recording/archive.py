@@ -44,13 +44,12 @@ MAX_RUNS = 1_000
 MAX_FILE_BYTES = 192 * 2**20
 """Just under the 200 MB that Streamlit takes as an upload."""
 MAX_UNPACKED_BYTES = 256 * 2**20
-"""The most bytes of all series together: 1.3 million steps. They are in memory until all of them are checked."""
+"""The most bytes of all series together, which are in memory until all are checked: 1.3 million steps."""
 MAX_JSON_BYTES = 2**21
 MAX_READ_BYTES = 2**18
-"""The most bytes that zipfile may read at once. It reads the table of contents whole: under 70 bytes for each file of a
-run."""
+"""The most bytes that zipfile may read at once, such as its table of contents: under 70 bytes for a file of a run."""
 COMPRESSION_LEVEL = 1
-"""The level of deflate. Steps shrink to 0.27 of their size at level 1 as at level 6, in half of the time."""
+"""Of deflate: steps shrink to 0.27 of their size at level 1 as at level 6, in half of the time."""
 START, END, END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
 """A file begins with its first member, and ends with zip's end record without a comment."""
 DAMAGED = (
@@ -247,9 +246,8 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
 
 
 def _config(values: Any) -> RunConfig:
-    """Returns a config whose names are known here, as pages look them up. Raises `ConfigError`, `ArchiveError`.
-
-    It may be one that cannot be run, since an older vitprof may have allowed more: `resolve` checks that before a run.
+    """Returns a config whose names are known here. Raises `ConfigError`, `ArchiveError`. It may be one that cannot be
+    run: an older vitprof may have allowed more.
     """
     try:
         config = RunConfig.from_dict(values)
@@ -272,10 +270,6 @@ NOT_AS_WRITTEN = "config is not as vitprof writes it"
 
 def _check(run: Recording) -> None:
     """Raises `ArchiveError` for values that have the right type and that no run has."""
-    try:
-        moment = dt.datetime.strptime(run.created_utc, "%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        moment = None
     origin = run.facts.get("imported") or {}
     spans = [(phase.t_start_s, phase.t_end_s) for phase in run.phases]
     times = [run.t_origin_s or 0.0, run.training_since_s or 0.0, *(t for span in spans for t in span)]
@@ -283,7 +277,7 @@ def _check(run: Recording) -> None:
         "run_id": 0 < run.run_id < MAX_WHOLE,
         "name": 0 < len(run.name) <= MAX_NAME,
         "status": run.status in ENDED_STATUSES,
-        "created_utc": moment is not None and len(run.created_utc) == 20,
+        "created_utc": len(run.created_utc) == 20 and dt.datetime.strptime(run.created_utc, "%Y-%m-%dT%H:%M:%SZ"),
         "phases": all(abs(t) <= MAX_TIME_S for t in times) and all(start <= end for start, end in spans),
         "facts": origin and 0 < origin["run_id"] < MAX_WHOLE and 0 < len(origin["host"]) <= 255,
         "environment": not run.facts.keys() & Environment.__annotations__.keys(),  # both are looked up together

@@ -18,7 +18,7 @@ import psutil
 
 from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.nvml import Nvml
-from vitprof.telemetry.processes import MachineCpu, Rate, disk_read_bytes, disk_written_bytes
+from vitprof.telemetry.processes import MachineCpu, Rate, disk_io_bytes
 
 READ_EVERY_S = 1.0
 """Age (s) up to which a reading is used again."""
@@ -86,9 +86,7 @@ class MachineWatch:
         open_nvml: Callable[[], Nvml] = Nvml,
     ) -> None:
         """`where` is on the file system whose use is read. NVML is opened with the first reading."""
-        self._where = where
-        self._clock = clock
-        self._open_nvml = open_nvml
+        self._where, self._clock, self._open_nvml = where, clock, open_nvml
         self._lock = threading.Lock()
         self._nvml: Nvml | None = None
         self._gpus: list[GpuInfo] = []
@@ -117,7 +115,7 @@ class MachineWatch:
                 self._nvml = None
 
     def _read(self, now: float) -> MachineNow:
-        memory = psutil.virtual_memory()
+        memory, (n_read, n_written) = psutil.virtual_memory(), disk_io_bytes()
         used, total = _room(self._where)
         return MachineNow(
             gpus=tuple(self._read_gpus()),
@@ -126,8 +124,8 @@ class MachineWatch:
             load=_load(),
             memory_bytes=float(memory.total - memory.available),
             memory_total_bytes=float(memory.total),
-            read_bytes_per_s=self._reads(now, disk_read_bytes()),
-            written_bytes_per_s=self._writes(now, disk_written_bytes()),
+            read_bytes_per_s=self._reads(now, n_read),
+            written_bytes_per_s=self._writes(now, n_written),
             disk_bytes=used,
             disk_total_bytes=total,
         )
@@ -138,19 +136,10 @@ class MachineWatch:
             self._gpus = self._nvml.gpus()
         gpus = []
         for gpu in self._gpus:
-            figures = self._nvml.read(gpu.uuid, ())
-            listed = self._nvml.processes(gpu.uuid)
-            gpus.append(
-                GpuNow(
-                    info=gpu,
-                    util_pct=figures["gpu_util_pct"],
-                    memory_bytes=figures["gpu_mem_used_bytes"],
-                    power_w=figures["gpu_power_w"],
-                    temp_c=figures["gpu_temp_c"],
-                    processes=tuple(GpuProcess(pid, _name(pid), listed[pid]) for pid in sorted(listed)),
-                    lost=self._nvml.lost.get(gpu.uuid, ""),
-                )
-            )
+            now, listed = self._nvml.read(gpu.uuid, ()), self._nvml.processes(gpu.uuid)
+            processes = tuple(GpuProcess(pid, _name(pid), listed[pid]) for pid in sorted(listed))
+            util, memory, lost = now["gpu_util_pct"], now["gpu_mem_used_bytes"], self._nvml.lost.get(gpu.uuid, "")
+            gpus.append(GpuNow(gpu, util, memory, now["gpu_power_w"], now["gpu_temp_c"], processes, lost))
         return gpus
 
 

@@ -32,10 +32,6 @@ active vs theoretical maximum"."""
 class Gpm:
     """The counters of one GPU, or of one slice of it, from one reading to the next. `close` frees their memory."""
 
-    why_not: str
-    """Why the last reading had no figures, for people; empty where it had some, and after the first reading, which has
-    no earlier one to compare with."""
-
     def __init__(self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None) -> None:
         """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is the GPU instance of a slice
         in MIG mode, else None.
@@ -47,15 +43,13 @@ class Gpm:
         self._samples: list[Any] = []
         support = ask("nvmlGpmQueryDeviceSupport", card)
         self.why_not = "" if support is not None else self._cause("nvmlGpmQueryDeviceSupport")
+        """Why the last reading had no figures, for people; "" where it had some, and after the first reading."""
         if support is not None and not support.isSupportedDevice:
             self.why_not = NEEDS_HOPPER
         self._works = not self.why_not
 
     def read(self, now: float) -> dict[str, float]:
-        """Returns the figures for the time since the last reading, in percent; leaves out those that are not available.
-
-        `now` is in seconds.
-        """
+        """Returns the figures that are available for the time since the last reading, in percent; `now` is in s."""
         if not self._works or 0 <= now - self._since_s <= BETWEEN_S:
             return self._values
         self.why_not, self._values = "", {}
@@ -114,15 +108,11 @@ class Gpm:
 
 NO_GPU_MESSAGE = "NVML finds no NVIDIA GPU here"
 NO_NVML_MESSAGE = "NVML does not start"
-
 RETRY_S = 5.0
 """How often (s) to try a lost GPU again: every call to one can take long, and it seldom comes back."""
-
 NO_PROCESS = "NVML lists none of the job's processes; in a container it may not see them"
-
 PCIE_S = 1.0
 """Age (s) up to which a PCIe figure is used again: NVML counts for 20 ms for each, and blocks the caller meanwhile."""
-
 GPU_FIELDS: dict[str, str] = {
     "gpu_util_pct": "GPU-util",
     "gpu_mem_used_bytes": "GPU memory in use",
@@ -171,29 +161,20 @@ class _Device:
 class Nvml:
     """A session with NVML. For one thread at a time; several sessions in a process do not disturb each other."""
 
-    available: bool
-    """Whether NVML runs and lists a GPU."""
-    reason: str
-    """Why not, in one line for people; empty when available."""
-    detail: str
-    """NVML's own message for the cause; empty when available."""
-    causes: dict[str, str]
-    """Function -> why its last call had no answer; functions that answered are not in it."""
-    lost: dict[str | int, str]
-    """GPU as named to `read` -> why it has no figures at present. It is tried again every `RETRY_S`."""
-    why_not: dict[str | int, dict[str, str]]
-    """GPU as named to `read` -> field -> why its last reading lacks the field, in words for people."""
-
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._devices: dict[str | int, _Device] = {}
         self._failure: int = pynvml.NVML_SUCCESS
         self._cause = ""
         self._answers = self._troubles = 0
-        self.causes = {}
-        self.lost = {}
-        self.why_not = {}
+        self.causes: dict[str, str] = {}
+        """Function -> why its last call had no answer; functions that answered are not in it."""
+        self.lost: dict[str | int, str] = {}
+        """GPU as named to `read` -> why it has no figures at present. It is tried again every `RETRY_S`."""
+        self.why_not: dict[str | int, dict[str, str]] = {}
+        """GPU as named to `read` -> field -> why its last reading lacks the field, in words for people."""
         self.reason = self.detail = ""
+        """Why NVML does not run or lists no GPU, in one line for people; and NVML's own message."""
         self.call("nvmlInit")
         self._open = self._failure == pynvml.NVML_SUCCESS
         if not self._open:
@@ -248,9 +229,7 @@ class Nvml:
 
     def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
         """Returns the current figures (`GPU_FIELDS`) of a GPU, named by UUID or by NVML's index; `pids` are the job's
-        processes.
-
-        A figure that cannot be read is NaN; `why_not` then says why. All are NaN while the GPU is lost, see `lost`.
+        processes. A figure that cannot be read is NaN, see `why_not`; all are while the GPU is `lost`.
         """
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
@@ -276,9 +255,7 @@ class Nvml:
         return nothing | values
 
     def processes(self, gpu: str | int) -> dict[int, float]:
-        """Returns the ids of the processes that compute on a GPU that was `read` before, each with its device memory in
-        bytes, NaN if unknown.
-        """
+        """Returns the processes that compute on a GPU that was `read` before: id -> its bytes there, NaN if unknown."""
         device = self._devices.get(gpu)
         if device is None or device.handle is None or gpu in self.lost:
             return {}
@@ -339,11 +316,8 @@ class Nvml:
         device.handle, device.card = handle, card
 
     def _job_memory(self, handle: Any, pids: Collection[int]) -> float:
-        # Without any of the job's processes in the list there is no CUDA context yet, or this is a container, where
-        # NVML may list nothing, or pids of the host. The two look alike, so the figure is unknown, not 0. A process has
-        # no size under Windows' WDDM.
+        # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
+        # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
         sizes = [process.usedGpuMemory for process in listed if process.pid in pids]
-        if not sizes or None in sizes:
-            return math.nan
-        return float(sum(sizes))
+        return math.nan if not sizes or None in sizes else float(sum(sizes))

@@ -47,10 +47,10 @@ def read(path: str, at_once: int = 4096) -> bytes:
     """Returns the content of a small file of the kernel. Raises `OSError`."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = [os.read(file, at_once)]
-        while len(parts[-1]) == at_once:
-            parts.append(os.read(file, at_once))
-        return b"".join(parts)
+        content = part = os.read(file, at_once)
+        while len(part) == at_once:
+            content += (part := os.read(file, at_once))
+        return content
     finally:
         os.close(file)
 
@@ -92,14 +92,10 @@ def threads(pid: int, proc: Path = PROC) -> list[str]:
 
 def machine_ticks() -> tuple[int, int]:
     """Returns the clock ticks that all cores have had since the machine started, and those in which a core had nothing
-    to do; waiting for a disk counts as nothing to do. Raises `OSError` or `ValueError` where this system does not count
-    them.
+    to do but wait for a disk. Raises `OSError` or `ValueError` where this system does not count them.
     """
-    file = os.open("/proc/stat", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        name, *counted = os.read(file, 256).split(b"\n", 1)[0].split()  # the sum over all cores comes first
-    finally:
-        os.close(file)
+    with open("/proc/stat", "rb", buffering=0) as file:
+        name, *counted = (file.read(256) or b"cpu").split(b"\n", 1)[0].split()  # the sum over all cores comes first
     ticks = [int(n) for n in counted[:N_STATES]]
     if name != b"cpu" or len(ticks) < N_STATES:
         raise ValueError("/proc/stat does not begin with the sum over all cores")
@@ -107,9 +103,7 @@ def machine_ticks() -> tuple[int, int]:
 
 
 def disk_bytes() -> tuple[int, int]:
-    """Returns the bytes read from and written to the machine's disks since it started, without counting partitions
-    twice. Raises `OSError` where this system does not count them.
-    """
+    """Returns the bytes read from and written to whole disks so far. Raises `OSError` where the system counts none."""
     n_read = n_written = 0
     for line in read("/proc/diskstats").splitlines():
         _, _, name, _, _, sectors_read, _, _, _, sectors_written, *_ = line.split()
@@ -155,9 +149,8 @@ class Rate:
 
 
 class MachineCpu:
-    """CPU use of the whole machine since the last call, by the formula of psutil.cpu_percent.
-
-    That function keeps its last reading per thread, so the first call from a new thread would return a false 0.
+    """CPU use of the whole machine since the last call, by the formula of psutil.cpu_percent, which keeps its last
+    reading for each thread: the first call from a new one would return a false 0.
     """
 
     def __init__(self) -> None:
@@ -182,17 +175,8 @@ def _machine_times() -> tuple[float, float]:
     return total, times.idle + getattr(times, "iowait", 0.0)
 
 
-def disk_read_bytes() -> float:
-    """Returns the bytes read from the machine's disks since it started; NaN where the system does not count them."""
-    return _disk_bytes()[0]
-
-
-def disk_written_bytes() -> float:
-    """Returns the bytes written to the machine's disks since it started; NaN where the system does not count them."""
-    return _disk_bytes()[1]
-
-
-def _disk_bytes() -> tuple[float, float]:
+def disk_io_bytes() -> tuple[float, float]:
+    """Returns the bytes read from and written to the machine's disks so far; NaN where they are not counted."""
     with contextlib.suppress(OSError, ValueError):
         return disk_bytes()
     try:
@@ -203,11 +187,9 @@ def _disk_bytes() -> tuple[float, float]:
 
 
 class ProcessTree:
-    """CPU and memory of a process and its descendants.
+    """CPU and memory of a process and its descendants, also of workers that outlive their parent.
 
-    Processes are identified by pid and start time (psutil's own equality), so a reused pid is a new process. Workers
-    that outlive their parent are still counted. Not counted: processes too short-lived for a scan to find, and what a
-    process used between the last sample and its end.
+    Not counted: processes too short-lived for a scan to find, and what one used between the last sample and its end.
     """
 
     def __init__(self, pid: int) -> None:
@@ -229,9 +211,8 @@ class ProcessTree:
         return frozenset(process.pid for process in self._cpu_s)
 
     def sample(self, now: float) -> tuple[float, float]:
-        """Returns CPU percent since the last sample (100 = one core busy) and resident bytes; NaN if none is left.
-
-        The CPU figure is also NaN at first, and where `now` (s) is not after that of the last sample.
+        """Returns CPU percent since the last sample (100 = one core busy; NaN at first, and where `now` (s) is not
+        later) and resident bytes; NaN if no process is left.
         """
         span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
@@ -262,8 +243,7 @@ class ProcessTree:
         family: list[psutil.Process] = []
         try:
             if self._root is not None:
-                # vitprof is not part of the job, even where the job is the first process of a container and so the
-                # parent of all orphans.
+                # vitprof is not part of a job that is the first process of a container, and the parent of all orphans
                 children = [p for p in self._children(self._root) if p.pid != os.getpid()]
                 family = [self._root, *children] if self._root.is_running() else []
         except psutil.Error:
@@ -299,10 +279,8 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
 
 
 class RunQueue:
-    """The time that the threads of some processes spend waiting for a core.
-
-    Linux counts it for each thread in nanoseconds: the second figure of /proc/PID/task/TID/schedstat (kernel
-    documentation, sched-stats). Waiting for a disk or a lock, and sleeping, do not count.
+    """The time that the threads of some processes spend waiting for a core, not for a disk or a lock: the second figure
+    of /proc/PID/task/TID/schedstat, in nanoseconds (Linux's documentation, sched-stats).
     """
 
     def __init__(self, proc: Path = PROC) -> None:
@@ -311,8 +289,8 @@ class RunQueue:
         self._now = math.nan
 
     def sample(self, now: float, pids: Iterable[int]) -> float:
-        """Returns the time that threads waited for a core since the last sample, in percent: 100 = one thread all the
-        time. NaN at first, and where the system does not count it. `now` is in seconds.
+        """Returns the time that threads waited since the last sample, in percent: 100 = one thread all the time. NaN at
+        first, and where the system does not count it. `now` is in seconds.
         """
         span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}

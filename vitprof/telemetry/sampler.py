@@ -1,8 +1,7 @@
 """The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job could not run.
 
-A loop that waits for a drive or a network uses no CPU either, but its process is not stopped, and a sampler outside it
-goes on meanwhile. So a stop is found by one of three signs: the state that the system reports for a process; a gap
-between samples in which the job used no CPU; and the clock that goes on while the machine sleeps.
+A stop has one of three signs: the state that the system reports for a process; a gap between samples in which the job
+used no CPU; and the clock that goes on while the machine sleeps. A loop that waits for a drive shows none of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
 from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.nvml import GPU_FIELDS, Nvml
-from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_read_bytes
+from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
 MIN_GAP_S = 1.0
 """How late (s) a look must come to count as a gap. On a busy machine a thread waits about 10 ms for a core; garbage
@@ -52,7 +51,8 @@ class StopSeeker:
         """For each stopped process, the times of the last look before it was stopped, and of the first and the last
         look at which it was."""
         self._last_s = math.nan
-        self._looked_s = math.nan
+        self.looked_s = math.nan
+        """When the last look ended: the next one is due a period after this, at the latest."""
         self._asleep_s = math.nan
         self._cpu_pct = 0.0
 
@@ -60,8 +60,14 @@ class StopSeeker:
         """Takes a look at time `now`: the ids of all processes and of the stopped ones, the CPU use of all since the
         last look (100 = one core), and `asleep_s()`.
         """
-        self._look_for_gap(now, cpu_pct)
-        self._look_for_sleep(now, asleep)
+        gap_s = now - self.looked_s  # NaN at the first look, as what follows from it
+        before_pct, self._cpu_pct = self._cpu_pct, 0.0 if math.isnan(cpu_pct) else cpu_pct
+        if gap_s > self._period_s + MIN_GAP_S and cpu_pct <= IDLE_PCT + before_pct * self._period_s / gap_s:
+            since = self.looked_s + self._period_s
+            self.stops.append(Stop("paused", since, now, now - since))
+        slept_s, self._asleep_s = asleep - self._asleep_s, asleep
+        if slept_s > MIN_ASLEEP_S:
+            self.stops.append(Stop("asleep", self.looked_s, now, slept_s))
         for pid in stopped & (self._ran | {self._pid}):
             before, since, _ = self._stopped.get(pid, (self._last_s, now, now))
             self._stopped[pid] = before, since, now
@@ -72,25 +78,6 @@ class StopSeeker:
             self.stops.append(Stop(kind, since, until, (until - since + longest) / 2))
         self._ran = (self._ran & pids) | (pids - stopped)
         self._last_s = now
-
-    def looked(self, now: float) -> None:
-        """Takes the time at which a look ended. The next one is due a period after this, at the latest."""
-        self._looked_s = now
-
-    def _look_for_gap(self, now: float, cpu_pct: float) -> None:
-        gap_s = now - self._looked_s
-        before_pct, self._cpu_pct = self._cpu_pct, 0.0 if math.isnan(cpu_pct) else cpu_pct
-        if not gap_s > self._period_s + MIN_GAP_S:  # also at the first look, where it is NaN
-            return
-        allowed = IDLE_PCT + before_pct * self._period_s / gap_s
-        if cpu_pct <= allowed:
-            since = self._looked_s + self._period_s
-            self.stops.append(Stop("paused", since, now, now - since))
-
-    def _look_for_sleep(self, now: float, asleep: float) -> None:
-        slept_s, self._asleep_s = asleep - self._asleep_s, asleep
-        if slept_s > MIN_ASLEEP_S:
-            self.stops.append(Stop("asleep", self._looked_s, now, slept_s))
 
 
 JOIN_S = 10.0
@@ -106,23 +93,7 @@ Sink = Callable[[list[TelemetryRow]], None]
 
 
 class Telemetry:
-    """A thread that samples GPU, CPU, memory and disk for a job.
-
-    It is not a daemon thread: `stop` it. (It also ends by itself once the main thread has ended.)
-    """
-
-    notices: list[str]
-    """What the user should know about these figures, one line each, without repeats."""
-    facts: dict[str, Any]
-    """What NVML reports about the job's GPU, for the run's record; `gpu_not_available`: the figures it never had, and
-    why; `sm_activity_not_available`: why there is no SM activity. Empty until the GPU was looked for."""
-    gauges: dict[str, float]
-    """Columns that only the job itself knows, such as the utilisation of a simulated device; the owner of the telemetry
-    sets them."""
-    stops: list[Stop]
-    """Times in which the job could not run, once they are over."""
-    error: Exception | None
-    """What ended the sampling early, if anything did: the sink's exception."""
+    """A thread that samples GPU, CPU, memory and disk for a job until `stop`, or the main thread's end."""
 
     def __init__(
         self,
@@ -136,15 +107,18 @@ class Telemetry:
         clock: Callable[[], float] = time.perf_counter,
         nvml: Nvml | None = None,
     ) -> None:
-        """`pid` is the job's process, or this one; `trains` is the process in its tree that trains, if that is another.
-        `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` identifies the GPU, as N may mean another one to
-        NVML. `hz` is the number of rows a second. `clock` stamps the rows. An `nvml` given here stays open; otherwise
-        one is opened for a GPU.
+        """`pid` is the job's process; `trains` is the one in its tree that trains, if that is another. `gpu_uuid`
+        identifies the GPU, as the N of `device` may mean another one to NVML. `hz` is the number of rows a second. An
+        `nvml` given here stays open; otherwise one is opened for a GPU.
         """
-        self.notices = []
-        self.gauges = {}
-        self.facts = {}
-        self.error = None
+        self.notices: list[str] = []
+        """What the user should know about these figures, one line each, without repeats."""
+        self.gauges: dict[str, float] = {}
+        """Columns that only the job itself knows; the owner of the telemetry sets them."""
+        self.facts: dict[str, Any] = {}
+        """What NVML reports about the job's GPU, once it was looked for, as in `recording.Environment`."""
+        self.error: Exception | None = None
+        """What ended the sampling early, if anything did: the sink's exception."""
         self._device = device
         self._gpu_uuid = gpu_uuid
         self._period_s = 1.0 / hz
@@ -159,6 +133,7 @@ class Telemetry:
         self._tree = ProcessTree(pid)
         self._seeker = StopSeeker(pid if trains is None else trains, self._period_s)
         self.stops = self._seeker.stops
+        """Times in which the job could not run, once they are over."""
         self._run_queue = RunQueue()
         self._machine_cpu = MachineCpu()
         self._disk_rate = Rate()
@@ -198,7 +173,7 @@ class Telemetry:
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
         self._seeker.look(now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s())
         row["job_cpu_wait_pct"] = self._run_queue.sample(now, self._tree.pids)
-        row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_read_bytes())
+        row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
         row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
         row.update(self.gauges)
         return tuple(row.values())
@@ -231,22 +206,17 @@ class Telemetry:
             return None
         if self._nvml is None:
             self._nvml = Nvml(clock=self._clock)
-        if not self._nvml.available:
-            self._no_figures(f"{self._nvml.reason} ({self._nvml.detail})")
-            return None
-        gpus = self._nvml.gpus()
-        gpu = choose_gpu(gpus, self._gpu_uuid)
-        if gpu is None:
+        reason = f"{self._nvml.reason} ({self._nvml.detail})"
+        if self._nvml.available:
+            if (gpu := choose_gpu(self._nvml.gpus(), self._gpu_uuid)) is not None:
+                limit = gpu.power_limit_w
+                self.facts = {"driver_version": gpu.driver, "gpu_power_limit_w": limit if limit > 0 else None}
+                return gpu.uuid
             known = self._gpu_uuid or "its UUID is not known"
-            self._no_figures(f"NVML does not list the GPU of this run ({self._device}, {known})")
-            return None
-        limit = gpu.power_limit_w
-        self.facts = {"driver_version": gpu.driver, "gpu_power_limit_w": limit if limit > 0 else None}
-        return gpu.uuid
-
-    def _no_figures(self, reason: str) -> None:
+            reason = f"NVML does not list the GPU of this run ({self._device}, {known})"
         self._notice(NO_FIGURES.format(reason=reason))
         self.facts = {"sm_activity_not_available": reason}
+        return None
 
     def _notice(self, line: str) -> None:
         if line not in self.notices:
@@ -259,7 +229,7 @@ class Telemetry:
         try:
             while main.is_alive():
                 self._sink([self.sample()])
-                self._seeker.looked(self._clock())
+                self._seeker.looked_s = self._clock()
                 now = time.perf_counter()
                 due = next_due(due, now, self._period_s)
                 if self._stop.wait(due - now):
@@ -274,9 +244,8 @@ def next_due(due: float, now: float, period: float) -> float:
 
 
 def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
-    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix; None if it is not among `gpus`.
-
-    Without a UUID, returns the GPU only if there is just one: of several, CUDA's and NVML's numbers can differ.
+    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix; the only one without a UUID: of
+    several, CUDA's and NVML's numbers can differ. None if there is none.
     """
     if not uuid:
         return gpus[0] if len(gpus) == 1 else None
@@ -284,11 +253,9 @@ def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
 
 
 def reasons_in_words(missing: Mapping[str, str]) -> str | None:
-    """Returns the fields without figures and the reasons, such as "PCIe, power (NVML: Not Supported)"; None if all have
-    figures. `missing` is field -> reason.
+    """Returns the fields without figures and their reasons, such as "PCIe, power (NVML: Not Supported)"; None if all
+    have figures. `missing` is field -> reason.
     """
-    of: dict[str, list[str]] = {}
-    for name, words in GPU_FIELDS.items():
-        if name in missing:
-            of.setdefault(missing[name], []).append(words)
-    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in of.items()) or None
+    reasons = dict.fromkeys(missing[name] for name in GPU_FIELDS if name in missing)
+    of = {reason: ", ".join(GPU_FIELDS[n] for n in GPU_FIELDS if missing.get(n) == reason) for reason in reasons}
+    return "; ".join(f"{names} ({reason})" for reason, names in of.items()) or None

@@ -1,14 +1,10 @@
 """The GPUs that CUDA shows a process, in CUDA's order, as its driver (libcuda) reports them.
 
-NVML lists every GPU of the machine by its place on the PCI bus. CUDA counts the fastest first (CUDA_DEVICE_ORDER), only
-those that CUDA_VISIBLE_DEVICES lets through, and slices of a GPU in MIG mode; so "the second" may be another one. Both
-use the same UUIDs.
-
-A process that has called CUDA's driver keeps seeing what it saw then, so `visible_gpus` uses a separate, short process.
-This file is also the program of that process, so it imports nothing from vitprof.
-
-A job's process is restricted to one GPU, by its UUID, so that it can use no other one and makes no context there: a
-library that does not name a GPU takes the first.
+NVML lists every GPU by its place on the PCI bus. CUDA counts the fastest first (CUDA_DEVICE_ORDER), only those that
+CUDA_VISIBLE_DEVICES lets through, and slices of a GPU in MIG mode. Both use the same UUIDs. A process that has called
+CUDA's driver keeps seeing what it saw then, so `visible_gpus` uses a separate, short process; this file is its program,
+so it imports nothing from vitprof. A job's process is restricted to one GPU, by its UUID: a library that does not name
+one takes the first.
 """
 
 from __future__ import annotations
@@ -129,10 +125,8 @@ def _number(driver: Any, function: str, *args: Any) -> int | None:
 
 
 def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
-    """Returns the UUID with the prefix that CUDA_VISIBLE_DEVICES needs.
-
-    For a slice of a GPU in MIG mode the second version of the function returns the slice's UUID, the first one the
-    GPU's (CUDA driver API, cuDeviceGetUuid_v2); drivers before 11.4 have only the first one.
+    """Returns the UUID with the prefix that CUDA_VISIBLE_DEVICES needs. Of a slice in MIG mode the function's second
+    version returns the slice's, the first one the GPU's (CUDA driver API); drivers before 11.4 have only the first.
     """
     uuids = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
@@ -152,9 +146,8 @@ SHOWN_AS = "VITPROF_SHOWN_AS"
 def show_only(device: str) -> None:
     """Hides all GPUs but the one that `device` names ("auto", "cuda:N") from this process, until it ends.
 
-    N counts the GPUs that CUDA shows now, after CUDA_VISIBLE_DEVICES as the user set it. Call this before CUDA starts
-    in this process; later it has no effect. Raises `DeviceError` where there is no such GPU. Without a driver that
-    answers it hides nothing and raises nothing: PyTorch then reports what is wrong.
+    N counts the GPUs that CUDA shows now. Call this before CUDA starts in this process. Raises `DeviceError` where
+    there is no such GPU; without a driver that answers it does nothing, and PyTorch reports what is wrong.
     """
     from vitprof.errors import DeviceError  # not above: this file is a program too
 
@@ -163,7 +156,9 @@ def show_only(device: str) -> None:
     gpus = visible_gpus()
     number = 0 if device == "auto" else int(device.removeprefix("cuda:"))
     if gpus and number >= len(gpus):
-        raise DeviceError(f"device {device}: there is no such GPU; choose {choices(gpus)}, or cpu{_masked()}")
+        visible = os.environ.get(MASK)
+        masked = "" if visible is None else f" ({MASK}={visible} hides the others)"
+        raise DeviceError(f"device {device}: there is no such GPU; choose {choices(gpus)}, or cpu{masked}")
     if len(gpus) > 1 and gpus[number].uuid:
         os.environ[MASK] = gpus[number].uuid
         os.environ[SHOWN_AS] = f"cuda:{number}"
@@ -182,11 +177,6 @@ def number_here(device: str) -> int:
 def choices(gpus: Sequence[VisibleGpu]) -> str:
     """Returns the GPUs to choose from, in words: "cuda:0 (NVIDIA H100) or cuda:1 (NVIDIA L4)"."""
     return " or ".join(f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus)
-
-
-def _masked() -> str:
-    visible = os.environ.get(MASK)
-    return "" if visible is None else f" ({MASK}={visible} hides the others)"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Python runs it in every process of the command. It waits for the import of PyTor
 times the loaders (`loader_hooks`, `fetch_times`), finds the one that trains (`watcher`, `loaders`), divides its
 iteration into steps (`loop`, `fast_path`, `batches`), keeps them (`steps`) and sends them to the program that started
 the command (`send`). `vitprof.watch(loader)` does the same for a loader of any kind
-(`declared`, `runs`, `callbacks/`), with or without the command.
+(`declared`, `callbacks/`), with or without the command.
 
 An error in vitprof ends the watching, never the training (`patching.Guard`). In a trial of a tournament `trial` changes
 the arguments of the train loader.

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import os
-import sys
 from types import ModuleType
 
-from vitprof.watch.patching import (
-    DATALOADER,
-    OPENED_UNDER,
-    SOCKET,
-    STEPS,
-    TRIAL_OVERRIDES,
-    AfterImport,
-    is_watched_rank,
-)
+from vitprof.watch import patching
 
 
 def install() -> None:
-    """Watches the DataLoader as soon as it is imported; does nothing where no program listens.
-
-    Of a distributed job, rank 0 is watched. Other ranks only count steps, where all have to end after the same step, as
-    in a trial, whose arguments apply to the loaders of all ranks.
+    """Watches the DataLoader as soon as it is imported, where a program listens: rank 0 of a distributed job. Other
+    ranks only count steps, where all have to end after the same step, as in a trial.
     """
-    if os.environ.get(OPENED_UNDER):
+    if os.environ.get(patching.OPENED_UNDER):
         from vitprof.watch.trial import report_written_files
 
         report_written_files()
-    if not os.environ.get(SOCKET) or not (is_watched_rank() or os.environ.get(STEPS)):
+    if not os.environ.get(patching.SOCKET) or not (patching.is_watched_rank() or os.environ.get(patching.STEPS)):
         return
 
     def hook(module: ModuleType) -> None:
         from vitprof.watch import loader_hooks
 
         loader_hooks.install(module)
-        if os.environ.get(TRIAL_OVERRIDES):
+        if os.environ.get(patching.TRIAL_OVERRIDES):
             from vitprof.watch.trial import override_arguments
 
             override_arguments(module)
 
-    sys.meta_path.insert(0, AfterImport(DATALOADER, hook))
+    patching.when_imported(patching.DATALOADER, hook)

@@ -11,14 +11,13 @@ from vitprof.watch.trial import made_of
 
 
 class Begun(NamedTuple):
-    """Times of the beginning of an iteration, in seconds on the loop's clock."""
+    """When `iter(loader)` was called, had returned its iterator, and the script could go on after vitprof's own work:
+    in seconds on the loop's clock.
+    """
 
     since_s: float
-    """When `iter(loader)` was called."""
     until_s: float
-    """When the loader had returned its iterator."""
     told_s: float
-    """When the script could go on: the time since `until_s` is vitprof's own cost."""
 
 
 UNKNOWN = Begun(math.nan, math.nan, math.nan)

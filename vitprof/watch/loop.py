@@ -105,12 +105,9 @@ class Loop:
     """One loop over the train loader, on the device that the script computes on.
 
     A step waits for one or several batches, and then works: backward passes, a step of the optimizer. Some frameworks
-    fetch a batch ahead, or all batches that they accumulate gradients over. Their waits are part of the step that
-    follows. If a batch fetched ahead is left when no more come, the work on it is a step without samples. Where no work
-    is ever seen (no backward pass of PyTorch in the loop), each batch is a step.
-
-    A step that the script marks (`enter`, `leave`) is the work on a batch; the time before and after it is recorded
-    apart.
+    fetch a batch ahead, or all that they accumulate gradients over: their waits are part of the step that follows. If
+    one is left when no more come, the work on it is a step without samples. Where no work is ever seen, each batch is a
+    step. The time outside of steps that the script marks (`enter`, `leave`) is recorded apart.
     """
 
     def __init__(
@@ -144,8 +141,7 @@ class Loop:
 
     def request(self, iterator: Any, now_s: float, begun: Begun) -> Any:
         """Notes a request for a batch of the train loader; its iteration has `begun` just before, if that is known.
-
-        Returns the kept batch that the script gets instead of a new one; None where it gets a new one.
+        Returns the kept batch that the script gets, None where it gets a new one.
         """
         self.end(now_s)
         if self.state in (State.PAUSED, State.VALIDATING):
@@ -160,9 +156,8 @@ class Loop:
         return kept
 
     def receive(self, now_s: float, batch: Any, times: FetchTimes | None, *, last: bool = False) -> None:
-        """Begins the step of the requested batch; `times`: how it was made, None if not known.
-
-        `last`: there is none, the iteration is over. The step then counts only if the script works on it.
+        """Begins the step of the requested batch; `times`: how it was made, None if not known. `last`: there is none,
+        the iteration is over, and the step counts only if the script works on it.
         """
         assert self.requested is not None
         samples, made, replay = n_samples(batch), None, self.steps.replay
@@ -187,7 +182,7 @@ class Loop:
         marks.epoch, marks.samples = self.epoch, samples + ahead.samples
         marks.t_start, marks.t_got = asked_s - ahead.wait_s, got_s
         marks.decoded = marks.prepared = None
-        marks.loss = _no_loss
+        marks.loss = lambda: math.nan
         marks.made = together(ahead.made, made)
         marks.outside_s = math.nan
         marks.copy_start = marks.copy_end = marks.compute_start = self.device.mark()
@@ -285,10 +280,10 @@ class Loop:
     # ends
 
     def end(self, now_s: float) -> None:
-        """Ends the current step, if there is one. Batches that were fetched but not worked on belong to the next step.
+        """Ends the current step, if there is one; batches without work on them belong to the next one.
 
         Some frameworks validate with gradients on: two batches of another loader without a backward pass after them, or
-        one after the last batch of an epoch, count as validation.
+        one after the last batch of an epoch, are validation.
         """
         step, state = self.step, self.state
         if step is None:
@@ -328,9 +323,8 @@ class Loop:
         self.state = State.IDLE
 
     def pause(self) -> None:
-        """Sends all steps that have ended, if they are training; the next request continues the run.
-
-        The current step has no end, unless the script has left it, or it is the last of an epoch.
+        """Sends all steps that have ended, if they are training; the next request continues the run. The current one
+        has ended if the script has left it, or it is the last of an epoch.
         """
         step = self.step
         if self.steps.confirmed:
@@ -345,7 +339,3 @@ class Loop:
         if self._copies is not None:
             self._copies.close()
         self.steps.close()
-
-
-def _no_loss() -> float:
-    return math.nan

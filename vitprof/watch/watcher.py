@@ -162,7 +162,7 @@ class Watcher:
             (self.loop.enter if entering else self.loop.leave)(self._clock())
 
     def pause(self, status: str, error: str, *, over: bool = False) -> None:
-        """Ends the run until the next batch, which begins another one if it is `over`; the time between is no step's."""
+        """Ends the run until the next batch, which begins another one if it is `over`. No step has the time between."""
         self.plain.leave()
         if self.loop is not None:
             self.loop.pause()
