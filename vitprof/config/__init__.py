@@ -1,7 +1,6 @@
 """The configuration of a job: `RunConfig`, the help text of each field, and the checks that need nothing else.
 
-The data sets, models, strategies and parts to choose from are in the modules of this folder. Nothing here imports
-torch: the dashboard and the command line use it before a job exists.
+Nothing in this folder imports torch: the dashboard and the command line use it before a job exists.
 """
 
 from __future__ import annotations
@@ -55,10 +54,9 @@ def knob_doc(doc: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The settings of one job, as they were asked for.
+    """The settings of one job, as asked for, checked as far as is possible without data set and strategy.
 
-    They are checked once, here, as far as that is possible without knowing data set and strategy. Raises `ConfigError`
-    that names the field, the value and what is allowed.
+    Raises `ConfigError` that names the field, the value and what is allowed.
     """
 
     name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
@@ -185,9 +183,8 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Returns the inverse of `to_dict`. Raises `ConfigError` for a setting that does not exist or a bad value.
-
-        Characters of the run's name that cannot be shown are replaced, not refused: nobody types a stored config.
+        """Returns the inverse of `to_dict`. Raises `ConfigError`. Characters of the run's name that cannot be shown are
+        replaced, not refused: nobody types a stored config.
         """
         known = {f.name for f in dataclasses.fields(cls)}
         for name in values:

@@ -112,9 +112,8 @@ def forward_macs(model: ModelPreset, image_size: int) -> float:
 
 
 def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
-    """Returns how long a training step of `model` takes on `card`: seconds for each step and seconds for each sample.
-
-    `image_size` is the side of the input in pixels. The module's docstring has the formula and its source.
+    """Returns how long a training step of `model` takes on `card`, with images of `image_size` pixels a side: seconds
+    for each step and seconds for each sample.
     """
     preset, known = MODELS[model], MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
@@ -204,17 +203,13 @@ def is_given(device: str) -> bool:
 
 
 def given(step_ms: float, sample_us: float, launch_ms: float = 0.0) -> str:
-    """Returns the name of the device that takes these times: milliseconds for each step, microseconds for each sample,
-    and milliseconds that the host needs to launch a step.
-    """
+    """Returns the name of the device that takes these times for each step, each sample, and to launch a step."""
     return f"{SIMULATED}{step_ms:.6g},{sample_us:.6g}{f'{LAUNCHING}{launch_ms:.6g}' if launch_ms else ''}"
 
 
 def device_for(device: str, model: str, image_size: int, precision: Precision) -> str:
-    """Returns `device`; if it is a card's name, with the card's times for this model added: `simulated:h100=3,7.02`.
-
-    The times are milliseconds for each step and microseconds for each sample. With them a run records which figures it
-    was made with, even if later versions have better ones.
+    """Returns `device`; if it is a card's name, with the card's times for this model added: `simulated:h100=3,7.02`. So
+    a run records which figures (ms a step, us a sample) it was made with, even if later versions have better ones.
     """
     card = CARDS.get(device.removeprefix(SIMULATED)) if is_simulated(device) else None
     if card is None:
@@ -243,11 +238,11 @@ def device_in_words(device: str) -> str:
 
 
 def accelerator(device: str) -> Accelerator:
-    """Returns the accelerator that `device` names: `simulated:NAME`, `simulated:A_MS,B_US`, or
-    `simulated:NAME=A_MS,B_US`.
+    """Returns the accelerator that `device` names: `simulated:NAME` (that card with the model `tiny` in fp32),
+    `simulated:A_MS,B_US`, or `simulated:NAME=A_MS,B_US`.
 
-    A name alone is that card with the model `tiny` in fp32. After the numbers may follow the time that the host needs
-    to launch a step: `simulated:A_MS,B_US,launch=C_MS`. Raises `ConfigError` for any other text.
+    After the numbers may follow the time that the host needs to launch a step: `simulated:A_MS,B_US,launch=C_MS`.
+    Raises `ConfigError` for any other text.
     """
     rest, launched, launch = device.removeprefix(SIMULATED).partition(LAUNCHING)
     name, separator, figures = rest.partition(FIGURES)

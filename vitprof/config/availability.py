@@ -101,9 +101,8 @@ def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None =
 def availability(
     plan: Strategy, info: DatasetInfo, settings: Mapping[str, Any] | None = None, *, machine: Machine | None = None
 ) -> Availability:
-    """Returns whether the strategy `plan` can load the data set `info` here.
-
-    `settings`: fields of `RunConfig` that replace the strategy's own. `machine`: the one to check, by default this one.
+    """Returns whether the strategy `plan`, with these fields of `RunConfig` in place of its own, can load `info` here,
+    or on `machine`.
     """
     machine = machine or look_around()
     settings = settings or {}

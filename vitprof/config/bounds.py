@@ -1,7 +1,6 @@
-"""Limits of all numbers that can be set: for runs, for tournaments, and for other measurements.
+"""Limits of all numbers that can be set, for config, command line, forms and URLs.
 
-They are generous for any real use, and small enough that nothing counts, allocates or waits without end. Config,
-command line, forms and URLs all take their limits from here.
+They are generous for any real use, and small enough that nothing counts, allocates or waits without end.
 """
 
 from __future__ import annotations

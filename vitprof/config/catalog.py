@@ -1,6 +1,4 @@
-"""The data sets, models and slow drives that can be chosen by name. No code of theirs, so that the dashboard can list
-them without torch.
-"""
+"""The data sets, models and slow drives that can be chosen by name."""
 
 from __future__ import annotations
 
@@ -148,10 +146,10 @@ MODELS = by_name(
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
-    """Returns the data set called `name`, with `n_images` training images if that is given.
+    """Returns the data set called `name`, with `n_images` training images (and a tenth of that to test) if that is
+    given.
 
-    Its test set is then a tenth of that. Raises `ConfigError` for an unknown name, or if the number of images cannot be
-    chosen.
+    Raises `ConfigError` for an unknown name, or if the number of images cannot be chosen.
     """
     info = chosen(DATASETS, "dataset", name)
     if n_images is None:

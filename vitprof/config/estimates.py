@@ -1,6 +1,5 @@
 """What a strategy needs of a machine, and how long a run will take, estimated before it runs.
 
-The real size of a storage is measured when it is prepared and kept in its manifest, which is used here if there is one.
 Times are arithmetic: latency x files, bytes / bandwidth, and the budget. The loader's speed on this machine is not
 known beforehand, so a budget in steps or epochs gives a lower bound at most.
 """
@@ -79,10 +78,8 @@ def storage_bytes(storage: str, info: DatasetInfo) -> int:
 
 
 def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
-    """Returns size and preparation time of `storage` from the manifest that `vitprof.engine.storage.prepare` writes;
-    None if it has not been made.
-
-    Whether it is still up to date is checked only when it is used.
+    """Returns size and preparation time of `storage` from the manifest that `vitprof.engine.storage.prepare` writes,
+    which may be out of date; None if it has not been made.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -239,9 +236,7 @@ def about(seconds: float) -> str:
 
 
 def duration_sentence(found: Duration) -> str:
-    """Returns the estimate in a sentence, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is
-    known.
-    """
+    """Returns the estimate, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is known."""
     if math.isnan(found.seconds):
         return f"The first step comes after about {about(found.first_step_s)}: {found.why}." if found.why else ""
     why = f": {found.why}" if found.why else ""

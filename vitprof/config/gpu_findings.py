@@ -1,7 +1,6 @@
 """What is wrong with a GPU's software, or limits it, as lines that pages, `doctor` and runs show.
 
-Only what a user would not learn otherwise, or too late: PyTorch's own messages are passed on as they are. Nothing here
-imports PyTorch.
+Only what a user would not learn otherwise, or too late. Nothing here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ def torch_build() -> TorchBuild | None:
 
 
 def read_build(source: str) -> TorchBuild | None:
-    """Returns the build that the text of a version file describes; None if it names no version.
-
-    Raises `SyntaxError` or `ValueError` if the text is no Python.
-    """
+    """Returns the build that a version file describes; None without a version. Raises `SyntaxError`, `ValueError`."""
     values: dict[str, str] = {}
     for line in ast.parse(source).body:
         if not isinstance(line, ast.Assign | ast.AnnAssign) or not isinstance(line.value, ast.Constant):
@@ -102,8 +98,8 @@ def _dotted(numbers: Version) -> str:
 
 
 def _newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
-    """Returns the newest major version of CUDA that a driver supports: as it reports (`cuda_driver`), else from its own
-    version; None if neither is known, 0 if it is older than all known ones.
+    """Returns the newest major version of CUDA that a driver supports, by its report or its version; None if neither is
+    known, 0 if it is older than all known ones.
     """
     if cuda_driver is not None:
         return cuda_driver[0]
@@ -114,8 +110,8 @@ def _newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
 def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | None:
     """Returns why the installed PyTorch cannot use the GPU `card`; None if it can or that is not known.
 
-    `driver` is the driver's version, `cuda_driver` the newest CUDA that it supports. Minor versions need not agree
-    (CUDA Compatibility, "Minor Version Compatibility").
+    `cuda_driver`: the newest CUDA that the driver supports. Minor versions need not agree (CUDA Compatibility, "Minor
+    Version Compatibility").
     """
     build = torch_build()
     if build is None or build.rocm:
@@ -157,9 +153,7 @@ def findings(
 
 
 def pytorch_fails(torch: str, card: str, error: str) -> Finding:
-    """Returns the finding that CUDA does not start in PyTorch, although the driver lists `card` ("" where it lists
-    none); `error` is PyTorch's message.
-    """
+    """Returns the finding that CUDA does not start in PyTorch (`error`), and the driver lists `card` ("": none)."""
     wrong = f"it sees no GPU, and the driver lists {card} ({error})" if card else f"CUDA does not start ({error})"
     todo = "check CUDA_VISIBLE_DEVICES, and that a container was started with the GPU; restart after a driver's update"
     return Finding("bad", f"PyTorch {torch}", wrong, todo)
@@ -177,9 +171,7 @@ def bf16_emulated(card: str, capability: Version) -> Finding | None:
 
 
 def dali_wheel(gpus: Sequence[VisibleGpu], driver: str = "") -> str:
-    """Returns the name of DALI's newest wheel that the driver of `gpus` supports; the newest of all where none is or
-    that is not known.
-    """
+    """Returns DALI's newest wheel that the driver of `gpus` supports; the newest of all if that is not known."""
     runs = _newest_cuda(driver, gpus[0].cuda_driver) if gpus else None
     return next((name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI)))
 

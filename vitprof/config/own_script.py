@@ -47,9 +47,8 @@ def own_config(name: str, **more: Any) -> RunConfig:
 
 
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
-    """Returns `config` with the device and the train loader ("watched") that the script's process reported.
-
-    A value outside a setting's bounds is left out: a script may use values that vitprof would not.
+    """Returns `config` with the device and the train loader ("watched") that the script's process reported, but for
+    values that vitprof would not use.
     """
     loader = environment.get("watched") or {}
     changes: dict[str, Any] = {setting: loader.get(argument) for setting, argument in ARGUMENTS.items()}
@@ -191,10 +190,7 @@ class OwnSetting:
 
 
 def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
-    """Returns the name and the values in a text such as "workers=0,2,4" or "pin_memory=on,off".
-
-    Raises `ConfigError` for an unknown name or a value that it does not take.
-    """
+    """Returns name and values of a text such as "workers=0,2,4" or "pin_memory=on,off". Raises `ConfigError`."""
     name, separator, values = text.partition("=")
     name, given = name.strip(), [v.strip() for v in values.split(",") if v.strip()]
     if name not in VARIED:

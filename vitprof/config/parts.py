@@ -1,7 +1,6 @@
 """The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit together.
 
-Nothing here imports torch: the dashboard lists parts and checks combinations before a job exists. The code of each
-part is in the package of its kind, under the same name.
+The code of each part is in the package of its kind in `vitprof.engine`, under the same name.
 """
 
 from __future__ import annotations
@@ -338,9 +337,8 @@ PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(zip(PARTS, (STORAGES, LOCATI
 
 @dataclass(frozen=True)
 class Combination:
-    """A storage, a location, a loader and a transfer, by name. `why_not` checks whether they fit together.
-
-    Raises `ConfigError` for a name that does not exist.
+    """A storage, a location, a loader and a transfer, by name. `why_not` checks whether they fit together. Raises
+    `ConfigError` for a name that does not exist.
     """
 
     storage: str

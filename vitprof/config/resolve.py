@@ -17,10 +17,8 @@ from vitprof.recording.columns import Stage
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """Returns `config`, checked against its data set, model and strategy, with the defaults that depend on them.
-
-    The four parts and every knob that they take have a value then; every other knob is None. Raises `ConfigError` that
-    names the setting, its value and what is allowed.
+    """Returns `config`, checked against its data set, model and strategy, with the defaults that depend on them: its
+    parts and every knob that they take have a value, every other knob is None. Raises `ConfigError`.
     """
     if is_own_script(config):
         why = "the run was a user's own script; start that again with vitprof watch"
@@ -106,9 +104,8 @@ def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetI
 
 
 def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> str:
-    """Returns where augmentation happens. By default only photos are augmented, with random crops and flips.
-
-    Raises `ConfigError` if it is to be on the CPU for samples that are not processed there.
+    """Returns where augmentation happens: by default only photos are augmented. Raises `ConfigError` if it is to be on
+    the CPU for samples that are not processed there.
     """
     storage = STORAGES[parts.storage]
     on_cpu = (storage.transforms or storage.form != "samples") and parts.transfer != "resident"

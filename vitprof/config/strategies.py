@@ -1,7 +1,4 @@
-"""The registry of strategies: named combinations of storage, location, loader and transfer.
-
-A strategy is data. It names its parts (`vitprof.config.parts`); `vitprof.engine` puts them together.
-"""
+"""The strategies: named combinations of parts (`vitprof.config.parts`), which `vitprof.engine` puts together."""
 
 from __future__ import annotations
 
@@ -57,9 +54,8 @@ class Strategy:
     """Settings that belong to the strategy: they are not offered, and other values are refused."""
 
     def combination(self, info: DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
-        """Returns its parts for the data set `info`; `overrides` (by the names in `PARTS`) replace some of them.
-
-        Raises `ConfigError` for a part that does not exist.
+        """Returns its parts for the data set `info`; `overrides` (by the names in `PARTS`) replace some of them. Raises
+        `ConfigError` for a part that does not exist.
         """
         storage = {"source": SOURCE, "lmdb": LMDB}.get(self.storage, {}).get(info.kind, self.storage)
         given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}

@@ -1,8 +1,4 @@
-"""Measures headroom: runs the four anchors of a job, and finds their results in the store later.
-
-The anchors of a run share the group "headroom:<id of the run>", with their letter as the role. They take turns, so that
-a slow change of the machine affects all of them alike.
-"""
+"""Measures headroom: runs the four anchors of a job in turns, as the group "headroom:<id of the run>"."""
 
 from __future__ import annotations
 
@@ -106,8 +102,7 @@ def measure_headroom(
 ) -> Headroom | None:
     """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended.
 
-    An anchor that fails is noted and not run again: it would fail again. Once `stop()` returns true, or on Ctrl-C, the
-    running one is stopped; what was measured counts.
+    One that fails is not run again. Once `stop()` returns true, the running one is stopped; what was measured counts.
     """
     trials, failed = anchors(run, repeats), set[str]()
     able = (trial for trial in trials if trial.role not in failed)
@@ -120,8 +115,7 @@ def measure_headroom(
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if no anchor has ended.
 
-    Every run of an anchor that finished counts as a repeat. Runs that were stopped are mentioned only where the anchor
-    has no others.
+    Every run of an anchor that finished counts as a repeat; stopped ones are mentioned where there are no others.
     """
     group = group_of(run)
     runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ANCHOR_ROLES]

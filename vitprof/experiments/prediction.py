@@ -1,8 +1,6 @@
 """Predicts other strategies from a profiled run, and checks predictions by running them.
 
-The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>". Submitting jobs
-and recording their results are separate calls: a page does the one when a button is pressed, the other when it is
-drawn.
+The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>".
 """
 
 from __future__ import annotations
@@ -82,9 +80,7 @@ def group_of(profile_run_id: int) -> str:
 
 
 def profile_of(store: RunStore, run_id: int) -> StoredRun:
-    """Returns the run to predict from. Raises `StoreError`, and `JobError` where it does not show how long a step
-    computes.
-    """
+    """Returns the run to predict from. Raises `StoreError`; `JobError` if it does not show how long a step computes."""
     run = store.run(run_id)
     if run.live:
         raise JobError(f"run {run_id} is still going on; predict from it once it has ended")
@@ -101,8 +97,7 @@ def micro_runs(
 ) -> list[Trial]:
     """Returns a loader-only run of each strategy (default: `usual_strategies`).
 
-    Raises `ConfigError` where a strategy cannot load the run's data set or cannot be run here; otherwise raises as
-    `profile_of` does.
+    Raises `ConfigError` where a strategy cannot load the data set or be run here; otherwise as `profile_of` does.
     """
     run = profile_of(store, run_id)
     machine = look_around()
@@ -122,9 +117,7 @@ def submit_micro_runs(manager: JobManager, run_id: int) -> list[int]:
 
 def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
     """Makes predictions from the loader-only runs that have ended, records the checks that have, and returns all
-    predictions from that run.
-
-    May be called at any time and any number of times.
+    predictions from that run. May be called at any time and any number of times.
     """
     run = store.run(run_id)
     stored = list_predictions(store, run_id)
@@ -201,8 +194,7 @@ def failures(
     *,
     remedy: str = "run it to see what it gives",
 ) -> list[str]:
-    """Returns one line for each of `strategies` (default: all) whose latest loader-only run for that run gave no
-    prediction.
+    """Returns a line for each of `strategies` (default: all) whose latest loader-only run gave no prediction.
 
     `remedy` is what to do about a run that had no steady steps. Call `record_predictions` first.
     """
@@ -232,9 +224,8 @@ def submit_check(manager: JobManager, prediction_id: int) -> int:
 def verify(
     manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
 ) -> list[StoredPrediction]:
-    """Runs the jobs that predictions of one run are about, and returns these with what the runs measured.
-
-    A prediction that a run checks or checked already is left as it is.
+    """Runs the jobs that predictions of one run are about, and returns these with what the runs measured. One that a
+    run checks or checked already is left as it is.
     """
     store = manager.store
     unchecked = [p for p in given if p.verified_run_id is None]

@@ -1,8 +1,7 @@
 """Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule says.
 
-Headroom, predictions, tuning, tournaments and the self-test each give `run_trials` an iterable of trials. The next one
-is asked for when the one before has ended and is in the store, so a generator can decide by all results so far what to
-run next, and when to stop: that is the rule of the experiment.
+The next trial is asked for when the one before has ended and is in the store, so a generator can decide by all results
+so far what to run next, and when to stop: that is the rule of the experiment.
 """
 
 from __future__ import annotations
@@ -75,9 +74,8 @@ def never() -> bool:
 def job_manager(
     store: RunStore, *, anyway: bool = False, warm: bool = True, logs: Path | None = None
 ) -> Iterator[JobManager]:
-    """Yields a job manager that ends with the block, and every job with it.
-
-    `warm`: keep a process with PyTorch loaded, of which jobs are forks. The others are those of `JobManager`.
+    """Yields a job manager that ends with the block, and every job with it. `warm`: keep a process with PyTorch loaded,
+    of which jobs are forks.
     """
     launcher = Launcher()
     manager = JobManager(store, logs=logs, launcher=launcher.warm() if warm else launcher, anyway=anyway)
@@ -104,10 +102,9 @@ def run_trials(
 ) -> Iterator[tuple[Trial, int]]:
     """Runs `trials` one after another, and yields each with the id of its run once that has ended.
 
-    While a trial runs, `progress` is called ten times a second with its place among `total` trials, and `watch` with
-    the trial and its run id, which stops that trial by returning True; neither while the store is unavailable. Once
-    `stop()` returns true the running trial is stopped and no other one begins. Any exception, such as Ctrl-C, ends the
-    running trial before it propagates.
+    While a trial runs, `progress` is called ten times a second with its place among `total` trials, and `watch`, which
+    stops that trial by returning True; neither while the store is unavailable. Once `stop()` returns true the running
+    trial is stopped and no other one begins. Any exception ends the running trial before it propagates.
     """
     for number, trial in enumerate(trials):
         if stop():

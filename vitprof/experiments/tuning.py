@@ -1,8 +1,7 @@
 """Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain.
 
-It uses successive halving (`vitprof.analysis.tournament.tuning`): many settings train for a short time, the best third
-of them for longer, and so on, compared by samples/s from end to end. Then the winner and the strategy's own setting are
-run again in turns, so that the reported gain does not rest on the runs that chose the winner.
+By successive halving (`vitprof.analysis.tournament.tuning`), by samples/s from end to end. Then the winner and the
+strategy's own setting are run again in turns, so that the gain does not rest on the runs that chose the winner.
 """
 
 from __future__ import annotations
@@ -168,10 +167,7 @@ def candidates(
     base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
 ) -> list[Candidate]:
     """Returns the settings to try for the strategy of `base` that can run here: its own first, then the others, those
-    that differ least first.
-
-    `batch_sizes` and `workers` replace the values that are usually tried. Raises `ConfigError`, also for more than
-    `MOST_TRIALS` settings.
+    that differ least first. `batch_sizes` and `workers` replace the usual values. Raises `ConfigError`.
     """
     job = resolve(base)
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
@@ -247,9 +243,9 @@ def tune(
 ) -> Tuning:
     """Searches for `seconds`, the start-up of runs included, and returns what it found.
 
-    No run begins after that time; the last one may end a little later. Once `stop()` returns true or the time is up,
-    the best so far is the result. `batch_sizes` and `workers` replace the values that are usually tried. Raises
-    `ConfigError` where the strategy cannot be run here, `JobError` where no run gave a figure.
+    No run begins after that time, or once `stop()` returns true; the best so far is the result. `batch_sizes` and
+    `workers` replace the usual values. Raises `ConfigError` where the strategy cannot be run here, `JobError` where no
+    run gave a figure.
     """
     TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):
@@ -363,8 +359,8 @@ class _Search:
             self._overhead_s = max(summary.wall_s - seconds - once_s, 0.05)
 
     def _best(self) -> Candidate:
-        """Returns the fastest setting of those that have not dropped out, which were measured longest; otherwise of
-        all. Raises `JobError` where no run gave a figure.
+        """Returns the fastest setting of those that have not dropped out, otherwise of all. Raises `JobError` where no
+        run gave a figure.
         """
         for group in (self._alive, [t.candidate for t in self._tried]):
             if scored := [c for c in group if not math.isnan(self._score(c))]:

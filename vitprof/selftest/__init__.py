@@ -1,7 +1,4 @@
-"""The self-test: runs jobs slowed down in a known way, to check that what vitprof reports on this machine is true.
-
-On a simulated device (`driver.py`), and on a real GPU (`gpu/`).
-"""
+"""The self-test: jobs slowed down in a known way (`driver`), and a real GPU (`gpu`), to check what is reported."""
 
 from vitprof.selftest.cases import CASES, QUICK, Case, n_jobs
 from vitprof.selftest.driver import run_selftest

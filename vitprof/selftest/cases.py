@@ -65,9 +65,7 @@ class Case:
 
     @property
     def own_process(self) -> bool:
-        """Returns whether the job needs a process of its own: its workers are forked, or CPU hogs are children of this
-        process.
-        """
+        """Returns whether the job needs its own process: it forks workers, or CPU hogs are children of this one."""
         return self.hogs or self.base.strategy == WITH_WORKERS
 
 

@@ -39,10 +39,8 @@ def run_selftest(
     """Runs each of `cases` `rounds` times and returns the report on what vitprof said about them.
 
     Each round runs the reference first, then the jobs that are compared with it. Cases that are not right get up to
-    `retries` additional rounds; all rounds of a case count, and medians decide. Runs and logs are written to a
-    temporary directory that is removed at the end; missing data sets are made in `VITPROF_HOME`. Once `stop()` returns
-    true, the report has the cases that were run until then. An exception, such as Ctrl-C, ends all jobs and other
-    processes before it propagates.
+    `retries` additional rounds; all rounds count, and medians decide. Runs and logs are in a temporary directory;
+    missing data sets are made in `VITPROF_HOME`. Once `stop()` returns true, the report has what was run until then.
 
     Raises `VitprofError` where a data set cannot be made or nothing can be run at all.
     """

@@ -15,8 +15,7 @@ from typing import Self
 
 FOR_EACH_CORE = 2
 """Busy processes for each core. With one, a job of one busy thread would lose only 1/(cores + 1) of its time once the
-system has spread the load: hardly anything on a machine of many cores. With two, the thread gets about a third of a
-core on any machine."""
+system has spread the load; with two, it gets about a third of a core on any machine."""
 
 
 def cores() -> int:
@@ -25,9 +24,8 @@ def cores() -> int:
 
 
 class BusyCores:
-    """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block.
-
-    They are killed at the end of the block. If this process is killed, their standard input ends and they exit.
+    """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block, when they are
+    killed. If this process is killed, their standard input ends and they exit.
     """
 
     def __init__(self) -> None:
@@ -85,9 +83,8 @@ class BusyCores:
 class Sleeper:
     """A thread that sleeps for `seconds` again and again, and records how long each sleep took.
 
-    A process that has slept continues when the system gives it a core: about 0.06 ms late on an idle machine, 1 ms and
-    more on a busy one. That delay is part of the wait that a job is given, so it is measured while the job runs. The
-    thread uses hardly any CPU.
+    A process that has slept continues when the system gives it a core: 0.06 ms late on an idle machine, 1 ms and more
+    on a busy one. That is part of the wait that a job is given, so it is measured while the job runs.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -118,9 +115,7 @@ class Sleeper:
 
 
 def keep_busy() -> None:
-    """Prints "." when ready, and from the first byte of standard input keeps a core busy until that input ends, because
-    its parent closed it or has exited.
-    """
+    """Prints "." when ready, and from the first byte of standard input keeps a core busy until that input ends."""
     print(".", end="", flush=True)  # noqa: T201
     if sys.stdin.buffer.read(1):
         threading.Thread(target=_end_with_input, daemon=True).start()

@@ -156,9 +156,8 @@ def _contention_ms(observed: Observed) -> float:
 
 
 def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
-    """Returns the result of `case`: medians over `rounds`, and the cause that most of them named.
-
-    `failure` says why the last round could not be compared; "" where it could.
+    """Returns the result of `case`: medians over `rounds`, and the cause that most of them named. `failure` says why
+    the last round could not be compared.
     """
 
     def middle(figure: Callable[[Round], float]) -> float:

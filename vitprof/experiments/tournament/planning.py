@@ -1,8 +1,7 @@
 """The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own script.
 
-The first trial of a script is the script as it is. It shows which DataLoader is the train loader and what the script
-writes; the user then agrees that the script is repeated. The other trials change the arguments of that loader as it is
-constructed (`vitprof.watch`).
+The first trial of a script is the script as it is. It shows the train loader and what the script writes; the user then
+agrees that it is repeated. The other trials change the arguments of that loader as it is constructed (`vitprof.watch`).
 """
 
 from __future__ import annotations
@@ -72,9 +71,8 @@ class PlannedTrial:
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
     """Returns every trial of `spec` once; those that cannot be run have the reason in `refused`.
 
-    A strategy without workers has one trial, whatever numbers of workers are requested. One whose samples are in memory
-    has no page cache to warm: "warm" is run as "as-is", and "cold" is refused. Raises `ConfigError` where the baseline
-    is no trial of this tournament.
+    A strategy without workers has one trial. One whose samples are in memory has no page cache to warm: "warm" is run
+    as "as-is", and "cold" is refused. Raises `ConfigError` where the baseline is no trial of this tournament.
     """
     if (script := spec.script) is not None:
         return tuple(_of_own_script(spec.base, script, s) for s in own_script.settings_of(script, spec.base.steps))
@@ -182,10 +180,7 @@ def start_trial(
 
 
 def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], began_s: float) -> None:
-    """Stores what the first trial showed: the train loader, and the files written since `began_s` (`time.time()`).
-
-    Raises `StoreError`.
-    """
+    """Stores what the first trial showed: the loader, and the files written since `began_s`. Raises `StoreError`."""
     spec, environment = tournament(store, tournament_id).spec, store.run(run_id).environment
     script = _own(spec)
     written, whole = written_since(Path(script.directory), began_s)
@@ -241,8 +236,7 @@ def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
     """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`), relative to it, and
     whether all files were checked.
 
-    It goes by ctime, which programs cannot set, so it also finds files that a C library wrote and files that replaced
-    others. vitprof's own files, byte code and `.git` are ignored.
+    It goes by ctime, which programs cannot set, so it also finds what a C library wrote and files that replaced others.
     """
     written: list[str] = []
     own, until, n = home.home().resolve(), time.monotonic() + MOST_S, 0

@@ -1,4 +1,4 @@
-"""Runs tournaments: one trial after another, in rounds, with pause, stop, resume and early stop.
+"""Runs tournaments, with pause, stop and resume.
 
 What has been done is known from the runs in the store, so a tournament continues where it was left, also in another
 program after this one was killed. A run that was left unfinished is repeated.
@@ -6,6 +6,7 @@ program after this one was killed. A run that was left unfinished is repeated.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import traceback
@@ -53,25 +54,16 @@ class TournamentRunner:
         self._n_ended = 0
         """Runs that have ended in this runner."""
         spec = tournament(self._store, tournament_id).spec
-        if why_not is None:
-            machine = look_around() if spec.script is None else None
-
-            def why_not(config: RunConfig) -> str:
-                return "" if machine is None else why_not_here(config, machine)  # only a script knows what it needs
-
-        planned = plan(spec, why_not)
+        planned = plan(spec, why_not or functools.partial(why_not_here, machine=look_around()))
         refused = {t.key: t.refused for t in planned if t.refused}
         if spec.baseline and spec.baseline in refused:
             raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
         claimed = claim(self._store, tournament_id)
         set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
         self._trials = TournamentTrials(self._store, claimed, planned, self._end_requested, self._status)
-        self._thread = threading.Thread(
-            target=carried(self._work), name=f"vitprof-tournament-{tournament_id}", daemon=True
-        )
+        name = f"vitprof-tournament-{tournament_id}"
+        self._thread = threading.Thread(target=carried(self._work), name=name, daemon=True)
         self._thread.start()
-
-    # control by the user
 
     @property
     def alive(self) -> bool:
@@ -101,10 +93,7 @@ class TournamentRunner:
         self._at_once.set()
 
     def shutdown(self, why: str = "the program that ran it ended") -> None:
-        """Ends the thread because the program ends, and leaves the tournament paused with the note `why`.
-
-        Safe to call twice.
-        """
+        """Ends the thread and leaves the tournament paused with the note `why`. Safe to call twice."""
         with self._lock:
             if not self._at_once.is_set():
                 self._requested = ("paused", why)
@@ -124,8 +113,6 @@ class TournamentRunner:
         with self._lock:
             self._over = self._requested is not None
             return self._requested
-
-    # the thread
 
     def _work(self) -> None:
         status: TournamentStatus = "paused"
@@ -157,13 +144,8 @@ class TournamentRunner:
         while True:
             n_ended = self._n_ended
             try:
-                for _ in run_trials(
-                    self._manager,
-                    self._trials,
-                    self._trials.group_key,
-                    watch=self._watch_trial,
-                    stop=self._at_once.is_set,
-                ):
+                trials, stop = self._trials, self._at_once.is_set
+                for _ in run_trials(self._manager, trials, trials.group_key, watch=self._watch_trial, stop=stop):
                     self._n_ended += 1
                 with self._lock:
                     self._over = True
@@ -211,9 +193,8 @@ class TournamentRunners:
             runner.pause()
 
     def stop(self, tournament_id: int) -> None:
-        """Stops the running trial and starts no more. A tournament that no program is running is marked as stopped.
-
-        Raises `JobError` where the user may not stop it.
+        """Stops the running trial and starts no more. One that no program is running is marked as stopped. Raises
+        `JobError` where the user may not stop it.
         """
         self._check_may_stop(tournament_id)
         if (runner := self.runner(tournament_id)) is not None:

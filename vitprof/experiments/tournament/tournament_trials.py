@@ -37,8 +37,7 @@ def rounds(
     view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
 ) -> Iterator[Next]:
     """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
-
-    Where a user's own script has too many settings for the time limit, they are halved (successive halving).
+    Settings of a user's own script that are too many for the time limit are halved (successive halving).
     """
     if is_large(view.look(), spec, planned):
         yield from _halved(view, spec, planned, cut_short)
@@ -158,9 +157,8 @@ NOTHING: Evidence = (np.empty(0), np.empty(0))
 
 
 class EarlyStop:
-    """Decides whether a trial is worth running on. Made before it is started, and asked again and again while it runs.
-
-    A trial that other programs slowed down is judged by the most that it would have reached without them.
+    """Decides whether a trial is worth running on, before it is started and while it runs. One that other programs
+    slowed down is judged by the most that it would have reached without them.
     """
 
     def __init__(self, store: RunStore, now: TournamentState, board: Leaderboard, trial: PlannedTrial) -> None:
@@ -215,9 +213,8 @@ def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:
 
 
 def _since_prepared_s(run: StoredRun) -> float:
-    """Returns the seconds since the run's data were ready; minus infinity while they are not.
-
-    For a user's own script, whose preparations are not known, returns the seconds since it was started.
+    """Returns the seconds since the run's data were ready, or since a user's own script was started; minus infinity
+    while they are not.
     """
     if is_own_script(run.config):
         return -math.inf if run.t_origin_s is None else time.perf_counter() - run.t_origin_s
@@ -298,10 +295,7 @@ class TournamentTrials:
         return "done", ""
 
     def _first(self) -> Iterator[Trial]:
-        """Yields a user's own script as it is, and learns from that run what the other trials need.
-
-        The tournament ends after it until the user agrees that the script is repeated.
-        """
+        """Yields a user's own script as it is, learns from it, and ends until the user agrees that it is repeated."""
         assert self._spec.script is not None
         if self._spec.script.loader is None:
             opened: list[str] = []
@@ -326,9 +320,7 @@ class TournamentTrials:
     def _trial(
         self, now: TournamentState, planned: PlannedTrial, number: int, opened: list[str] | None = None
     ) -> Trial:
-        """Returns the run of a setting in a round. Files that a user's own script opens for writing are added to
-        `opened`.
-        """
+        """Returns the run of a setting in a round. Files that an own script opens for writing are added to `opened`."""
         start = None
         if self._spec.script is not None:
             start = planning.start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), opened)

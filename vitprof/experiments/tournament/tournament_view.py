@@ -82,12 +82,8 @@ class TournamentView:
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
             if stored.spec.script is not None:
                 entries = self._with_losses(entries)
-            spent = {
-                o.run_id: o.summary.wall_s
-                for e in entries
-                for o in e.outcomes
-                if o.summary is not None and math.isfinite(o.summary.wall_s)
-            }
+            ended = [(o.run_id, o.summary.wall_s) for e in entries for o in e.outcomes if o.summary is not None]
+            spent = {run_id: wall_s for run_id, wall_s in ended if math.isfinite(wall_s)}
             return TournamentState(
                 tournament=stored,
                 planned=planned,
@@ -102,10 +98,8 @@ class TournamentView:
         """Returns the leaderboard of `now` (default: the current state), the last one if no trial has changed."""
         with self._lock:
             now = now or self.look()
-            changes = (
-                now.baseline,
-                *((e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes)) for e in now.entries),
-            )
+            trials = [(e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes)) for e in now.entries]
+            changes = now.baseline, trials
             if self._board is None or self._board[0] != changes:
                 self._board = changes, leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train)
             return self._board[1]
@@ -165,9 +159,7 @@ def rounds_of(now: TournamentState) -> int:
 
 
 def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
-    """Returns the summary of a run that has ended and samples/s of blocks of its steps, (n,) float64; None and an empty
-    array where they cannot be read.
-    """
+    """Returns the summary of a run that has ended and its `blocks_of`; None and no blocks where they cannot be read."""
     try:
         return store.run(run_id).summary, blocks_of(store, run_id)
     except StoreError:
@@ -213,9 +205,7 @@ def _status(
 
 
 def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
-    """Returns in which order a setting reads, whether from the throttled drive, and what it costs besides the time of
-    each epoch. What was not measured is NaN.
-    """
+    """Returns how a setting reads, and what it costs besides time; NaN for what was not measured."""
     unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
         info, chosen = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
@@ -262,9 +252,9 @@ def _progress(
 ) -> Progress:
     """Returns the progress of a tournament from its plan, its entries and the newest run of each trial and round.
 
-    `spent` are the seconds that its runs took, by run id. Counted are runs that have ended by themselves or were cut
-    short, the running one, and those that are certain to come: without the remaining runs of a trial that failed or was
-    cut short, and without rounds that may be added until it is decided.
+    Counted are runs that have ended by themselves or were cut short, the running one, and those that are certain to
+    come: without the other runs of a trial that is out, and without rounds that may be added. `spent`: run id ->
+    seconds.
     """
     out = {e.key for e in entries if e.status in ("failed", "cut")}
     took = {e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}

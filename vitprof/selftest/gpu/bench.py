@@ -51,8 +51,7 @@ class Bench:
     def spin(self, seconds: float) -> float:
         """Returns the seconds to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time.
 
-        A gate counts ticks of a clock whose rate PyTorch may not know and which changes with the load. So it is
-        measured just before it is used, after some work.
+        A gate counts ticks of a clock whose rate changes with the load, so it is measured just before it is used.
         """
         device = self.device
         device.gate(max(0.05, seconds))  # loads the kernel, and lets the clock rise

@@ -97,10 +97,8 @@ def run_gpu_selftest(
     """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once.
 
     A case that takes longer than its limit or ends its process has failed; the others still run. Once `stop()` returns
-    true, the report has what was run until then. Everything is written to a temporary directory, except missing data
-    sets, which are made in `VITPROF_HOME`. Tests pass other commands as `child`.
-
-    Raises `DeviceError` where there is no GPU that PyTorch can use.
+    true, the report has what was run until then. Everything but missing data sets is written to a temporary directory.
+    Raises `DeviceError` where there is no GPU that PyTorch can use. Tests pass other commands as `child`.
     """
     began = time.monotonic()
     outcomes: list[Outcome] = []
@@ -132,9 +130,8 @@ def run_gpu_selftest(
 
 
 def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[], bool]) -> dict[str, Any]:
-    """Runs the process of a case and returns its message, or why there is none as {"error": ...}.
-
-    Raises `JobStopped` once `report()` returns true.
+    """Runs the process of a case and returns its message, or why there is none as {"error": ...}. Raises `JobStopped`
+    once `report()` returns true.
     """
     answer, ends_s = log.with_suffix(".json"), time.monotonic() + limit_s
     with log.open("wb") as errors, answer.open("wb") as output:

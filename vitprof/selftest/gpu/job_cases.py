@@ -54,9 +54,8 @@ IDLE_CASES = (
 
 
 def known_idle(bench: Bench) -> Outcome:
-    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait.
-
-    The device is busy for a known time in each step.
+    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait. The
+    device is busy for a known time in each step.
     """
     rounds: dict[str, list[Round]] = {case.name: [] for case in IDLE_CASES}
     compute_ms: list[float] = []
@@ -89,9 +88,8 @@ def _spun(bench: Bench, settings: dict[str, Any]) -> Recorded:
 
 
 def _slept_ms(bench: Bench, wait_ms: float) -> float:
-    """Returns how many ms a sleep of `wait_ms` really takes in this thread, since waking up takes time too.
-
-    It is not measured in another thread during the job, which would also wait for Python's lock.
+    """Returns how many ms a sleep of `wait_ms` really takes in this thread: in another one it would also wait for
+    Python's lock.
     """
     began = bench.clock()
     for _ in range(LATE_SLEEPS):
@@ -219,9 +217,7 @@ STEPS = 20
 
 
 def settings_for(name: str) -> dict[str, Any]:
-    """Returns the settings of a job with a strategy: photos where it can load them, workers and pinning where it takes
-    them.
-    """
+    """Returns the settings of a job: photos if the strategy can load them, workers and pinning if it takes them."""
     plan = strategy(name)
     info = dataset_info("photos", N_PHOTOS)
     settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}
