@@ -38,11 +38,8 @@ def test_where_there_is_plenty_of_everything_all_run_as_they_should(name: str) -
     assert why_unavailable(STRATEGIES[name], PHOTOS, PLENTY) == ""
 
 
-def test_a_data_set_that_does_not_fit_names_those_that_do() -> None:
+def test_parts_that_do_not_fit_together_or_the_data_set_are_named() -> None:
     assert why_unavailable(STRATEGIES["dali"], DIGITS, PLENTY) == ("it cannot load digits; choose the data set photos")
-
-
-def test_parts_that_do_not_fit_together_are_named() -> None:
     seen = availability(STRATEGIES["hdf5"], DIGITS, {"loader": "threads"}, machine=PLENTY)
     assert (seen.verdict, seen.reason.partition(";")[0]) == ("bad", "loader threads: it cannot read storage hdf5")
 
@@ -74,12 +71,9 @@ def test_a_deprecated_decoder_is_a_note() -> None:
     assert seen.reason == "decoder torchvision is deprecated since 0.29; choose simplejpeg"
 
 
-def test_what_has_no_wheels_for_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_system_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "platform", "darwin")
     assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
-
-
-def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "fcntl")
     assert "no file locks" in why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY)
 
@@ -99,10 +93,8 @@ def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str
 def test_a_set_larger_than_the_gpu_is_a_note() -> None:
     small = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=2.0**20),))
     seen = availability(STRATEGIES["device"], DIGITS, machine=small)
-    assert (seen.verdict, seen.reason) == (
-        "note",
-        "the set takes 52.3 MiB of device memory and H200 has 1.00 MiB",
-    )
+    wanted = "the set takes 52.3 MiB of device memory and H200 has 1.00 MiB"
+    assert (seen.verdict, seen.reason) == ("note", wanted)
     unknown = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=float("nan")),))
     assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
 
@@ -155,9 +147,7 @@ def test_too_little_disk() -> None:
 
 def test_this_machine_can_be_asked_before_home_exists(vitprof_home: Path) -> None:
     machine = look_around()
-    assert machine.ram_bytes > 0
-    assert machine.disk_bytes > 0
-    assert not vitprof_home.exists()
+    assert (machine.ram_bytes > 0, machine.disk_bytes > 0, vitprof_home.exists()) == (True, True, False)
 
 
 def test_installed_looks_without_importing(monkeypatch: pytest.MonkeyPatch) -> None:

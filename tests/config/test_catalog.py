@@ -7,15 +7,12 @@ import pytest
 from vitprof.config import RunConfig
 from vitprof.config.catalog import (
     DATASETS,
-    MODELS,
     SLOW_DRIVES,
-    ModelPreset,
     SlowDrive,
     dataset_info,
     model_preset,
     slow_drive,
 )
-from vitprof.errors import ConfigError
 
 
 def test_tiny_is_the_model_of_reference_section_1() -> None:
@@ -35,12 +32,6 @@ def test_the_larger_presets_have_the_widths_of_deit(name: str, dim: int, heads: 
     assert preset.scale == pytest.approx(preset.dim_head**-0.5)
 
 
-@pytest.mark.parametrize("preset", MODELS.values(), ids=lambda p: p.name)
-def test_each_model_can_cut_its_own_images_into_patches(preset: ModelPreset) -> None:
-    assert preset.image_size % preset.patch_size == 0
-    assert MODELS[preset.name] is preset
-
-
 @pytest.mark.parametrize("name", ["digits", "mnist"])
 def test_digits_has_the_shape_and_the_statistics_of_mnist(name: str) -> None:
     info = dataset_info(name)
@@ -49,13 +40,6 @@ def test_digits_has_the_shape_and_the_statistics_of_mnist(name: str) -> None:
     assert info.title
     assert info.note
     assert DATASETS[info.name] is info
-
-
-def test_unknown_names_are_answered_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"^dataset: 'imagenet' is not possible; choose one of digits, mnist"):
-        dataset_info("imagenet")
-    with pytest.raises(ConfigError, match=r"^model: 'huge' is not possible; choose one of tiny, ti/16, s/16, b/16"):
-        model_preset("huge")
 
 
 def test_presets_say_what_the_reference_says() -> None:

@@ -28,6 +28,7 @@ from vitprof.config.parts import STORAGES, prepared_as, why_not
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine.data import datasets
+from vitprof.engine.locations.copying import MOST_COPY_THREADS
 from vitprof.engine.storage import format_of
 from vitprof.engine.storage.prepare import prepare_storage
 
@@ -123,26 +124,18 @@ def test_the_first_batch_of_a_slow_drive_may_take_longer_than_the_budget() -> No
     assert found.why == "the first batch needs 207 ms for each of 128 files"
 
 
-def test_a_disk_that_seeks_serves_one_after_another() -> None:
-    found = of(strategy="slow-drive", slow_drive="mechanical-disk", workers=4, steps=100, batch_size=10)
-    assert found.seconds - found.first_step_s == pytest.approx(1000 * (0.012 + 4096 / 150e6))
-
-
-def test_one_large_file_costs_its_bytes_only() -> None:
-    found = of(strategy="hdf5", location="slow-drive", slow_mb_s=0.784, steps=1000, batch_size=1)
-    assert found.seconds - found.first_step_s == pytest.approx(1000 * 784 / 0.784e6)
+def test_a_disk_serves_one_after_another_and_one_large_file_costs_its_bytes_only() -> None:
+    disk = of(strategy="slow-drive", slow_drive="mechanical-disk", workers=4, steps=100, batch_size=10)
+    assert disk.seconds - disk.first_step_s == pytest.approx(1000 * (0.012 + 4096 / 150e6))
+    file = of(strategy="hdf5", location="slow-drive", slow_mb_s=0.784, steps=1000, batch_size=1)
+    assert file.seconds - file.first_step_s == pytest.approx(1000 * 784 / 0.784e6)
 
 
 def test_a_staged_set_is_copied_first() -> None:
     found = of(strategy="staged", seconds=20, evaluate=False)
+    assert STAGING_READERS == MOST_COPY_THREADS
     assert found.seconds == pytest.approx(STARTUP_S + 20 + 60_000 * 0.207 / STAGING_READERS)
     assert found.why == "the copy takes 207 ms for each of 60,000 files, 512 at a time"
-
-
-def test_the_copy_has_as_many_readers_as_the_engine_gives_it() -> None:
-    from vitprof.engine.locations.copying import MOST_COPY_THREADS
-
-    assert STAGING_READERS == MOST_COPY_THREADS
 
 
 def test_a_data_set_that_is_not_there_is_made_first() -> None:

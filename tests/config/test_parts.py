@@ -21,7 +21,6 @@ from vitprof.config.parts import (
     prepared_as,
     why_not,
 )
-from vitprof.errors import ConfigError
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
 EVERY_PART = [part for parts in PARTS_BY_KIND.values() for part in parts.values()]
@@ -64,11 +63,6 @@ def test_what_fits_and_what_does_not(parts: tuple[str, ...], field: str, message
     wrong = why_not(DIGITS, Combination(*parts))
     assert (wrong.field if wrong else "") == field
     assert message in (wrong.allowed if wrong else "")
-
-
-def test_a_part_that_does_not_exist_is_named_with_those_that_do() -> None:
-    with pytest.raises(ConfigError, match="loader: 'magic' is not possible; choose one of dataloader, batches, ahead"):
-        Combination("idx", "disk", "magic", "blocking")
 
 
 def test_settings_are_those_of_the_four_parts() -> None:

@@ -86,16 +86,9 @@ def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
     ("values", "message"),
     [
         ({"loader": "threads"}, "loader: 'threads' is not possible; it cannot read storage idx; choose one of "),
-        ({"storage": "hdf5-encoded"}, "storage: 'hdf5-encoded' is not possible; it cannot keep digits; choose one of "),
         ({"storage": "tape"}, "storage: 'tape' is not possible; choose one of idx, imagefolder, "),
-        ({"location": "ram-disk"}, "location: 'ram-disk' is not possible; storage idx is in memory while training"),
-        ({"transfer": "resident"}, "transfer: 'resident' is not possible; it needs storage memory and loader batches"),
         ({"storage": "files", "decoder": "simplejpeg"}, "decoder: 'simplejpeg' is not possible; it cannot decode PNG"),
         ({"storage": "files", "loader": "threads", "workers": 0}, "workers: 0 is not possible; loader threads works "),
-        (
-            {"strategy": "per-sample", "storage": "files", "loader": "threads", "workers": 0},
-            "workers: 0 is not possible",
-        ),
         ({"replay": "device", "inject": "transfer:5"}, "inject: 'transfer:5' is not possible; batches are replayed"),
         ({"replay": "host", "inject": "read:5"}, "inject: 'read:5' is not possible; batches are replayed on the host"),
         ({"strategy": "memory", "page_cache": "cold"}, "page_cache: 'cold' is not possible; the samples are in memory"),
@@ -160,28 +153,19 @@ def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: A
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"dataset": "nothing"}, f"dataset: 'nothing' is not possible; choose one of {', '.join(DATASETS)}"),
-        ({"model": "nothing"}, f"model: 'nothing' is not possible; choose one of {', '.join(MODELS)}"),
-        ({"strategy": "nothing"}, f"strategy: 'nothing' is not possible; choose one of {', '.join(STRATEGIES)}"),
-        (
-            {"compile_mode": "reduce-overhead"},
-            "compile_mode: 'reduce-overhead' is not possible; it goes with compile, which is off",
-        ),
-        ({"batch_size": 60_001}, "batch_size: 60001 is not possible; the training set of digits has 60000 samples"),
-        (
-            {"image_size": 30},
-            "image_size: 30 is not possible; tiny cuts images into 7 px patches; give a multiple",
-        ),
+        ({"dataset": "nothing"}, f"choose one of {', '.join(DATASETS)}"),
+        ({"model": "nothing"}, f"choose one of {', '.join(MODELS)}"),
+        ({"strategy": "nothing"}, f"choose one of {', '.join(STRATEGIES)}"),
+        ({"compile_mode": "reduce-overhead"}, "it goes with compile, which is off"),
+        ({"batch_size": 60_001}, "the training set of digits has 60000 samples"),
+        ({"image_size": 30}, "tiny cuts images into 7 px patches; give a multiple"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_one_line(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(RunConfig(**values))
-    assert str(caught.value) == message
-
-
-def test_a_batch_may_be_the_whole_set() -> None:
-    assert resolve(RunConfig(batch_size=60_000)).batch_size == 60_000
+    [(field, value)] = values.items()
+    assert str(caught.value) == f"{field}: {value!r} is not possible; {message}"
 
 
 def test_nothing_else_of_the_config_is_touched() -> None:

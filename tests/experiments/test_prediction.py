@@ -13,7 +13,7 @@ from vitprof.config.availability import Machine
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments import prediction as jobs
-from vitprof.experiments.prediction import USUAL, alternative, micro_config, usual_strategies
+from vitprof.experiments.prediction import USUAL, alternative, usual_strategies
 from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore, StoredRun
@@ -43,20 +43,27 @@ def stored(store: RunStore, **config: Any) -> StoredRun:
 @pytest.mark.usefixtures("small_home")
 class TestPredicting:
     @pytest.mark.slow
-    def test_predicted_then_checked(self, manager: JobManager) -> None:
+    def test_predicted_then_checked(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager)
         assert run.status == "done", run.error
+        assert math.isnan(jobs.calibration_for(manager.store, run).median_abs_error), "none is known at first"
         shown: list[Progress] = []
         found = jobs.predict_strategies(manager, run.id, ["memory", "generator"], seconds=0.3, progress=shown.append)
         assert [p.config.strategy for p in found] == ["memory", "generator"]
         assert all(0 < p.low <= p.samples_per_s <= p.high for p in found)
         assert all(p.measured_per_s is None and p.error is None for p in found)
         assert (found[0].config.steps, found[0].config.loader_only) == (30, False)
+        micro = manager.store.run(found[0].micro_run_id).config
+        assert (micro.seconds, micro.steps, micro.loader_only, micro.evaluate) == (0.3, None, True, False)
         # the device computes 4.16 ms a step, and nothing can be faster than that
         assert found[0].samples_per_s <= 32 / 4.159e-3
         assert {(p.words, p.done) for p in shown} <= {("memory", 0), ("generator", 1)}
 
-        (checked,) = jobs.verify(manager, found[:1])
+        with monkeypatch.context() as patch:
+            patch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
+            (failed,) = jobs.verify(manager, found[:1])
+        assert (failed.measured_per_s, failed.verified_run_id) == (None, None)  # so it can be checked again
+        (checked,) = jobs.verify(manager, [failed])
         assert checked.measured_per_s is not None
         assert checked.measured_per_s <= 32 / 4.159e-3
         assert checked.error == pytest.approx(checked.samples_per_s / checked.measured_per_s - 1)
@@ -67,6 +74,8 @@ class TestPredicting:
         assert (error.n, error.median_abs_error) == (1, pytest.approx(abs(checked.error or 0)))
         assert calibrate(manager.store, device="cpu").n == 0
         assert jobs.record_predictions(manager.store, run.id) == list_predictions(manager.store, run.id)
+        manager.store.delete(run.id)
+        assert list_predictions(manager.store) == []
 
     @pytest.mark.slow
     def test_one_that_fails_has_no_prediction(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,23 +90,6 @@ class TestPredicting:
         (line,) = jobs.failures(manager.store, run.id)
         assert line.startswith("memory-ahead: ")
         assert "no such thread" in line
-
-    @pytest.mark.slow
-    def test_a_check_that_fails_can_be_made_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        run = profiled(manager)
-        (p,) = jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)
-        with monkeypatch.context() as patch:
-            patch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
-            (failed,) = jobs.verify(manager, [p])
-        assert (failed.measured_per_s, failed.verified_run_id) == (None, None)
-        assert jobs.verify(manager, [failed])[0].measured_per_s is not None
-
-    @pytest.mark.slow
-    def test_deleted_with_its_run(self, manager: JobManager) -> None:
-        run = profiled(manager)
-        jobs.predict_strategies(manager, run.id, ["memory"], seconds=0.2)
-        manager.store.delete(run.id)
-        assert list_predictions(manager.store) == []
 
     def test_runs_that_tell_nothing(self, manager: JobManager) -> None:
         for config, why in (({"loader_only": True}, "loader-only"), ({"steps": 2}, "no steady steps")):
@@ -115,10 +107,6 @@ class TestPredicting:
             with pytest.raises(ConfigError, match=wrong):
                 jobs.predict_strategies(manager, run.id, ["memory", wrong])
         assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
-
-
-def test_no_error_is_known_at_first(store: RunStore) -> None:
-    assert math.isnan(jobs.calibration_for(store, stored(store)).median_abs_error)
 
 
 def test_the_same_job_with_that_strategys_own_settings(store: RunStore) -> None:
@@ -151,16 +139,9 @@ def test_page_cache_where_there_is_one(store: RunStore) -> None:
     assert (alternative(run, "hdf5").page_cache, alternative(run, "memory").page_cache) == ("cold", "as-is")
 
 
-def test_the_micro_run(store: RunStore) -> None:
-    config = micro_config(alternative(stored(store), "memory"), 1.5)
-    assert (config.seconds, config.steps, config.epochs) == (1.5, None, None)
-    assert (config.loader_only, config.evaluate) == (True, False)
-
-
 def test_usual_ones(store: RunStore) -> None:
     run = stored(store, strategy="memory")
-    names = usual_strategies(run, ROOMY)
-    assert set(names) == set(USUAL) - {"memory"}
+    assert set(usual_strategies(run, ROOMY)) == set(USUAL) - {"memory"}
     store.update_run(run.id, environment={"device": "cpu"})
     assert "device" not in usual_strategies(store.run(run.id), ROOMY)
     small = Machine(gpus=(), ram_bytes=0, disk_bytes=2**40, tmpfs=None)

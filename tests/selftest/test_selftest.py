@@ -34,22 +34,11 @@ from vitprof.selftest.interference import BusyCores, Sleeper, cores
 from vitprof.selftest.results import Observed, case_result, compare
 
 BY_NAME = {case.name: case for case in CASES}
-QUIET = Observed(
-    kind="not input-bound",
-    cause="",
-    cause_ms=math.nan,
-    launch_ms=0.0,
-    launching_ms=0.0,
-    signatures=(),
-    exposed_ms={},
-    idle_frac=0.0,
-    true_idle_frac=0.0,
-    step_ms=12.0,
-    cpu_ms=5.0,
-    fetch_ms=0.0,
-    start_s=0.0,
-    end_s=1.0,
-)
+ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)
+KNOWN: dict[str, Any] = {"cause_ms": math.nan, "exposed_ms": {}, "step_ms": 12.0, "cpu_ms": 5.0, "end_s": 1.0}
+QUIET = Observed(kind="not input-bound", cause="", signatures=(), **ZERO, **KNOWN)
+READ, HOGS, LAUNCHES = BY_NAME["read, in the loop"], BY_NAME["CPU hogs"], BY_NAME["launch-bound"]
+PARTLY, HIDDEN = BY_NAME["partly hidden"], BY_NAME["fully hidden"]
 
 
 def waiting(part: str, ms: float, **changes: Any) -> Observed:
@@ -58,19 +47,8 @@ def waiting(part: str, ms: float, **changes: Any) -> Observed:
     return dataclasses.replace(QUIET, **blamed | changes)
 
 
-@pytest.mark.parametrize(
-    ("wait", "fetch", "compute", "makers", "expected"),
-    [
-        (20, 3, 1, 1, 20),  # fetching was longer than compute before: all of it
-        (20, 3, 4, 1, 19),  # 1 ms of compute was left to hide it
-        (20, 0, 12, 1, 8),  # partly hidden
-        (8, 0, 12, 1, 0),  # fully hidden
-        (40, 2, 4, 2, 17),  # a batch comes every 21 ms
-        (40, 10, 4, 2, 20),  # two makers share it
-    ],
-)
-def test_what_must_be_found(wait: float, fetch: float, compute: float, makers: int, expected: float) -> None:
-    assert expected_ms(wait, fetch, compute, makers) == pytest.approx(expected)
+def result(case: Case, wait_ms: float, reference: Observed, *slowed: Observed, **more: Any) -> Result:
+    return case_result(case, [compare(case, wait_ms, reference, seen) for seen in slowed], **more)
 
 
 @given(fetch=st.integers(0, 50), compute=st.integers(1, 50), wait=st.integers(0, 50), makers=st.sampled_from([1, 2, 3]))
@@ -114,13 +92,10 @@ def test_every_case_can_run_and_its_reference_differs_by_what_is_put_in_its_way_
 
 
 def test_a_right_verdict_is_right() -> None:
-    case = BY_NAME["read, in the loop"]
     slowed = waiting("read", 20.5, idle_frac=0.95, true_idle_frac=0.952, step_ms=22.0)
-    result = case_result(case, [compare(case, 20.0, waiting("transform", 0.5, fetch_ms=1.5), slowed)])
-    assert result.ok
-    assert result.wrong == ""
-    assert (result.expected_ms, result.reported_ms) == (pytest.approx(20.0), pytest.approx(20.5))
-    assert result.cause == "read"
+    found = result(READ, 20.0, waiting("transform", 0.5, fetch_ms=1.5), slowed)
+    assert (found.ok, found.wrong, found.cause) == (True, "", "read")
+    assert (found.expected_ms, found.reported_ms) == (pytest.approx(20.0), pytest.approx(20.5))
 
 
 @pytest.mark.parametrize(
@@ -134,72 +109,60 @@ def test_a_right_verdict_is_right() -> None:
     ],
 )
 def test_a_wrong_one_is_told(slowed: Observed, wrong: str) -> None:
-    case = BY_NAME["read, in the loop"]
-    result = case_result(case, [compare(case, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)])
-    assert not result.ok
-    assert wrong in result.wrong
+    found = result(READ, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)
+    assert not found.ok
+    assert wrong in found.wrong
 
 
 def test_what_is_hidden_must_cost_nothing() -> None:
-    case = BY_NAME["fully hidden"]
-    fine = case_result(case, [compare(case, 8.0, QUIET, waiting("read", 0.02, kind="not input-bound"))])
-    assert fine.ok
-    assert fine.cause == ""
-    assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).cause_ok
-    assert not case_result(case, [compare(case, 8.0, QUIET, waiting("read", 1.0))]).size_ok
+    fine = result(HIDDEN, 8.0, QUIET, waiting("read", 0.02, kind="not input-bound"))
+    assert (fine.ok, fine.cause) == (True, "")
+    blamed = result(HIDDEN, 8.0, QUIET, waiting("read", 1.0))
+    assert (blamed.cause_ok, blamed.size_ok) == (False, False)
 
 
 def test_launches_are_compared_with_what_they_really_took() -> None:
     """On a busy machine a wait of 4 ms takes 4.6: the device had to wait that much longer inside its steps."""
-    case = BY_NAME["launch-bound"]
     found = dataclasses.replace(QUIET, kind="launch-bound", cause="launches", launch_ms=3.6)
-    result = case_result(case, [compare(case, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.6))])
-    assert result.expected_ms == pytest.approx(3.6)
-    assert result.ok
-    assert not case_result(case, [compare(case, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.0))]).ok
+    late = result(LAUNCHES, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.6))
+    assert (late.expected_ms, late.ok) == (pytest.approx(3.6), True)
+    assert not result(LAUNCHES, math.nan, QUIET, dataclasses.replace(found, launching_ms=4.0)).ok
 
 
 def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:
-    case = BY_NAME["CPU hogs"]
-    reference = waiting("transform", 9.0, step_ms=11.0)
-    slowed = waiting("cpu_contention", 15.0, step_ms=26.0)
-    assert case_result(case, [compare(case, math.nan, reference, slowed)]).ok
+    reference, slowed = waiting("transform", 9.0, step_ms=11.0), waiting("cpu_contention", 15.0, step_ms=26.0)
+    assert result(HOGS, math.nan, reference, slowed).ok
     busy_before = dataclasses.replace(reference, cause="cpu_contention", cause_ms=5.0)
-    assert compare(case, math.nan, busy_before, slowed).reported_ms == pytest.approx(10.0)
+    assert compare(HOGS, math.nan, busy_before, slowed).reported_ms == pytest.approx(10.0)
     by_signature = dataclasses.replace(slowed, cause="transform", signatures=("other-programs",))
-    assert compare(case, math.nan, reference, by_signature).cause_ok
-
-
-def test_work_that_took_longer_beside_hogs_did_not_wait() -> None:
-    case = BY_NAME["CPU hogs"]
-    reference = waiting("transform", 9.0, step_ms=11.0, cpu_ms=10.0)
-    slowed = waiting("cpu_contention", 13.0, step_ms=26.0, cpu_ms=12.0)
-    assert compare(case, math.nan, reference, slowed).expected_ms == pytest.approx(13.0)
+    assert compare(HOGS, math.nan, reference, by_signature).cause_ok
+    longer = dataclasses.replace(slowed, cpu_ms=7.0)  # work that took longer beside hogs did not wait
+    assert compare(HOGS, math.nan, reference, longer).expected_ms == pytest.approx(13.0)
 
 
 def test_medians_decide_and_most_rounds_name_the_cause() -> None:
-    case = BY_NAME["read, in the loop"]
-    good, bad = (compare(case, 20.0, QUIET, waiting(part, ms)) for part, ms in (("read", 20.0), ("decode", 90.0)))
-    assert not case_result(case, [good, bad]).cause_ok
-    result = case_result(case, [bad, good, good], retries=2)
-    assert (result.cause, result.cause_ok, result.rounds, result.retries) == ("read", True, 3, 2)
+    good, bad = waiting("read", 20.0), waiting("decode", 90.0)
+    assert not result(READ, 20.0, QUIET, good, bad).cause_ok
+    found = result(READ, 20.0, QUIET, bad, good, good, retries=2)
+    assert (found.cause, found.cause_ok, found.rounds, found.retries) == ("read", True, 3, 2)
 
 
-def _result(name: str, **changes: Any) -> Result:
-    fine = case_result(BY_NAME[name], [compare(BY_NAME[name], 20.0, QUIET, waiting("read", 20.0, fetch_ms=2.0))])
+def of_case(name: str, **changes: Any) -> Result:
+    fine = result(BY_NAME[name], 20.0, QUIET, waiting("read", 20.0, fetch_ms=2.0))
     return dataclasses.replace(fine, **{"cause_ok": True, "size_ok": True, "idle_ok": True} | changes)
 
 
+FINE = of_case("read, in the loop")
+
+
 def test_the_report_in_one_line_and_as_plain_values() -> None:
-    fine = _result("read, in the loop")
-    failed = _result("slow drive", failure="its job did not finish", error_ms=math.nan)
-    assert SelftestReport((fine,), 1.0, 1).sentence == "selftest passed: 1 of 1"
-    report = SelftestReport((fine, failed), 2.0, 2)
+    failed = of_case("slow drive", failure="its job did not finish", error_ms=math.nan)
+    assert SelftestReport((FINE,), 1.0, 1).sentence == "selftest passed: 1 of 1"
+    report = SelftestReport((FINE, failed), 2.0, 2)
     assert report.sentence == "selftest failed: 1 of 2: slow drive (its job did not finish)"
-    assert not report.ok
-    stopped = SelftestReport((fine,), 1.0, 2)
+    stopped = SelftestReport((FINE,), 1.0, 2)
     assert "stopped" in stopped.sentence
-    assert not stopped.ok
+    assert (report.ok, stopped.ok) == (False, False)
     plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert plain["results"][1]["error_ms"] is None
     assert [r["ok"] for r in plain["results"]] == [True, False]
@@ -235,7 +198,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSelftest]:
     return FakeSelftest
 
 
-PARTLY, HIDDEN = BY_NAME["partly hidden"], BY_NAME["fully hidden"]
 RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 0.0, kind="not input-bound")}
 
 
@@ -259,14 +221,11 @@ def test_only_what_is_not_right_is_run_again(fake: type[FakeSelftest]) -> None:
     assert [(r.case, r.rounds, r.retries) for r in report.results] == [("partly hidden", 3, 3), ("fully hidden", 1, 0)]
 
 
-def test_what_stays_wrong_fails(fake: type[FakeSelftest]) -> None:
+def test_what_stays_wrong_fails_and_a_stop_leaves_what_was_found(fake: type[FakeSelftest]) -> None:
     fake.observations = {"partly hidden": [JobError("its job did not finish")] * 4}
     report = run_selftest([PARTLY], rounds=1)
     assert report.sentence == "selftest failed: 1 of 1: partly hidden (its job did not finish)"
-
-
-def test_a_stop_leaves_what_was_found_until_then(fake: type[FakeSelftest]) -> None:
-    fake.observations = {name: [right] for name, right in RIGHT.items()}
+    fake.ran, fake.observations = [], {name: [right] for name, right in RIGHT.items()}
     report = run_selftest([PARTLY, HIDDEN], rounds=1, stop=lambda: len(fake.ran) == 3)
     assert [r.case for r in report.results] == ["partly hidden"]
     assert "stopped" in report.sentence
@@ -339,24 +298,20 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
-    status, out, asked = call("--quick", report=SelftestReport((_result("read, in the loop"),), 1.0, 1))
+    status, out, asked = call("--quick", report=SelftestReport((FINE,), 1.0, 1))
     assert (status, out.splitlines()[-1]) == (0, "selftest passed: 1 of 1")
     assert re.search(r"verdict blames.* idle, true .* idle, reported", out)
     assert re.search(r"read, in the loop +│ reading ", out)
     assert asked == [QUICK, 1]
 
 
-def test_the_command_fails_where_a_case_does(call: Any) -> None:
-    report = SelftestReport((_result("read, in the loop", size_ok=False),), 1.0, 1)
+def test_the_command_fails_where_a_case_does_and_an_interrupt_shows_what_is_finished(call: Any) -> None:
+    report = SelftestReport((of_case("read, in the loop", size_ok=False),), 1.0, 1)
     status, out, _ = call(report=report)
     assert (status, out.splitlines()[-1]) == (1, report.sentence)
     status, out, _ = call("--json", report=report)
     assert (status, read_json("selftest", out)["sentence"]) == (1, report.sentence)
-
-
-def test_an_interrupt_shows_what_is_finished(call: Any) -> None:
-    report = SelftestReport((_result("read, in the loop"),), 1.0, 2, stopped=True)
-    status, out, _ = call(report=report)
+    status, out, _ = call(report=SelftestReport((FINE,), 1.0, 2, stopped=True))
     assert (status, out.splitlines()[-1]) == (130, "selftest stopped after 1 of 2 cases: 1 passed")
     assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
 

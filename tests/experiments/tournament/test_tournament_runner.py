@@ -113,7 +113,6 @@ class TestToTheEnd:
 
     def test_a_failed_trial_stays_with_its_reason(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made(manager.store)
-
         monkeypatch.setattr("vitprof.engine.train.open_trainer", _failing_for(16))
         runner = ran(manager, number)
         assert runner.error == ""
@@ -231,17 +230,13 @@ class TestEarlyStop:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
     @pytest.mark.slow
-    def test_not_for_another_batch_size(self, manager: JobManager) -> None:
-        number = made(manager.store, "simulated:10,0", 60, batch_sizes=(320, 16), repeats=1, early_stop=True)
+    @pytest.mark.parametrize(("device", "sizes"), [("simulated:10,0", (320, 16)), ("simulated:2,0", (16, 320))])
+    def test_not_for_another_batch_size_and_never_the_baseline(
+        self, manager: JobManager, device: str, sizes: tuple[int, int]
+    ) -> None:
+        number = made(manager.store, device, 50, batch_sizes=sizes, early_stop=True)
         ran(manager, number)
-        assert {status for _, status in statuses(manager.store, number)} == {"done"}
-
-    @pytest.mark.slow
-    def test_never_the_baseline(self, manager: JobManager) -> None:
-        number = made(manager.store, "simulated:2,0", 50, batch_sizes=(16, 320), early_stop=True)
-        ran(manager, number)
-        assert {status for _, status in statuses(manager.store, number)} == {"done"}
-        assert len(statuses(manager.store, number)) == 4
+        assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
 
     @pytest.mark.slow
     def test_one_without_data_holds_nobody_up(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,17 +407,16 @@ class TestInterrupted:
         found = tournament(store, number)
         assert (found.status, found.note) == ("stopped", "1 of its runs did not finish; resume to run them")
 
-    def test_a_store_that_fails(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_job_that_cannot_be_queued(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made(manager.store)
 
         def broken(*_: Any, **__: Any) -> int:
             raise JobError("no more jobs today")
 
         monkeypatch.setattr(manager, "submit", broken)
-        runner = ran(manager, number)
-        assert runner.error == "no more jobs today"
-        assert tournament(manager.store, number).note == "no more jobs today"
-        assert tournament(manager.store, number).status == "paused"
+        runner, found = ran(manager, number), tournament(manager.store, number)
+        assert runner.error == found.note == "no more jobs today"
+        assert found.status == "paused"
 
     @pytest.mark.slow
     def test_a_store_that_is_unavailable_costs_nothing(
