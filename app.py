@@ -12,10 +12,10 @@ def main() -> None:
     """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
     from vitprof.errors import VitprofError
     from vitprof.ui import login, navigation, notifications, resources
-    from vitprof.ui.assets import add_skip_link, apply_style, ensure_assets, page_icon
+    from vitprof.ui.assets import PAGE_ICON, add_skip_link, apply_style, ensure_assets
     from vitprof.ui.texts import escaped
 
-    st.set_page_config(page_title="vitprof", page_icon=page_icon(), layout="wide")
+    st.set_page_config(page_title="vitprof", page_icon=PAGE_ICON, layout="wide")
     apply_style()
     add_skip_link()
     page = st.navigation(

@@ -33,7 +33,7 @@ def script() -> None:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VisibleGpu]]:
     st.cache_resource.clear()
     found: list[VisibleGpu] = []
-    monkeypatch.setattr(resources, "visible_gpus", lambda: found)
+    monkeypatch.setattr(resources.visible, "visible_gpus", lambda: found)
     yield found
     st.cache_resource.clear()
 

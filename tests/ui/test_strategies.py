@@ -29,7 +29,7 @@ BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev
 @pytest.fixture(autouse=True)
 def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     st.cache_resource.clear()
-    monkeypatch.setattr(resources, "look_around", lambda: BARE)
+    monkeypatch.setattr(resources.availability, "look_around", lambda: BARE)
     monkeypatch.setattr(availability, "installed", lambda package: True)
     yield
     resources.manager().shutdown()
@@ -78,7 +78,7 @@ def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
 
 
 def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
+    monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
     at = page()
     n = len(STRATEGIES)
     assert f"**{n - 2} of {n}** strategies can load **digits**" in text(at)

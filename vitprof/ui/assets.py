@@ -9,25 +9,28 @@ a prefix, on every page.
 
 from __future__ import annotations
 
-import base64
 import filecmp
 import hashlib
-import io
 import os
 import shutil
-import tempfile
+import threading
 from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
-from PIL import Image, ImageDraw
 
 from vitprof.charts.style import PLOTLY_JS
 from vitprof.errors import VitprofError
 
-CHART_JS = Path(__file__).with_name("live_chart.js")
+CHART_JS, STYLE, SKIP_LINK = map(Path(__file__).with_name, ("live_chart.js", "style.css", "skip_link.js"))
 SERVED = (PLOTLY_JS.name, CHART_JS.name)
 """The only files of `static/` that browsers get, whatever else is there."""
+PAGE_ICON = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
+    "Ani+vBQAAACNJREFUeNpjYCAHMLIG/F/DGsDwnwkmQgcGVsC1agVVzMEFAJCGBNSDK2FdAAAAAElFTkSuQmCC"
+)
+"""The tab's icon: busy time with a gap, 32 x 32. Not a name, which Streamlit would fetch from the network, nor an
+image, which it serves from a file that it removes when the session of another tab ends."""
 
 
 def ensure_assets(static_dir: Path) -> None:
@@ -49,45 +52,21 @@ def url_of(source: Path) -> str:
 
 
 def _ensure_copy(source: Path, target: Path) -> None:
-    # A temporary file and os.replace: two servers that start together both succeed, and no browser reads half a file.
-    temporary: Path | None = None
+    # A temporary file and a rename: two servers that start together both succeed, and no browser reads half a file.
+    temporary = target.with_name(f".{target.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         if target.is_file() and filecmp.cmp(source, target, shallow=False):
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        os.close(handle)
-        temporary = Path(name)
         shutil.copyfile(source, temporary)
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a server that another user runs
-        os.replace(temporary, target)
+        temporary.chmod(0o644)  # for a server that another user runs
+        temporary.replace(target)
     except OSError as error:
-        if temporary is not None:
+        if target.parent.is_dir():
             temporary.unlink(missing_ok=True)
         raise VitprofError(
             f"cannot write {target}: {error.strerror or error}; live charts need it: make {target.parent} writable"
         ) from error
-
-
-@lru_cache(maxsize=1)
-def page_icon() -> str:
-    """Returns the tab's icon as a data URL: busy time with a gap.
-
-    Drawn here, because Streamlit fetches named icons from the network. Not passed as an image, because Streamlit serves
-    images from a file that it removes when the session of another tab ends; the browser then gets a 404.
-    """
-    icon = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
-    draw = ImageDraw.Draw(icon)
-    for left, right in ((2, 10), (18, 30)):
-        draw.rectangle((left, 6, right, 18), fill="#009E73")
-    draw.rectangle((10, 21, 18, 26), fill="#E69F00")
-    with io.BytesIO() as png:
-        icon.save(png, "PNG")
-        return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
-
-
-STYLE = Path(__file__).with_name("style.css")
-SKIP_LINK = Path(__file__).with_name("skip_link.js")
 
 
 def apply_style() -> None:

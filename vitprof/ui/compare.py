@@ -13,21 +13,16 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from vitprof import formats
-from vitprof.analysis.compare.comparison import Compared, against, slowest
-from vitprof.analysis.compare.guard import comparability
+from vitprof import errors, formats
+from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.timing.utilisation import sm_activity
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.config.bounds import MAX_SEARCH
-from vitprof.errors import StoreError
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import compare_sections as sections
-from vitprof.ui import findings, resources, tables
-from vitprof.ui.downloads import draw_downloads_many
+from vitprof.ui import downloads, findings, resources, tables, texts, widgets
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.widgets import RUNS, choose
 
 MOST_WARNINGS = 3
 """Warnings shown in full; more than that are a count to open."""
@@ -43,7 +38,7 @@ AUTOMATIC = 0
 """In place of a run's number: the slowest of the chosen runs."""
 
 
-@guarded
+@texts.guarded
 def page() -> None:
     """Draws the whole page."""
     st.title("Compare runs", anchor=False)
@@ -54,7 +49,7 @@ def page() -> None:
         st.warning("Some of these runs trained and some only loaded, so their speeds cannot be compared.")
     draw_caveats(runs)
     draw_table(runs, baseline)
-    draw_downloads_many(runs)
+    downloads.draw_downloads_many(runs)
     drawn: dict[str, tuple[str, Callable[[], None]]] = {
         "device": ("Device time", lambda: sections.draw_device_time(runs)),
         "steps": ("Every step", lambda: sections.draw_steps(runs)),
@@ -63,17 +58,17 @@ def page() -> None:
         "settings": ("Settings that differ", lambda: sections.draw_settings(runs, baseline)),
     }
     words, only = {name: words for name, (words, _) in drawn.items()}, "Only the section shown is computed."
-    guarded(drawn[choose("show", "Show", words, default="device", help=only, show_label=False)][1])()
+    texts.guarded(drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][1])()
 
 
 def draw_caveats(runs: Sequence[StoredRun]) -> None:
     """Draws what makes the comparison unfair: a few warnings in full, everything else a click away."""
-    differences = comparability([findings.facts_of(run.id) for run in runs])
+    differences = guard.comparability([findings.facts_of(run.id) for run in runs])
     warnings = [c for c in differences if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
     for caveat in () if many else warnings:
-        st.warning(escaped(caveat.sentence), icon=":material/balance:")
-    if folded := [f"- {escaped(c.sentence)}" for c in differences if many or c.level != "warning"]:
+        st.warning(texts.escaped(caveat.sentence), icon=":material/balance:")
+    if folded := [f"- {texts.escaped(c.sentence)}" for c in differences if many or c.level != "warning"]:
         count = f":material/balance: {len(warnings)} warnings: this comparison is not fair"
         with st.expander(count if many else "What else differs"):
             st.markdown("\n".join(folded))
@@ -105,14 +100,14 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     )
     query = RunQuery(text=text, statuses=ENDED_STATUSES, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
-    if RUNS in st.query_params:
-        known, missing = _named(ids(st.query_params[RUNS]))
+    if widgets.RUNS in st.query_params:
+        known, missing = _named(ids(st.query_params[widgets.RUNS]))
     else:  # the runs shown before: the browser's Back passes through a URL without a query
         known, missing = _named(st.session_state.get(CHOSEN, []))[0], []
         known = known or _named(sorted(row.id for row in rows[:2]))[0]
     st.session_state[CHOSEN] = list(known)
     if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
-        write_numbers(RUNS, known)
+        write_numbers(widgets.RUNS, known)
     st.session_state[KEY] = list(known)
     labels = {row.id: _label(row) for row in rows} | {run.id: _label(run) for run in known.values()}
     chosen: list[int] = above.multiselect(
@@ -122,17 +117,17 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         help="Runs that have ended, the newest first. Any number of them.",
         placeholder="Choose runs",
         key=KEY,
-        on_change=lambda: write_numbers(RUNS, st.session_state[KEY]),
+        on_change=lambda: write_numbers(widgets.RUNS, st.session_state[KEY]),
     )
     if missing:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.warning(escaped(" ".join(missing)), icon=":material/link_off:", width="stretch")
+            st.warning(texts.escaped(" ".join(missing)), icon=":material/link_off:", width="stretch")
             st.page_link("pages/history.py", label="See all runs", icon=":material/history:", width="content")
     total = store.count_runs(query)
     if total > OFFERED:
         st.caption(f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find the others.")
     elif text and not rows:
-        st.caption(f"No finished run has “{escaped(text)}” in its name, note, strategy, data set or tags.")
+        st.caption(f"No finished run has “{texts.escaped(text)}” in its name, note, strategy, data set or tags.")
     if not labels and not text:
         _draw_no_runs()
     elif not chosen:
@@ -170,7 +165,7 @@ def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
     for run_id in run_ids:
         try:
             run = resources.store().run(run_id)
-        except StoreError:
+        except errors.StoreError:
             gone.append(run_id)
             continue
         if run.live:
@@ -192,7 +187,7 @@ def _label(run: StoredRun | RunRow) -> str:
 
 def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
     """Draws the choice of a baseline where there are two runs or more; returns its position among `runs`."""
-    lowest = slowest([run.summary for run in runs])
+    lowest = comparison.slowest([run.summary for run in runs])
     if len(runs) < 2:
         return lowest
     options = [AUTOMATIC, *(run.id for run in runs)]
@@ -232,7 +227,7 @@ class ComparisonRow(NamedTuple):
 
     run: StoredRun
     summary: RunSummary
-    gain: Compared
+    gain: comparison.Compared
 
 
 def _spread(row: ComparisonRow) -> float:
@@ -314,7 +309,7 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     """Draws a row for each run, and says which figures none of the runs has, and which have no SM activity."""
     summaries = [run.summary or RunSummary() for run in runs]
-    gains = against(summaries, baseline)
+    gains = comparison.against(summaries, baseline)
     shown = tables.frame(COLUMNS, [(ComparisonRow(*row),) for row in zip(runs, summaries, gains, strict=True)])
     tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
@@ -327,5 +322,5 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
             without_sm_activity.setdefault(reason, []).append(str(run.id))
     for reason, numbers in without_sm_activity.items():
         of = f"run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        notes.append(escaped(f"SM activity of {of} is not available: {reason}."))
+        notes.append(texts.escaped(f"SM activity of {of} is not available: {reason}."))
     st.caption(" ".join(notes))

@@ -12,15 +12,10 @@ import streamlit as st
 from vitprof.analysis.compare.comparison import on_one_axis
 from vitprof.analysis.compare.differences import Cell, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
-from vitprof.charts import comparison
-from vitprof.charts.breakdown import waterfall
-from vitprof.charts.style import DEVICE_TIME
+from vitprof.charts import breakdown, comparison, style
 from vitprof.store import StoredRun
-from vitprof.ui import findings, tables
-from vitprof.ui.live_chart import plot
+from vitprof.ui import findings, live_chart, tables, texts, widgets
 from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, IN_URL, choose, label
 
 CHART_HEIGHT = 400
 LEGEND_ROW = 20
@@ -95,7 +90,7 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     if untimed:
         st.caption(f"Left out, with too few device timings: {_these(untimed)}.")
     same_batch = len({run.config.batch_size for run in trained}) == 1
-    unit = choose(
+    unit = widgets.choose(
         "unit",
         "Where a step's time goes",
         {key: words for key, (words, _, _) in UNITS.items()},
@@ -112,21 +107,21 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     for cause in ("compute", "launch_idle", *IDLE_CAUSES):
         lengths = [values[cause] for values in scaled]
         if max(lengths) > 0:
-            words, colour = DEVICE_TIME[cause]
+            words, colour = style.DEVICE_TIME[cause]
             parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
     _, title, suffix = UNITS[unit]
-    plot(comparison.shares(names, parts, x_title=title, unit=suffix), height=height, key="compare-shares")
+    live_chart.plot(comparison.shares(names, parts, x_title=title, unit=suffix), height=height, key="compare-shares")
     about = "Each run from its first request for a batch to the end of its last step."
     st.header("Idle share over each run", anchor=False, help=about)
     st.caption("Green: the device is busy. Pale: it idles. Blank: it evaluates, or the run has ended.")
     strips = [(time.edges_s, time.idle) for time in times.values() if time.mean is not None]
     edges, idle = on_one_axis(strips, bins=STRIP_BINS)
-    plot(comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle")
+    live_chart.plot(comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle")
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
     """Draws one figure of every step, all runs in one chart."""
-    chosen = choose(
+    chosen = widgets.choose(
         "metric",
         "Figure of every step",
         {key: metric.words for key, metric in METRICS.items()},
@@ -135,7 +130,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         "compute. H2D: the copy to the device. Loss: with the same seed, data and batch size the curves coincide.",
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):  # in a row a control does not wrap on a phone
-        by = choose(
+        by = widgets.choose(
             "align",
             "Aligned by",
             {"step": "Step", "time": "Time"},
@@ -145,7 +140,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         warmup = st.toggle(
             "Include warm-up steps",
             key="warmup",
-            bind=IN_URL,
+            bind=widgets.IN_URL,
             help="The first steps include the start of workers and caches; often so long that the rest looks flat.",
         )
     metric = METRICS[chosen]
@@ -167,7 +162,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         if run not in absent
     ]
     x_title = "step" if by == "step" else "time since training began (s)"
-    plot(
+    live_chart.plot(
         comparison.overlay(drawn, x_title=x_title, y_title=metric.y_title, hover=metric.hover),
         height=CHART_HEIGHT + LEGEND_ROW * len(drawn),
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
@@ -195,7 +190,8 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
     if not any(distribution.n for _, distribution in waits):
         st.info("None of these runs got past its warm-up. Train for more steps.")
         return
-    plot(comparison.ecdf(waits), height=CHART_HEIGHT + LEGEND_ROW * len(waits), key="compare-waits", zooms=True)
+    height = CHART_HEIGHT + LEGEND_ROW * len(waits)
+    live_chart.plot(comparison.ecdf(waits), height=height, key="compare-waits", zooms=True)
     tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, waits), key="compare-wait-figures")
 
 
@@ -212,7 +208,7 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         which = "it" if len(without) == 1 else "them"
         text = f"Headroom is not measured for {_these(without)}. Open {which} in Profile and press Measure headroom."
         st.info(text, icon=":material/stairs:")
-    figures = [(run, waterfall(headroom, run.config.batch_size)) for run, headroom in measured]
+    figures = [(run, breakdown.waterfall(headroom, run.config.batch_size)) for run, headroom in measured]
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
     top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)
     columns = st.columns(2) if len(figures) > 1 else [st.container()]
@@ -220,8 +216,8 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         if top > 0:
             figure.update_yaxes(range=[0, top])
         with columns[place % len(columns)]:
-            st.subheader(f"Run {run.id}: {escaped(run.name)}", anchor=False)
-            plot(figure, height=320, key=f"compare-waterfall-{run.id}")
+            st.subheader(f"Run {run.id}: {texts.escaped(run.name)}", anchor=False)
+            live_chart.plot(figure, height=320, key=f"compare-waterfall-{run.id}")
 
 
 def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
@@ -242,8 +238,8 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
     headers = names_of(runs)
     headers[at] += " (baseline)"
-    about = [str(FIELDS[d.field].metadata.get("description", "")) for d in differences]
-    rows = [[label(d.field), *map(_value, d.cells), text] for d, text in zip(differences, about, strict=True)]
+    about = [str(widgets.FIELDS[d.field].metadata.get("description", "")) for d in differences]
+    rows = [[widgets.label(d.field), *map(_value, d.cells), text] for d, text in zip(differences, about, strict=True)]
     shown = pd.DataFrame(rows, columns=["Setting", *headers, "What it is"])
     colours = [["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""] for d in differences]
     tables.show(

@@ -10,13 +10,9 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.config import accelerators
-from vitprof.config.bounds import DEVICE_BOUNDS
-from vitprof.config.catalog import MODELS
+from vitprof.config import accelerators, bounds, catalog
 from vitprof.errors import ConfigError
-from vitprof.ui import resources
-from vitprof.ui.texts import escaped, sentence
-from vitprof.ui.widgets import DEFAULTS, help_of, label, settings, within
+from vitprof.ui import resources, texts, widgets
 
 OWN = f"{accelerators.SIMULATED}own"
 """The entry of the list for a device with the user's own times; never a device's name."""
@@ -29,30 +25,30 @@ def draw_device(key: str) -> None:
     """Draws the choice of a device; three numbers for the user's own times; and below it what is wrong with a GPU or
     how long a simulated device takes. `key` is the widget's.
     """
-    values = settings()
+    values = widgets.settings()
     _show(key, values["device"])
     names = {"auto": "automatic: " + _automatic()} | resources.device_names() | {OWN: "own simulated device"}
     options = [*names, "cpu"]
     if st.session_state[key] not in options:
         options.append(st.session_state[key])
     chosen = st.selectbox(
-        label("device"),
+        widgets.label("device"),
         options,
         index=options.index(st.session_state[key]),
         format_func=lambda name: names.get(name, name),
         key=key,
-        help=help_of("device"),
+        help=widgets.help_of("device"),
         accept_new_options=True,
     )
-    values["device"] = _own(key) if chosen == OWN else chosen or DEFAULTS["device"]
+    values["device"] = _own(key) if chosen == OWN else chosen or widgets.DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if values["device"] != "cpu" and not accelerators.is_simulated(values["device"]):
         findings = resources.findings_of_gpu(values["precision"], values["device"])
         for finding in [f for f in findings if f.verdict == "bad"] or findings:
-            st.caption(f":material/warning: {escaped(sentence(finding.line))}")
+            st.caption(f":material/warning: {texts.escaped(texts.sentence(finding.line))}")
     if accelerators.is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
-        st.caption(escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
+        st.caption(texts.escaped(f"{takes} {NOTHING_COMPUTED}".strip()), help=source or None)
 
 
 MEASURE = (
@@ -96,14 +92,14 @@ def _own(key: str) -> str:
     """Draws the three numbers; returns the device that they make."""
     numbers = []
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
-        bounds, shown = DEVICE_BOUNDS[field], st.session_state.get(f"{key}-{name}")
+        limits, shown = bounds.DEVICE_BOUNDS[field], st.session_state.get(f"{key}-{name}")
         numbers.append(
             column.number_input(
                 words,
-                value=float(bounds.least) if shown is None else shown,
+                value=float(limits.least) if shown is None else shown,
                 key=f"{key}-{name}",
                 help=help_text,
-                **within(bounds, 10),
+                **widgets.within(limits, 10),
             )
         )
     return accelerators.given(*numbers)
@@ -122,9 +118,9 @@ def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
     user's own times.
     """
     card, model = accelerators.card_of(values["device"]), values["model"]
-    if card is None or model not in MODELS:
+    if card is None or model not in catalog.MODELS:
         return "", ""
-    size = values["image_size"] or MODELS[model].image_size
+    size = values["image_size"] or catalog.MODELS[model].image_size
     simulated = accelerators.accelerator(accelerators.device_for(values["device"], model, size, values["precision"]))
     takes = f"{simulated.times} with ViT {model} in {values['precision']}"
     if simulated.origin != accelerators.DERIVED:

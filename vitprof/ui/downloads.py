@@ -16,13 +16,9 @@ import streamlit as st
 from vitprof import formats
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.headroom import find_headroom
-from vitprof.export import bundle, report, tables, trace
-from vitprof.export.code import script
-from vitprof.export.tensorboard import tensorboard_zip
+from vitprof.export import bundle, code, report, tables, tensorboard, trace
 from vitprof.store import RunStore, StoredRun
-from vitprof.ui import resources
-from vitprof.ui.findings import verdict_of
-from vitprof.ui.texts import file_stamp, guarded
+from vitprof.ui import findings, resources, texts
 
 CODE_HEIGHT = 480
 IN_SIGHT = 2
@@ -52,7 +48,7 @@ class File:
 
 def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
-    verdicts = {run.id: verdict_of(run) for run in runs if run.summary is not None and run.summary.n_steps}
+    verdicts = {run.id: findings.verdict_of(run) for run in runs if run.summary is not None and run.summary.n_steps}
     return report.html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
 
 
@@ -122,7 +118,7 @@ TENSORBOARD = File(
     "-tensorboard.zip",
     "show_chart",
     "Scalars of each step. Unpack it, then: tensorboard --logdir tensorboard",
-    tensorboard_zip,
+    tensorboard.tensorboard_zip,
 )
 BUNDLE = File(
     "Bundle",
@@ -142,7 +138,7 @@ def draw_exports(run: StoredRun) -> None:
             _button(file, [run])
 
 
-@guarded
+@texts.guarded
 def draw_take_home(run: StoredRun) -> None:
     """Draws a button for every file of a run that has ended, with what the file is for, and its strategy as code."""
     st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md describes every column.")
@@ -159,10 +155,10 @@ def draw_take_home(run: StoredRun) -> None:
     st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
     speed = formats.number(run.summary.samples_per_s if run.summary is not None else None, "samples/s")
     reached = "" if speed == formats.NOT_AVAILABLE else f"{speed} in steady state"
-    st.code(script(run.config, reached, run.id), language="python", height=CODE_HEIGHT)
+    st.code(code.script(run.config, reached, run.id), language="python", height=CODE_HEIGHT)
 
 
-@guarded
+@texts.guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
     """Draws the downloads of several runs together."""
     shown, folded = OF_MANY[:IN_SIGHT], OF_MANY[IN_SIGHT:]
@@ -189,7 +185,7 @@ def _button(
     file: File, runs: Sequence[StoredRun], *, many: bool = False, width: Literal["content", "stretch"] = "content"
 ) -> None:
     too_many = file is REPORT and len(runs) > report.MOST_RUNS
-    name = f"vitprof-runs-{file_stamp()}" if many else f"vitprof-run-{runs[0].id}"
+    name = f"vitprof-runs-{texts.file_stamp()}" if many else f"vitprof-run-{runs[0].id}"
     st.download_button(
         file.label,
         data=partial(file.make, resources.store(), runs),

@@ -6,8 +6,7 @@ needs are read: all columns of twenty runs of 100,000 steps would take 400 MB.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
@@ -15,19 +14,11 @@ from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.compare.comparison import Distribution, StepTime, distribution, step_time
-from vitprof.analysis.compare.differences import RunFacts
-from vitprof.analysis.compare.guard import GUARDED_STEPS, GUARDED_TELEMETRY, run_facts
+from vitprof.analysis.compare import comparison, differences, guard
+from vitprof.analysis.timing import loading, summary, timeline, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import Loading
-from vitprof.analysis.timing.loading import loading_of as loading_from
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.summary import RecordingCost, recording_cost
-from vitprof.analysis.timing.timeline import after_largest_gap, group_size, min_max
-from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.analysis.verdict.advice import Alternative, apply
-from vitprof.analysis.verdict.headroom import Headroom
-from vitprof.analysis.verdict.verdict import judge
+from vitprof.analysis.verdict import advice, headroom, verdict
 from vitprof.config.availability import can_run
 from vitprof.experiments import headroom as headroom_jobs
 from vitprof.recording.columns import STEP_COLUMNS
@@ -69,7 +60,7 @@ def all_columns(run_id: int) -> Series:
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
-def device_account(run_id: int) -> tuple[Idle | None, RecordingCost]:
+def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     """Returns where the device's time went (None where no steady step has device times) and what recording cost.
 
     Both follow from the gaps of all steps, which are computed once.
@@ -78,12 +69,12 @@ def device_account(run_id: int) -> tuple[Idle | None, RecordingCost]:
     kept.refresh(run.facts)
     steps, phases = kept.steps(), run.phases
     every = find_gaps(steps, phases)
-    cost = recording_cost(steps, phases, every)
+    cost = summary.recording_cost(steps, phases, every)
     gaps = every.only(steady_state(steps))
     del every  # 130 MB of a million steps
     if not gaps.span_ns:
         return None, cost
-    return Idle(gaps.summed(), len(gaps.index), idle_interval(gaps), after_largest_gap(gaps)), cost
+    return Idle(gaps.summed(), len(gaps.index), idle_interval(gaps), timeline.after_largest_gap(gaps)), cost
 
 
 def idle_of(run_id: int) -> Idle | None:
@@ -92,12 +83,12 @@ def idle_of(run_id: int) -> Idle | None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
-def loading_of(run_id: int) -> Loading:
+def loading_of(run_id: int) -> loading.Loading:
     """Returns where the time of loading a batch went, over the steady state."""
-    return loading_from(all_columns(run_id), store().run(run_id).config)
+    return loading.loading_of(all_columns(run_id), store().run(run_id).config)
 
 
-def headroom_of(run: StoredRun) -> Headroom | None:
+def headroom_of(run: StoredRun) -> headroom.Headroom | None:
     """Returns the headroom measured for a run so far; None without any."""
     group = headroom_jobs.group_of(run)
     runs = store().runs(group_key=group)
@@ -106,7 +97,7 @@ def headroom_of(run: StoredRun) -> Headroom | None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> Headroom | None:
+def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> headroom.Headroom | None:
     """Returns the headroom. `ended` and `left`, ids of its runs, are part of the cache's key, because the headroom
     changes as more of them are started or end.
     """
@@ -123,9 +114,9 @@ def verdict_of(run: StoredRun) -> Verdict:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredPrediction]) -> Verdict:
+def _judge(run_id: int, key: int, _found: headroom.Headroom | None, _others: list[StoredPrediction]) -> Verdict:
     run, here = store().run(run_id), machine()
-    return judge(
+    return verdict.judge(
         run.config,
         all_columns(run_id),
         run.phases,
@@ -137,16 +128,17 @@ def _judge(run_id: int, key: int, _found: Headroom | None, _others: list[StoredP
     )
 
 
-def _alternative(run: StoredRun, p: StoredPrediction) -> Alternative:
+def _alternative(run: StoredRun, p: StoredPrediction) -> advice.Alternative:
     """Returns a strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
-    if apply(run.config, settings).transfer not in (None, p.config.transfer):  # `apply` keeps the run's own transfer
+    kept = advice.apply(run.config, settings).transfer  # the run's own, if it had chosen one
+    if kept not in (None, p.config.transfer):
         settings["transfer"] = str(p.config.transfer)
     if p.measured_per_s is None or p.verified_run_id is None:
-        return Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
-    summary = store().run(p.verified_run_id).summary
-    low, high = (summary.samples_per_s_low, summary.samples_per_s_high) if summary else (p.low, p.high)
-    return Alternative(settings, p.measured_per_s, low, high, measured=True)
+        return advice.Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
+    measured = store().run(p.verified_run_id).summary
+    low, high = (measured.samples_per_s_low, measured.samples_per_s_high) if measured else (p.low, p.high)
+    return advice.Alternative(settings, p.measured_per_s, low, high, measured=True)
 
 
 COMPARED_KEPT = 200
@@ -163,7 +155,7 @@ Halves = NDArray[np.float32]
 class DeviceTime:
     """Where a run's device time went."""
 
-    mean: StepTime | None
+    mean: comparison.StepTime | None
     """The mean step over the steady state; None where no steady step has device times."""
     edges_s: Floats
     """(bins + 1,) seconds since the first request for a batch."""
@@ -191,17 +183,17 @@ def device_time_of(run_id: int) -> DeviceTime:
     run, steps = store().run(run_id), store().steps(run_id)
     steady = steady_state(steps)
     samples = float(steps["samples"][steady].mean()) if steady.any() else float("nan")
-    edges, idle = idle_bins(steps, run.phases, bins=STRIP_BINS)
+    edges, idle = utilisation.idle_bins(steps, run.phases, bins=STRIP_BINS)
     begin = float(steps["t_start_s"][0]) if len(steps["step"]) else 0.0
     gaps = find_gaps(steps, run.phases).only(steady)
-    return DeviceTime(step_time(gaps, samples), edges - begin, idle)
+    return DeviceTime(comparison.step_time(gaps, samples), edges - begin, idle)
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
-def waits_of(run_id: int) -> Distribution:
+def waits_of(run_id: int) -> comparison.Distribution:
     """Returns the data waits of the steady steps, in seconds."""
     steps = store().steps(run_id, names=("epoch", "warmup", "data_wait_s"))
-    return distribution(steps["data_wait_s"][steady_state(steps)])
+    return comparison.distribution(steps["data_wait_s"][steady_state(steps)])
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
@@ -214,8 +206,8 @@ def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
     keep = np.ones(len(begin) and len(steps["step"]), dtype=bool) if warmup else steps["warmup"] == 0
     keep = keep if keep.any() else np.ones(len(keep), dtype=bool)
     number, start, value = (steps[name][keep] for name in ("step", "t_start_s", column))
-    k = group_size(len(value), groups)
-    at = min_max(value, 0, len(value), k)
+    k = timeline.group_size(len(value), groups)
+    at = timeline.min_max(value, 0, len(value), k)
     t = start[at] - begin if len(begin) else start[at]
     return Line(
         number[at].astype(np.float32), t.astype(np.float32), value[at].astype(np.float32), k, int((~keep).sum())
@@ -228,11 +220,11 @@ def groups_each(n_runs: int) -> int:
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
-def facts_of(run_id: int) -> RunFacts:
+def facts_of(run_id: int) -> differences.RunFacts:
     """Returns what the guard compares of a run (`vitprof.analysis.compare.guard`)."""
     run = store().run(run_id)
-    steps = store().steps(run_id, names=GUARDED_STEPS)
-    telemetry = store().telemetry(run_id, names=("t_s", *GUARDED_TELEMETRY))
-    facts = run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
+    steps = store().steps(run_id, names=guard.GUARDED_STEPS)
+    telemetry = store().telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))
+    facts = guard.run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
     # copies: a slice would keep the whole column in memory
-    return dataclasses.replace(facts, loss_step=facts.loss_step.copy(), loss=facts.loss.copy())
+    return replace(facts, loss_step=facts.loss_step.copy(), loss=facts.loss.copy())

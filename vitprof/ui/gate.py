@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -40,13 +40,10 @@ FROM_ONE, FROM_ALL = 5, 60
 class Token:
     """The secret that opens the dashboard."""
 
-    text: str
+    text: str = field(repr=False)
     """Its characters. Never shown, logged or put in a URL; only one that was made at the start is printed, once."""
     generated: bool
     """Whether it was made at the start, and so has to be printed."""
-
-    def __repr__(self) -> str:
-        return f"Token(generated={self.generated})"
 
     def is_right(self, given: str) -> bool:
         """Returns whether `given` is the token; takes the same time wherever they differ."""
@@ -54,16 +51,15 @@ class Token:
 
     def pass_for(self, now: float) -> str:
         """Returns the pass that a browser keeps once its user gave the token; `now` in seconds since 1970."""
-        issued = str(int(now))
-        return f"{issued}.{self._signature(issued)}"
+        return f"{int(now)}.{self._signature(str(int(now)))}"
 
     def is_pass(self, value: str, now: float) -> bool:
         """Returns whether `value` came from this token's `pass_for` at most `KNOWN_FOR_S` seconds before `now`."""
         issued, _, signature = value.partition(".")
         if not (issued.isdecimal() and issued.isascii() and len(issued) <= 12):
             return False
-        right = hmac.compare_digest(_bytes(signature), _bytes(self._signature(issued)))
-        return right and 0 <= now - int(issued) <= KNOWN_FOR_S
+        signed = hmac.compare_digest(_bytes(signature), _bytes(self._signature(issued)))
+        return signed and 0 <= now - int(issued) <= KNOWN_FOR_S
 
     def _signature(self, issued: str) -> str:
         return hmac.new(_bytes(self.text), f"vitprof pass {issued}".encode(), hashlib.sha256).hexdigest()
@@ -84,10 +80,8 @@ def take_token(environ: MutableMapping[str, str]) -> Token | None:
     if text == MADE_AT_START:
         return Token(secrets.token_urlsafe(), generated=True)
     if len(text) < SHORTEST:
-        raise VitprofError(
-            f"{VARIABLE} has {len(text)} characters: give {SHORTEST} or more, or {MADE_AT_START} for one that is made "
-            "at the start"
-        )
+        wanted = f"give {SHORTEST} or more, or {MADE_AT_START} for one that is made at the start"
+        raise VitprofError(f"{VARIABLE} has {len(text)} characters: {wanted}")
     return Token(text, generated=False)
 
 
@@ -127,9 +121,7 @@ SECURITY_HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-NAME_REFUSED = (
-    "vitprof does not answer under this name. Open it as localhost, or start it with --server.allowedHosts NAME."
-)
+NAME_REFUSED = "vitprof does not answer under this name. Open it as localhost, or use --server.allowedHosts NAME."
 PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass on the Host that the browser sent."
 
 
@@ -153,11 +145,9 @@ class Gate:
         base: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._app = app
+        self._app, self._clock, self._attempts = app, clock, Attempts()
         self._hosts, self._token, self._files, self._base = hosts, token, files, base
         self._wide, self._login = wide, login
-        self._attempts = Attempts()
-        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself or passes it on. A WebSocket that is not let in is refused before it opens."""
@@ -189,33 +179,31 @@ class Gate:
             return PlainTextResponse(PAGE_REFUSED, status_code=403)
         if self._token is not None:
             if not self._token.is_pass(HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self._clock()):
-                return await self._ask(scope, receive)
+                return await self._ask(self._token, scope, receive)
         elif not self._login and (self._wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])):
             return HTMLResponse(closed(), status_code=403)
         if path.startswith(STATIC) and path.removeprefix(STATIC) not in self._files:
             return PlainTextResponse("there is no such file", status_code=404)
         return None
 
-    async def _ask(self, scope: Scope, receive: Receive) -> Response:
+    async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:
         """Returns the question for the token, or a redirect with the cookie where a form brings the right one."""
         headers = Headers(scope=scope)
         if scope["type"] != "http" or scope["method"] != "POST" or headers.get("content-type") != FORM:
             return HTMLResponse(question(), status_code=401)
-        assert self._token is not None
         client = scope.get("client")
         if wait_s := self._attempts.wait_s(client[0] if client else ""):
             problem = f"Too many attempts. Try again in {wait_s:.0f} s."
             return HTMLResponse(question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})
         given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(FIELD, [""])[0]
-        if not self._token.is_right(given.strip()):
+        if not token.is_right(given.strip()):
             return HTMLResponse(question("That is not the token."), status_code=401)
         # relative to the page's own URL: a proxy may have added to its path, and no other host can be named
         name = scope["path"].rpartition("/")[2]
         query = scope["query_string"].decode("latin-1")
         answer = RedirectResponse(f"./{name}" + (f"?{query}" if query else ""), status_code=303)
-        value = self._token.pass_for(self._clock())
-        secure = scope["scheme"] == "https"
-        answer.set_cookie(_cookie(headers["host"]), value, httponly=True, samesite="lax", secure=secure)
+        name, secure = _cookie(headers["host"]), scope["scheme"] == "https"
+        answer.set_cookie(name, token.pass_for(self._clock()), httponly=True, samesite="lax", secure=secure)
         return answer
 
 
@@ -238,8 +226,8 @@ async def _body(request: Request) -> bytes:
 def is_named(host: str, allowed: Sequence[str]) -> bool:
     """Returns whether the Host of a request is one of `allowed`, with any port; if `allowed` is empty, every name is.
 
-    The patterns are those of Streamlit's `server.allowedHosts`, which Streamlit applies to WebSockets only:
-    "*.lab.example" is every name below lab.example, "*" is any.
+    The patterns are those of Streamlit's `server.allowedHosts`: "*.lab.example" is every name below lab.example, "*"
+    is any.
     """
     try:
         parts = urlsplit(f"//{host}")
@@ -296,7 +284,7 @@ padding:0 1rem}}input,button{{font:inherit;padding:.4rem .6rem}}li{{margin:.4rem
 
 
 def question(problem: str = "") -> str:
-    """Returns the page that asks for the token; `said` says what was wrong with the last one."""
+    """Returns the page that asks for the token; `problem` says what was wrong with the last one."""
     alert = f'<p role="alert">{problem}</p>' if problem else ""
     return PAGE.format(
         body=f'{alert}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'

@@ -16,39 +16,32 @@ import pandas as pd
 import streamlit as st
 from streamlit import column_config as column
 
-from vitprof import formats
-from vitprof.charts.style import GPU_UTIL, IDLE, NEUTRAL
+from vitprof import errors, formats, program
+from vitprof.charts import style
 from vitprof.config.bounds import MAX_SEARCH
-from vitprof.errors import VitprofError, one_line
-from vitprof.export.bundle import MAX_FILE_BYTES, SUFFIX, import_bundle
-from vitprof.program import program
+from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow
-from vitprof.ui import tables
-from vitprof.ui.history_actions import draw_actions
-from vitprof.ui.notifications import say_there
-from vitprof.ui.resources import store
-from vitprof.ui.texts import escaped, guarded, sentence
-from vitprof.ui.widgets import IN_URL, RUNS
+from vitprof.ui import history_actions, notifications, resources, tables, texts, widgets
 
 
-@guarded
+@texts.guarded
 def page() -> None:
     """Draws the whole page."""
     st.title("History", anchor=False)
-    if not store().count_runs(RunQuery(helpers=True)):
+    if not resources.store().count_runs(RunQuery(helpers=True)):
         _draw_nothing_yet()
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-head"):
         query = draw_search()
         draw_import()
     _draw_list(query)
-    st.query_params.pop(RUNS, None)  # Compare's; the browser's Back leaves it in the URL
+    st.query_params.pop(widgets.RUNS, None)  # Compare's; the browser's Back leaves it in the URL
 
 
-@guarded
+@texts.guarded
 def _draw_list(query: RunQuery) -> None:
     """Draws the runs found. The actions and the table are above the pager, but drawn after it: they depend on it."""
-    total = store().count_runs(query)
+    total = resources.store().count_runs(query)
     if not total:
         _draw_no_match(query.text)
         return
@@ -56,14 +49,14 @@ def _draw_list(query: RunQuery) -> None:
         bar, listed = st.container(key="history-actions"), st.container()
     before, size = draw_pager(total)
     with listed:
-        ticked = draw_table(store().list_runs(query, limit=size, offset=before))
+        ticked = draw_table(resources.store().list_runs(query, limit=size, offset=before))
     with bar:
-        draw_actions(ticked)
+        history_actions.draw_actions(ticked)
 
 
 def _draw_nothing_yet() -> None:
     st.info(
-        f"No runs yet. Every run that you make, here or with `{program()} run`, is listed on this page. "
+        f"No runs yet. Every run that you make, here or with `{program.program()} run`, is listed on this page. "
         "Open **Profile** and press **Run**, or import runs from another machine.",
         icon=":material/history:",
     )
@@ -74,7 +67,7 @@ def _draw_nothing_yet() -> None:
 
 
 def _draw_no_match(text: str) -> None:
-    searched = escaped(text.strip())
+    searched = texts.escaped(text.strip())
     st.info(
         "No run matches " + (f"the search for **{searched}**" if searched else "these filters") + ". Trials of "
         "tournaments and other runs made for another one are only found with *Also helper runs*.",
@@ -95,32 +88,32 @@ def draw_import() -> None:
         "Import",
         icon=":material/upload:",
         key="history-import",
-        help=f"Runs that were exported on another machine, as a *{SUFFIX} file.",
+        help=f"Runs that were exported on another machine, as a *{bundle.SUFFIX} file.",
     ):
         given = st.file_uploader(
             "Runs from another machine",
-            type=SUFFIX.removeprefix("."),
+            type=bundle.SUFFIX.removeprefix("."),
             key=f"history-upload-{turn}",
-            max_upload_size=MAX_FILE_BYTES // 2**20,
-            help=f"A {SUFFIX} file of at most {formats.size(MAX_FILE_BYTES)}, written by Export on another machine's "
-            f"History page or by `{program()} bundle`. It is checked before anything is stored.",
+            max_upload_size=bundle.MAX_FILE_BYTES // 2**20,
+            help=f"A {bundle.SUFFIX} file of at most {formats.size(bundle.MAX_FILE_BYTES)}, written by Export on "
+            f"another machine's History page or by `{program.program()} bundle`. It is checked before it is stored.",
         )
         if given is not None:
             _import(given)
         if outcome := st.session_state.get(OUTCOME):
             worked, words = outcome
-            (st.success if worked else st.error)(escaped(words))
+            (st.success if worked else st.error)(texts.escaped(words))
 
 
 def _import(file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
     """Imports the file, then redraws the page with an empty uploader, so that a rerun does not import it again."""
     try:
         with st.spinner("Checking and storing the runs..."):
-            words = sentence(import_bundle(store(), file).sentence)
+            words = texts.sentence(bundle.import_bundle(resources.store(), file).sentence)
         st.session_state[OUTCOME] = (True, f"{file.name}: {words}")
-        say_there(words, ":material/check:")
-    except VitprofError as error:
-        st.session_state[OUTCOME] = (False, f"{file.name}: {one_line(error)}")
+        notifications.say_there(words, ":material/check:")
+    except errors.VitprofError as error:
+        st.session_state[OUTCOME] = (False, f"{file.name}: {errors.one_line(error)}")
     st.session_state[TURN] += 1
     st.rerun()
 
@@ -161,7 +154,7 @@ def draw_search() -> RunQuery:
         icon=":material/search:",
         on_change=show_first_page,
         max_chars=MAX_SEARCH,
-        bind=IN_URL,
+        bind=widgets.IN_URL,
     )
     sort = st.selectbox(
         "Sort by",
@@ -170,7 +163,7 @@ def draw_search() -> RunQuery:
         help="The order of all runs, not only of this page. Runs without the figure come last.",
         on_change=show_first_page,
         width=170,
-        bind=IN_URL,
+        bind=widgets.IN_URL,
     )
     by, descending = SORTS[str(sort)]
     with st.popover(
@@ -181,16 +174,16 @@ def draw_search() -> RunQuery:
     ):
         chosen: dict[str, Any] = {}
         for name, (label, field, about) in FILTERS.items():
-            options = {*store().choices(field), *filter(None, st.query_params.get_all(name))}  # also those without runs
+            named = filter(None, st.query_params.get_all(name))  # a URL may name what no run has
             chosen[name] = tuple(
                 st.multiselect(
                     label,
-                    sorted(options),
+                    sorted({*resources.store().choices(field), *named}),
                     key=name,
                     help=about,
                     on_change=show_first_page,
                     placeholder="any",
-                    bind=IN_URL,
+                    bind=widgets.IN_URL,
                 )
             )
         helpers = st.toggle(
@@ -198,7 +191,7 @@ def draw_search() -> RunQuery:
             key="helpers",
             help="Runs made for another one: anchors of its headroom, loader-only runs, trials of tournaments.",
             on_change=show_first_page,
-            bind=IN_URL,
+            bind=widgets.IN_URL,
         )
         about = "Shows every run again."
         st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
@@ -218,10 +211,10 @@ def draw_pager(total: int) -> tuple[int, int]:
             help="How many runs are listed at a time.",
             on_change=show_first_page,
             width=120,
-            bind=IN_URL,
+            bind=widgets.IN_URL,
         )
         size = chosen or SIZES[0]
-        before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=IN_URL) - 1)
+        before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1)
         st.caption(f"{before + 1:,} to {min(before + size, total):,} of {total:,} runs", width="content")
     return before, size
 
@@ -240,14 +233,14 @@ def clear() -> None:
 
 
 CHIPS: dict[str, str] = {
-    "input-bound": IDLE,
+    "input-bound": style.IDLE,
     "moderately input-bound": "#A06900",
     "not input-bound": "#00815E",
     "launch-bound": "#A06900",
-    "inconclusive": NEUTRAL,
-    "queued": GPU_UTIL,
-    "running": GPU_UTIL,
-    "stopped": NEUTRAL,
+    "inconclusive": style.NEUTRAL,
+    "queued": style.GPU_UTIL,
+    "running": style.GPU_UTIL,
+    "stopped": style.NEUTRAL,
     "failed": "#B3261E",
     "interrupted": "#B3261E",
     "simulated": "#785EF0",
@@ -297,7 +290,7 @@ COLUMNS: dict[str, tuple[Callable[[RunRow], Any], Any]] = {
             "height: idle all the time.",
             y_min=0,
             y_max=1,
-            color=IDLE,
+            color=style.IDLE,
             width=150,
         ),
     ),

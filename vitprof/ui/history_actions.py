@@ -7,17 +7,13 @@ from functools import partial
 
 import streamlit as st
 
+from vitprof import formats, names
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
-from vitprof.formats import count
-from vitprof.names import MAX_NAME
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, this_program
-from vitprof.ui.notifications import DIALOG_OPEN, say_there
+from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile.page import USED
 from vitprof.ui.profile.settings import use_config
-from vitprof.ui.resources import manager, store
-from vitprof.ui.texts import escaped, file_stamp, guarded
-from vitprof.ui.widgets import name_field
 
 NAMED = 5
 """Runs that the question before deleting lists by name, at most."""
@@ -27,11 +23,11 @@ NUMBERS = 12
 
 def done(words: str) -> None:
     """Redraws the page with a toast that says what was done."""
-    say_there(words, ":material/check:")
+    notifications.say_there(words, ":material/check:")
     st.rerun()
 
 
-@guarded
+@texts.guarded
 def draw_actions(ticked: Sequence[RunRow]) -> None:
     """Draws a row of buttons; those that do not apply to the ticked runs are disabled."""
     one, some, ids = len(ticked) == 1, bool(ticked), [row.id for row in ticked]
@@ -44,18 +40,18 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         if _button("Compare", "compare_arrows", "Side by side on the Compare page; tick two or more.", len(ids) > 1):
             st.switch_page("pages/compare.py", query_params={"runs": ",".join(map(str, ids))})
         if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
-            _open_in_profile(manager().submit(store().run(ids[0]).config))
+            _open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
         if _button("Settings to sidebar", "tune", "Puts its settings into the sidebar; starts nothing.", ours):
-            use_config(store().run(ids[0]).config)
+            use_config(resources.store().run(ids[0]).config)
             st.session_state[USED] = ids[0]
             _open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
-            st.session_state[DIALOG_OPEN] = True
+            st.session_state[notifications.DIALOG_OPEN] = True
             (edit_one if one else edit_many)(list(ticked))
-        what = f"run-{ids[0]}" if one else f"{len(ids)}-runs-{file_stamp()}"
+        what = f"run-{ids[0]}" if one else f"{len(ids)}-runs-{texts.file_stamp()}"
         st.download_button(
             "Export",
-            data=partial(bundle_bytes, store(), ids),
+            data=partial(bundle_bytes, resources.store(), ids),
             file_name=f"vitprof-{what}{SUFFIX}",
             mime="application/zip",
             on_click="ignore",
@@ -66,12 +62,12 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         )
         about = not_yet or "Asks first. Deletes their steps, telemetry and headroom too."
         if _button("Delete", "delete", about, some and not live):
-            st.session_state[DIALOG_OPEN] = True
+            st.session_state[notifications.DIALOG_OPEN] = True
             ask_to_delete(list(ticked))
     _draw_elsewhere(live)
     numbers = ", ".join([*map(str, ids[:NUMBERS]), *(["..."] if len(ids) > NUMBERS else [])])
     st.caption(
-        f"{count(len(ids), 'run')} ticked: {numbers}"
+        f"{formats.count(len(ids), 'run')} ticked: {numbers}"
         if ids
         else "Tick runs at the left of the table to open, compare, run again, edit, export or delete them; by keyboard "
         "with the arrow keys and Shift+Space."
@@ -90,34 +86,36 @@ def _button(label: str, icon: str, help_text: str, usable: bool) -> bool:
 def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     """Draws, for live runs of another machine or of a container restarted since, a button to say that it is gone."""
     here = this_program()[0]
-    runs = [run for row in live[:NUMBERS] if (run := store().run(row.id)).live and run.owner_host != here]
+    runs = [run for row in live[:NUMBERS] if (run := resources.store().run(row.id)).live and run.owner_host != here]
     if not runs:
         return
-    names = ", ".join(f"{run.id} ({escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
+    listed = ", ".join(f"{run.id} ({texts.escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
     with st.popover("Not running any more?", icon=":material/help:", help="For runs of a machine that is gone."):
         st.markdown(
-            f"Started on another machine: {names}. This machine cannot tell whether it still runs; a container gets a "
+            f"Started on another machine: {listed}. This machine cannot tell whether it still runs; a container gets a "
             "new name each time it starts."
         )
         about = "Marks these runs as interrupted. What was measured is kept."
         if st.button("That machine is gone", type="primary", key="history-given-up", help=about):
-            marked = store().mark_interrupted({run.id for run in runs})
-            done(f"{count(len(marked), 'run')} marked as interrupted")
+            marked = resources.store().mark_interrupted({run.id for run in runs})
+            done(f"{formats.count(len(marked), 'run')} marked as interrupted")
 
 
 @st.dialog("Edit run", icon=":material/edit:")
-@guarded
+@texts.guarded
 def edit_one(ticked: list[RunRow]) -> None:
     """Draws the dialog to edit name, tags and note of one run."""
     row = ticked[0]
-    st.caption(f"Run {row.id}: {escaped(row.strategy)}, {escaped(row.dataset)}, batch {row.batch_size:,}")
-    name = name_field("Name", f"history-name-{row.id}", value=row.name, help=f"1 to {MAX_NAME} characters.")
+    st.caption(f"Run {row.id}: {texts.escaped(row.strategy)}, {texts.escaped(row.dataset)}, batch {row.batch_size:,}")
+    name = widgets.name_field(
+        "Name", f"history-name-{row.id}", value=row.name, help=f"1 to {names.MAX_NAME} characters."
+    )
     tags = _tags_field(row.tags, f"history-tags-{row.id}")
     note = st.text_area(
         "Note", row.note, max_chars=MAX_NOTE, key=f"history-note-{row.id}", help="What you want to remember about it."
     )
     if st.button("Save", type="primary", key="history-save", help="Keeps name, tags and note."):
-        store().edit(  # only what was changed: an unchanged old name may be longer than is allowed now
+        resources.store().edit(  # only what was changed: an unchanged old name may be longer than is allowed now
             row.id,
             name=name if name != row.name else None,
             tags=tags if set(tags) != set(row.tags) else None,
@@ -127,24 +125,24 @@ def edit_one(ticked: list[RunRow]) -> None:
 
 
 @st.dialog("Tag runs", icon=":material/label:")
-@guarded
+@texts.guarded
 def edit_many(ticked: list[RunRow]) -> None:
     """Draws the dialog to edit the tags of several runs at once."""
     shared = set.intersection(*(set(row.tags) for row in ticked))
-    st.caption(f"{count(len(ticked), 'run')}. Tags that only some of them have stay as they are.")
+    st.caption(f"{formats.count(len(ticked), 'run')}. Tags that only some of them have stay as they are.")
     tags = set(_tags_field(sorted(shared), "history-tags-many"))
     if st.button("Save", type="primary", key="history-save-many", help="Adds and removes tags of all these runs."):
         for row in ticked:
             wanted = (set(row.tags) - (shared - tags)) | tags
             if wanted != set(row.tags):
-                store().tag(row.id, wanted)
-        done(f"{count(len(ticked), 'run')} tagged")
+                resources.store().tag(row.id, wanted)
+        done(f"{formats.count(len(ticked), 'run')} tagged")
 
 
 def _tags_field(tags: Sequence[str], key: str) -> list[str]:
     return st.multiselect(
         "Tags",
-        sorted({*store().choices("tag"), *tags}),
+        sorted({*resources.store().choices("tag"), *tags}),
         default=list(tags),
         accept_new_options=True,
         key=key,
@@ -154,19 +152,19 @@ def _tags_field(tags: Sequence[str], key: str) -> list[str]:
 
 
 @st.dialog("Delete runs?", icon=":material/delete:")
-@guarded
+@texts.guarded
 def ask_to_delete(ticked: list[RunRow]) -> None:
     """Draws the dialog that asks before runs are deleted."""
     rest = len(ticked) - NAMED
-    lines = [f"- {row.id}: {escaped(row.name)}" for row in ticked[:NAMED]]
+    lines = [f"- {row.id}: {texts.escaped(row.name)}" for row in ticked[:NAMED]]
     st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))
     st.markdown("Their steps, telemetry, notes and headroom are deleted too. **This cannot be undone.**")
     with st.container(horizontal=True):
-        runs = count(len(ticked), "run")
+        runs = formats.count(len(ticked), "run")
         icon, key = ":material/delete:", "history-delete-yes"
         yes = st.button(f"Delete {runs}", type="primary", key=key, icon=icon, help="For good.")
         if st.button("Keep them", key="history-delete-no", help="Closes this and changes nothing."):
             st.rerun()
     if yes:
-        store().delete_many(row.id for row in ticked)
+        resources.store().delete_many(row.id for row in ticked)
         done(f"{runs} deleted")

@@ -33,8 +33,6 @@ from vitprof.charts.style import PLOTLY_JS
 from vitprof.ui.assets import CHART_JS, url_of
 
 _Array = npt.NDArray[Any]
-
-
 COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
 """The parts of a trace that grow point by point. All else (style, a heat map's z, per-point colours) is sent whole."""
 
@@ -61,9 +59,7 @@ class ChartUpdate:
     revision: int
     """Counts up with every update of one feed; the same one twice is drawn once."""
     base: int | None
-    """The revision that the browser must hold to append this; if it holds another one, it asks for a full update. None:
-    this is a full update.
-    """
+    """The revision that the browser must hold to append this, or else it asks for a full one. None: this is one."""
     figure: Mapping[str, Any] | None
     """data and layout of a full update; None in one to append."""
     traces: tuple[Mapping[str, Any], ...] = ()
@@ -109,11 +105,10 @@ class ChartFeed:
     def __init__(self) -> None:
         # A random start: a page left open over a restart of the server must not mistake one session for another.
         self._revision = secrets.randbits(40)
-        self._resync: int | None = None
-        self._run: str | None = None
         self._columns: list[dict[str, _Array]] = []
-        self._styles: list[str] = []
         self._layout = ""
+        self._rest: object = None
+        """Run, resync, style of each trace and names of its columns: if these change, all is sent."""
 
     def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: int | None = None) -> ChartUpdate:
         """Returns the update that makes the browser show `figure`: `data` and `layout`, as in a plotly Figure's
@@ -121,32 +116,23 @@ class ChartFeed:
 
         NumPy arrays are cheapest. The layout's template is left out: colours and fonts come from the page's theme.
         """
-        layout = _without(figure.get("layout", {}), ("template",))
+        layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
-        rest = [_without(trace, tuple(column)) for trace, column in zip(figure["data"], columns, strict=True)]
-        styles, layout_json = [_dumps(style) for style in rest], _dumps(layout)
-        same = (
-            run == self._run
-            and resync == self._resync
-            and styles == self._styles
-            and [list(new) for new in columns] == [list(old) for old in self._columns]
-        )
-        base = self._revision
+        styles = [_without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)]
+        layout_json, rest = _dumps(layout), (run, resync, _dumps(styles), [list(column) for column in columns])
+        before, same, changed = self._columns, rest == self._rest, layout_json != self._layout
         self._revision += 1
-        before, layout_before = self._columns, self._layout
-        self._run, self._resync = run, resync
-        self._columns, self._styles, self._layout = columns, styles, layout_json
+        self._columns, self._rest, self._layout = columns, rest, layout_json
         if not same:
-            data = [{**style, **column} for style, column in zip(rest, columns, strict=True)]
+            data = [{**style, **column} for style, column in zip(styles, columns, strict=True)]
             return ChartUpdate(run, self._revision, None, {"data": data, "layout": layout}, alt=alt)
         appended = tuple(_appended(old, new) for old, new in zip(before, columns, strict=True))
-        changed = layout if layout_json != layout_before else None
-        return ChartUpdate(run, self._revision, base, None, appended, changed, alt)
+        return ChartUpdate(run, self._revision, self._revision - 1, None, appended, layout if changed else None, alt)
 
 
 def still(figure: Mapping[str, Any], *, alt: str = "", bare: bool = True) -> ChartUpdate:
     """Returns the update that makes the browser show `figure` whatever it holds; a different figure resets the zoom."""
-    whole = {"data": figure["data"], "layout": _without(figure.get("layout", {}), ("template",))}
+    whole = {"data": figure["data"], "layout": _without(figure.get("layout", {}), "template")}
     digest = hashlib.sha256(_dumps(whole).encode()).hexdigest()
     return ChartUpdate(digest, int(digest[:10], 16), None, whole, alt=alt, bare=bare, silent=True)
 
@@ -162,8 +148,8 @@ def live_chart(
     """Mounts the chart, `height` pixels high, and returns what the browser reported. Each chart has its own `key`, the
     same on every refresh.
 
-    app.py must have called `ensure_assets`. `on_view_change` runs before the refresh that a zoom causes, `on_pick`
-    before the one that a click on a point causes; without `on_pick`, clicks are not reported.
+    `on_view_change` runs before the refresh that a zoom causes, `on_pick` before the one that a click on a point
+    causes; without `on_pick`, clicks are not reported.
     """
 
     def picked() -> None:
@@ -200,8 +186,9 @@ def payload(
     """
     unsaid: tuple[object, ...] = (None, False, ())
     sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}
-    wanted = {"picks": True} if picks else {}
-    body = _dumps({**sent, **wanted, "height": height, "view": view}).encode()
+    if picks:
+        sent["picks"] = True
+    body = _dumps({**sent, "height": height, "view": view}).encode()
     return key.encode() + b"\n" + (zlib.compress(body, 6) if len(body) >= DEFLATE_FROM else body)
 
 
@@ -213,11 +200,10 @@ def _state(reported: object) -> LiveChartState:
     if not isinstance(reported, Mapping):
         return LiveChartState()
     view, resync = reported.get("view"), reported.get("resync")
-    ends = tuple(map(float, view)) if isinstance(view, list) and all(map(_is_number, view)) else ()
-    return LiveChartState(
-        view=(ends[0], ends[1]) if len(ends) == 2 and ends[0] < ends[1] else None,
-        resync=int(resync) if _is_number(resync) else None,
-    )
+    window = None
+    if isinstance(view, list) and len(view) == 2 and all(map(_is_number, view)) and view[0] < view[1]:
+        window = float(view[0]), float(view[1])
+    return LiveChartState(window, int(resync) if _is_number(resync) else None)
 
 
 def _pick(reported: object) -> Pick | None:
@@ -233,7 +219,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _without(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _without(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in names}
 
 

@@ -23,10 +23,9 @@ ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page sh
 def through_app(page: str) -> Iterator[None]:
     """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back.
 
-    A page that is entered by a URL without a query gets back the query with which this session left it. Streamlit
-    restores bound widgets after a click on a page's link, but after the browser's Back it follows the URL, and leaving
-    a page with bound widgets adds an entry without a query to the browser's history. The URL then still has the query
-    of the page that was left, or a part of it.
+    A page that is entered by a URL without a query gets back the query with which this session left it: after the
+    browser's Back, Streamlit follows the URL, and leaving a page with bound widgets adds an entry without a query, or
+    with a part of that of the page that was left, to the browser's history.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
@@ -86,15 +85,8 @@ def draw_demonstration_note() -> None:
     """Draws the note that this is the demonstration; nothing where the store is the user's own."""
     if not demo.is_demonstration():
         return
+    about = "recorded runs. What you run here stays here; start vitprof without *demo* for your own."
+    icon, query = ":material/emoji_events:", {"tournament": str(demo.TOURNAMENT)}
     with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
-        st.caption(
-            ":material/science: **Demonstration**: recorded runs. What you run here stays here; start vitprof without "
-            "*demo* for your own.",
-            width="content",
-        )
-        st.page_link(
-            "pages/tournament.py",
-            label="Look at a tournament",
-            icon=":material/emoji_events:",
-            query_params={"tournament": str(demo.TOURNAMENT)},
-        )
+        st.caption(f":material/science: **Demonstration**: {about}", width="content")
+        st.page_link("pages/tournament.py", label="Look at a tournament", icon=icon, query_params=query)

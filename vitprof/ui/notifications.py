@@ -13,8 +13,7 @@ import streamlit as st
 from vitprof.errors import VitprofError
 from vitprof.store import StoredRun
 from vitprof.store.tournaments import tournament
-from vitprof.ui import resources
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui import resources, texts
 
 RUNS, GROUPS, TOURNAMENTS = "runs watched", "groups watched", "tournaments watched"
 TO_SAY = "words for the next page"
@@ -37,10 +36,7 @@ def watch(run: StoredRun) -> None:
     seen anyway, and a toast would cover it.
     """
     watched = st.session_state.setdefault(RUNS, set())
-    if run.live:
-        watched.add(run.id)
-    else:
-        watched.discard(run.id)
+    (watched.add if run.live else watched.discard)(run.id)
 
 
 def watch_group(group: str, words: str) -> None:
@@ -58,20 +54,18 @@ def say_there(words: str, icon: str) -> None:
     st.session_state.setdefault(TO_SAY, []).append((words, icon))
 
 
-@guarded
+@texts.guarded
 def announce() -> None:
     """Shows the toasts of `say_there`, and one for everything that has ended since, unless it was deleted."""
-    for words, icon in st.session_state.pop(TO_SAY, ()):
-        st.toast(words, icon=icon, duration="long")
-    ended = _ended()
-    for kind, key, _, _ in ended:
+    news = []
+    for kind, key, words, icon in _ended():
         watched = st.session_state[kind]
         watched.pop(key) if kind == GROUPS else watched.remove(key)
-    words = [(text, icon) for _, _, text, icon in ended if text]
-    for text, icon in words[:MAX_TOASTS]:
-        st.toast(text, icon=icon, duration="long")
-    if len(words) > MAX_TOASTS:
-        st.toast(f"{len(words) - MAX_TOASTS} more have ended.")
+        news += [(words, icon)] if words else []
+    for words, icon in [*st.session_state.pop(TO_SAY, ()), *news[:MAX_TOASTS]]:
+        st.toast(words, icon=icon, duration="long")
+    if len(news) > MAX_TOASTS:
+        st.toast(f"{len(news) - MAX_TOASTS} more have ended.")
 
 
 def keep_looking() -> None:
@@ -93,20 +87,26 @@ def _look(dialog_open: bool) -> None:
 
 def _ended() -> list[tuple[str, Any, str, str]]:
     """Returns kind, key, words and icon of everything that has ended since; the words are "" where it was deleted."""
-    watched = [(kind, key) for kind in LOOKS for key in sorted(st.session_state.get(kind, ()))]
-    return [(kind, key, *news) for kind, key in watched if (news := _news(kind, key)) is not None]
-
-
-def _news(kind: str, key: Any) -> tuple[str, str] | None:
-    try:
-        return LOOKS[kind](key)
-    except VitprofError:  # deleted meanwhile
-        return "", ""
+    ended = []
+    for kind, look in LOOKS.items():
+        for key in sorted(st.session_state.get(kind, ())):
+            try:
+                news = look(key)
+            except VitprofError:  # deleted meanwhile
+                news = "", ""
+            ended += [(kind, key, *news)] if news is not None else []
+    return ended
 
 
 def _run(run_id: int) -> tuple[str, str] | None:
     run = resources.store().run(run_id)
-    return None if run.live else (ending_in_words(run), ICONS.get(run.status, ICONS["failed"]))
+    if run.live:
+        return None
+    reason = run.error  # of a run that is done: the first part of its verdict
+    if run.status == "done":
+        reason = (run.verdict.sentence if run.verdict else "").partition(";")[0]
+    words = f"**{texts.escaped(run.name)}** {run.status}{f': {texts.escaped(reason)}' if reason else ''}"
+    return words, ICONS.get(run.status, ICONS["failed"])
 
 
 def _group(group: str) -> tuple[str, str] | None:
@@ -115,7 +115,7 @@ def _group(group: str) -> tuple[str, str] | None:
         return None
     bad = sum(run.status != "done" for run in runs)
     ended = "done" if not bad else f"ended, {bad} of {len(runs)} runs without a result"
-    words = f"{escaped(st.session_state[GROUPS][group])}: {ended}." if runs else ""
+    words = f"{texts.escaped(st.session_state[GROUPS][group])}: {ended}." if runs else ""
     return words, ICONS["failed" if bad else "done"]
 
 
@@ -130,11 +130,3 @@ def _tournament(tournament_id: int) -> tuple[str, str] | None:
 
 LOOKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {RUNS: _run, GROUPS: _group, TOURNAMENTS: _tournament}
 """For each kind, the function that returns words and icon of what has ended; None while it is running."""
-
-
-def ending_in_words(run: StoredRun) -> str:
-    """Returns how a run ended: the first part of its verdict, or why there is none. Markdown."""
-    reason = run.error
-    if run.status == "done":
-        reason = (run.verdict.sentence if run.verdict else "").partition(";")[0]
-    return f"**{escaped(run.name)}** {run.status}{f': {escaped(reason)}' if reason else ''}"

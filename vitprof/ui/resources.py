@@ -10,28 +10,22 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import streamlit as st
 
-from vitprof import formats
+from vitprof import errors, formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
-from vitprof.config import accelerators, gpu_findings
-from vitprof.config.availability import Machine, look_around
-from vitprof.errors import one_line
+from vitprof.config import accelerators, availability, gpu_findings
 from vitprof.experiments.trials import OnProgress, Progress, Stop
-from vitprof.jobs import users
-from vitprof.jobs.launcher import Launcher
+from vitprof.jobs import launcher, users
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
-from vitprof.telemetry.cards import driver_version
-from vitprof.telemetry.nvml import Nvml
-from vitprof.telemetry.visible import VisibleGpu, visible_gpus
+from vitprof.telemetry import cards, nvml, visible
 from vitprof.ui.texts import escaped, rough_time
 
 Result = TypeVar("Result")
@@ -75,7 +69,7 @@ atexit.register(end)
 @st.cache_resource(show_spinner=False)
 def manager() -> JobManager:
     """Returns the one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
-    jobs = JobManager(RunStore(), launcher=Launcher().warm())
+    jobs = JobManager(RunStore(), launcher=launcher.Launcher().warm())
     at_end(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     return jobs
 
@@ -86,19 +80,19 @@ def store() -> RunStore:
 
 
 @st.cache_resource(show_spinner=False)
-def gpus() -> list[VisibleGpu]:
+def gpus() -> list[visible.VisibleGpu]:
     """Returns the GPUs that CUDA shows to a job, in the order of `cuda:N`; empty where there are none."""
-    return visible_gpus()
+    return visible.visible_gpus()
 
 
 @st.cache_resource(show_spinner=False)
 def driver() -> str:
     """Returns the version of the GPUs' driver; "" where it cannot be read."""
-    with Nvml() as nvml:
-        return driver_version(nvml.call)
+    with nvml.Nvml() as library:
+        return cards.driver_version(library.call)
 
 
-def card(gpu: VisibleGpu, *, among: list[VisibleGpu]) -> str:
+def card(gpu: visible.VisibleGpu, *, among: list[visible.VisibleGpu]) -> str:
     """Returns the GPU's name, with the start of its UUID where another of `among` has the same name."""
     twins = sum(other.name == gpu.name for other in among) > 1
     return f"{gpu.name}, {short_uuid(gpu.uuid)}" if twins and gpu.uuid else gpu.name
@@ -113,18 +107,14 @@ def findings_of_gpu(precision: str = "", device: str = "auto") -> tuple[gpu_find
     """Returns the findings about runs on the GPU that `device` names, in `precision` ("" for any); none without it."""
     number = device.removeprefix("cuda:")
     named = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
-    if not named:
-        return ()
-    return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision)
+    return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision) if named else ()
 
 
 def device_names() -> dict[str, str]:
     """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
-    visible = gpus()
-    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=visible)})" for gpu in visible}
-    return real | {
-        f"{accelerators.SIMULATED}{card.name}": f"{card.title}, simulated" for card in accelerators.CARDS.values()
-    }
+    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=gpus())})" for gpu in gpus()}
+    simulated = accelerators.CARDS.values()
+    return real | {f"{accelerators.SIMULATED}{each.name}": f"{each.title}, simulated" for each in simulated}
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
@@ -134,18 +124,16 @@ def series(run_id: int) -> RunSeries:
 
 
 @st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
-def machine() -> Machine:
+def machine() -> availability.Machine:
     """Returns what this machine has, as of the last `LOOK_AGAIN_S` seconds."""
-    return look_around()
+    return availability.look_around()
 
 
 class BackgroundTask(Generic[Result]):
     """One piece of work at a time: its progress while it runs, then its result or error. Ends with the program."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._name, self._lock, self._stop = name, threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
         self.progress: Progress | None = None
         self.result: Result | None = None
@@ -175,7 +163,7 @@ class BackgroundTask(Generic[Result]):
         try:
             self.result = work(self._report, self._stop.is_set)
         except Exception as error:  # nobody would see an exception of the thread
-            self.error = one_line(error)
+            self.error = errors.one_line(error)
 
     def _report(self, progress: Progress) -> None:
         self.progress = progress
@@ -237,17 +225,14 @@ class RunSeries:
     """Steps, telemetry and running totals of one run. Any thread may refresh; each row is read once."""
 
     def __init__(self, store: RunStore, run_id: int) -> None:
-        self._store = store
-        self._run_id = run_id
+        self._store, self._run_id = store, run_id
         self._lock = threading.Lock()
         self._n_stops = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._steps = Growing(STEP_NAMES)
-        self._telemetry = Growing(TELEMETRY_COLUMNS)
-        self._last_step = -1
-        self._last_sample = -1
+        self._steps, self._telemetry = Growing(STEP_NAMES), Growing(TELEMETRY_COLUMNS)
+        self._last_step = self._last_sample = -1
         self._running = summary.RunningTotals()
 
     def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
@@ -290,20 +275,13 @@ class RunSeries:
             return self._telemetry.view()
 
 
-@dataclass
-class _Drawn:
-    key: tuple[int, int, int]
-    """Run, first point, group size: if one changes, nothing can be reused."""
-    until: int
-    """Points before this one are in `points`, in full groups."""
-    points: list[Points]
-
-
 class PointCache:
     """The points of each chart of one session. A refresh computes only the new groups and the last one."""
 
     def __init__(self) -> None:
-        self._drawn: dict[str, _Drawn] = {}
+        self._drawn: dict[str, tuple[tuple[int, int, int], int, list[Points]]] = {}
+        """For each chart: run, first point and group size (if one changes, nothing can be reused); the first point that
+        is not in a full group yet; and the points of the full groups."""
 
     def points(
         self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
@@ -314,31 +292,27 @@ class PointCache:
         start, stop, groups = window(chart, series, origin_s, view)
         k = timeline.group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)
-        if drawn is None or drawn.key != (run_id, start, k) or drawn.until > stop:
-            drawn = _Drawn((run_id, start, k), start, chart.build(series, origin_s, start, start, k))
-            self._drawn[chart.key] = drawn
+        if drawn is None or drawn[0] != (run_id, start, k) or drawn[1] > stop:
+            drawn = (run_id, start, k), start, chart.build(series, origin_s, start, start, k)
+        key, until, points = drawn
         full = stop - (stop - start) % k
-        if full > drawn.until:
-            drawn.points = _joined(drawn.points, chart.build(series, origin_s, drawn.until, full, k))
-            drawn.until = full
-        return _joined(drawn.points, chart.build(series, origin_s, full, stop, k))
+        if full > until:
+            points = _joined(points, chart.build(series, origin_s, until, full, k))
+        self._drawn[chart.key] = key, full, points
+        return _joined(points, chart.build(series, origin_s, full, stop, k))
 
 
 def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
-    return [
-        Points(
-            np.concatenate([a.x, b.x]),
-            np.concatenate([a.y, b.y]),
-            None if a.text is None or b.text is None else [*a.text, *b.text],
-        )
-        for a, b in zip(before, after, strict=True)
-    ]
+    joined = []
+    for a, b in zip(before, after, strict=True):
+        text = None if a.text is None or b.text is None else [*a.text, *b.text]
+        joined.append(Points(np.concatenate([a.x, b.x]), np.concatenate([a.y, b.y]), text))
+    return joined
 
 
 def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Returns the points to draw, as (start, stop), and the most groups to draw them in.
-
-    These are all points, or those in view and as much again on either side, so that panning shows something at once.
+    """Returns the points to draw, as (start, stop), and the most groups to draw them in: all points, or those in view
+    and as much again on either side, so that panning shows something at once.
     """
     n = len(next(iter(series.values())))
     if view is None:

@@ -15,8 +15,7 @@ from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, run_selftest
 from vitprof.selftest.gpu import driver as gpu
 from vitprof.selftest.report import FILE_NAME
-from vitprof.ui import resources, tables
-from vitprof.ui.texts import escaped, guarded, sentence
+from vitprof.ui import resources, tables, texts
 
 POLL_S = 1.0
 JOB_S = (1.3, 4.0)
@@ -87,7 +86,7 @@ def page() -> None:
     st.fragment(_draw, run_every=POLL_S if running else None)(running)
 
 
-@guarded
+@texts.guarded
 def _draw(was_running: bool) -> None:
     tests = work()
     running = tests.running
@@ -116,7 +115,7 @@ def _draw(was_running: bool) -> None:
         else _words(chosen)
     )
     if tests.error:
-        st.error(f"The self-test could not be run: {escaped(tests.error)}")
+        st.error(f"The self-test could not be run: {texts.escaped(tests.error)}")
     if tests.result is not None:
         _draw_report(tests.result)
 
@@ -138,7 +137,7 @@ def _draw_report(report: Report) -> None:
     """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report, and what to
     read next.
     """
-    (st.success if report.ok else st.warning)(escaped(sentence(report.sentence)))
+    (st.success if report.ok else st.warning)(texts.escaped(texts.sentence(report.sentence)))
     columns = GPU_COLUMNS if report.machine else COLUMNS
     shown = pd.DataFrame({name: [text(result) for result in report.results] for name, (text, _) in columns.items()})
     key = "selftest-gpu-table" if report.machine else "selftest-table"
@@ -146,7 +145,7 @@ def _draw_report(report: Report) -> None:
     for result in report.results:
         if result.status != "passed":
             icon = ":material/warning:" if result.status == "failed" else ":material/info:"
-            st.caption(f"{icon} {escaped(result.case)}: {escaped(result.wrong)}")
+            st.caption(f"{icon} {texts.escaped(result.case)}: {texts.escaped(result.wrong)}")
     if report.machine:
         st.download_button(
             "Figures for a bug report",
@@ -158,5 +157,5 @@ def _draw_report(report: Report) -> None:
             icon=":material/data_object:",
             help="Device, versions and every figure; no name of the machine or its user.",
         )
-        st.markdown(escaped(report.advice))
+        st.markdown(texts.escaped(report.advice))
     st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")

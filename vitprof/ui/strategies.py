@@ -10,18 +10,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from vitprof.config.availability import Availability, Machine, availability
-from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
-from vitprof.config.estimates import Footprint, footprint
+from vitprof.config import availability, bounds, catalog, estimates, strategies
 from vitprof.config.parts import Combination, why_not
-from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.ui import tables, widgets
-from vitprof.ui.navigation import keep_query
+from vitprof.ui import navigation, resources, tables, texts, widgets
 from vitprof.ui.profile.settings import takes, use
-from vitprof.ui.resources import machine
-from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.widgets import IN_URL, help_of, label
 
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
@@ -34,55 +26,55 @@ TO_PROFILE = "strategy taken to Profile"
 class StrategyRow:
     """A strategy as it would run on the chosen data set."""
 
-    strategy: Strategy
+    strategy: strategies.Strategy
     parts: Combination
     fits: bool
     """Whether the data set can be loaded this way at all; if not, `needs` says nothing."""
-    seen: Availability
-    needs: Footprint
+    seen: availability.Availability
+    needs: estimates.Footprint
     knobs: dict[str, Any]
 
 
-def rows(info: DatasetInfo, here: Machine) -> list[StrategyRow]:
+def rows(info: catalog.DatasetInfo, here: availability.Machine) -> list[StrategyRow]:
     """Returns every strategy of the registry, in its order."""
     listed = []
-    for plan in STRATEGIES.values():
-        parts, seen = plan.combination(info), availability(plan, info, machine=here)
+    for plan in strategies.STRATEGIES.values():
+        parts, seen = plan.combination(info), availability.availability(plan, info, machine=here)
         knobs = plan.knobs(parts, info)
-        needs = footprint(parts, info, knobs.get("cache_mb"))
+        needs = estimates.footprint(parts, info, knobs.get("cache_mb"))
         listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs))
     return listed
 
 
-def filters() -> tuple[DatasetInfo, bool]:
+def filters() -> tuple[catalog.DatasetInfo, bool]:
     """Draws the filters; returns the data set, and whether only what can run here is shown. The URL keeps both."""
     values = widgets.settings()
     left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
-    names = list(DATASETS)
+    names = list(catalog.DATASETS)
     known = values["n_images"]
     chosen = left.selectbox(
         "Data set",
         names,
         index=names.index(values["dataset"]) if values["dataset"] in names else 0,
-        format_func=lambda name: DATASETS[name].title,
+        format_func=lambda name: catalog.DATASETS[name].title,
         help="The data set that disk, memory and preparation are estimated for.",
         key="data",
-        bind=IN_URL,
+        bind=widgets.IN_URL,
     )
-    info = DATASETS[chosen or names[0]]
+    info = catalog.DATASETS[chosen or names[0]]
     if info.any_size:
-        bounds = RUN_BOUNDS["n_images"]
+        limits = bounds.RUN_BOUNDS["n_images"]
         n_images = middle.number_input(
-            label("n_images"),
-            **widgets.within(bounds, 1000),
-            value=known if isinstance(known, int) and bounds.least <= known <= bounds.most else info.n_train,
-            help=help_of("n_images"),
+            widgets.label("n_images"),
+            **widgets.within(limits, 1000),
+            value=known if isinstance(known, int) and limits.least <= known <= limits.most else info.n_train,
+            help=widgets.help_of("n_images"),
             key="images",
-            bind=IN_URL,
+            bind=widgets.IN_URL,
         )
-        info = dataset_info(info.name, n_images)
+        info = catalog.dataset_info(info.name, n_images)
     about = "Hides the strategies that this machine cannot run."
-    return info, right.toggle("Only what can run here", help=about, key="here", bind=IN_URL)
+    return info, right.toggle("Only what can run here", help=about, key="here", bind=widgets.IN_URL)
 
 
 def draw_overview(shown: list[StrategyRow]) -> None:
@@ -197,34 +189,34 @@ def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
 
 
 @st.fragment
-def _draw_closed_or_open(row: StrategyRow, info: DatasetInfo) -> None:
+def _draw_closed_or_open(row: StrategyRow, info: catalog.DatasetInfo) -> None:
     """Draws one strategy; a closed one is only a line. It is a fragment, so that opening it redraws nothing else."""
     plan = row.strategy
     mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
     details = st.expander(
-        f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun", bind=IN_URL
+        f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun", bind=widgets.IN_URL
     )
-    keep_query()
+    navigation.keep_query()
     if details.open:
         with details:
             _draw(row, info)
 
 
-def _draw(row: StrategyRow, info: DatasetInfo) -> None:
+def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
     # The button is above the picture, which arrives later and would push it away from under the pointer.
     plan = row.strategy
     st.markdown(plan.what)
     off, about = row.seen.verdict == "bad", "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
     if st.button("Use in Profile", key=f"use-{plan.name}", icon=":material/play_arrow:", disabled=off, help=about):
-        use(plan.name, info.name, info.n_train if info != DATASETS[info.name] else None)
+        use(plan.name, info.name, info.n_train if info != catalog.DATASETS[info.name] else None)
         st.session_state[TO_PROFILE] = True
         st.rerun(scope="app")  # a fragment cannot change the page
     if row.fits:
         st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
     if row.seen.verdict == "bad":
-        st.warning(f"Does not run here: {escaped(row.seen.reason)}")
+        st.warning(f"Does not run here: {texts.escaped(row.seen.reason)}")
     elif row.seen.verdict == "note":
-        st.info(f"Runs here; {escaped(row.seen.reason)}")
+        st.info(f"Runs here; {texts.escaped(row.seen.reason)}")
     else:
         st.markdown(":green[:material/check:] Runs here.")
     left, right = st.columns(2, gap="large")
@@ -240,18 +232,18 @@ def _draw(row: StrategyRow, info: DatasetInfo) -> None:
         for name, default in row.knobs.items():
             value = ("off", "on")[default] if isinstance(default, bool) else default
             value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC) if value is None else value
-            lines.append(f"- {label(name)}: **{value}**. {help_of(name)}")
+            lines.append(f"- {widgets.label(name)}: **{value}**. {widgets.help_of(name)}")
         st.markdown("\n".join(lines))
 
 
-@guarded
+@texts.guarded
 def page() -> None:
     """Draws the whole page."""
     if st.session_state.pop(TO_PROFILE, False):
         st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
     st.title("Strategies", anchor=False)
     info, only = filters()
-    all_rows = rows(info, machine())
+    all_rows = rows(info, resources.machine())
     shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)
     st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.")

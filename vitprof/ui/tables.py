@@ -11,8 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof.formats import NOT_AVAILABLE
-from vitprof.recording.columns import RunSummary
-from vitprof.recording.columns import columns as columns_of
+from vitprof.recording.columns import RunSummary, columns
 from vitprof.ui.texts import sentence
 
 DIGITS = 3
@@ -39,7 +38,7 @@ class Column:
     """Whether it stays in sight while the rest is scrolled."""
 
 
-DOCS = {column.name: column.doc for column in columns_of(RunSummary)}
+DOCS = {column.name: column.doc for column in columns(RunSummary)}
 
 
 def help_of(field: str) -> str:
@@ -73,9 +72,8 @@ def draw(
     columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE, own_csv: bool = False
 ) -> None:
     """Draws a table made by `frame`. With `own_csv` its toolbar has no CSV button, because the page has one."""
-    place = st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place")
-    with place:
-        config = column_config(columns, shown)
+    config = column_config(columns, shown)
+    with st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place"):
         show(shown, key=key, height=height_of(len(shown)), placeholder=placeholder, column_config=config)
 
 

@@ -18,8 +18,7 @@ from streamlit.web.server import server_util
 
 from vitprof.errors import VitprofError
 from vitprof.jobs import users
-from vitprof.ui import gate, login, resources
-from vitprof.ui.assets import SERVED
+from vitprof.ui import assets, gate, login, resources
 
 
 def parts() -> dict[str, Any]:
@@ -39,7 +38,7 @@ def parts() -> dict[str, Any]:
         token=token,
         wide=not gate.is_this_machine(address),
         login=has_login,
-        files=SERVED,
+        files=assets.SERVED,
         base=f"/{path}" if path else "",
     )
 

@@ -86,10 +86,8 @@ def settings() -> dict[str, Any]:
 
 
 def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[str]:
-    """Resets settings of this session that no widget can show; returns a message for each.
-
-    These are settings of `names` with a value that is not one of their names, and those of `checked` with a value that
-    no job takes.
+    """Resets settings of this session that no widget can show: those of `names` with a value that is not one of their
+    names, and those of `checked` with a value that no job takes. Returns a message for each.
     """
     values, messages = settings(), []
     for field, allowed in names.items():
@@ -111,9 +109,8 @@ def wrong(error: ConfigError) -> str:
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
-    """Reads the values of these widgets before they are drawn, because what is drawn above them depends on it.
-
-    `allowed` has the options of those that have a fixed list.
+    """Reads the values of these widgets before they are drawn, because what is drawn above them depends on it; those of
+    `allowed` have a fixed list of options.
     """
     values = settings()
     for field in fields:
@@ -153,10 +150,8 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
 
 
 def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
-    """Sets a widget's state to `otherwise` where it is none of `options`.
-
-    A selectbox sends the label of an option. A click before the page is redrawn sends the old label, which may belong
-    to no option any more and would pass for a value.
+    """Sets a widget's state to `otherwise` where it is none of `options`: a selectbox sends a label, and a click before
+    the page is redrawn one that may belong to no option any more and would pass for a value.
     """
     if key in st.session_state and st.session_state[key] not in options:
         st.session_state[key] = otherwise
@@ -239,10 +234,8 @@ def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool =
 
 
 def name_field(words: str, key: str, **given: Any) -> str:
-    """Draws a field for the name of a run or a tournament; returns the name as it is stored, and says where it was cut.
-
-    `given` is passed to `st.text_input`. `max_chars` is not: with it a browser silently ignores a longer text that is
-    pasted.
+    """Draws a field for the name of a run or a tournament; returns the name as it is stored, and says where it was cut:
+    with `max_chars` a browser silently ignores a longer text that is pasted. `given` is passed to `st.text_input`.
     """
     name: str = st.text_input(words, key=key, **given)
     if len(name.strip()) > MAX_NAME:

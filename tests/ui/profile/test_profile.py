@@ -328,13 +328,13 @@ def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> Non
 
 def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Alternative] = []
-    judge = findings.judge
+    judge = findings.verdict.judge
 
     def judging(*args: Any, **named: Any) -> Verdict:
         taken[:] = named["alternatives"]
         return judge(*args, **named)
 
-    monkeypatch.setattr(findings, "judge", judging)
+    monkeypatch.setattr(findings.verdict, "judge", judging)
     run_id = add_run(store)
     group = RunGroup("prediction", run_id).key
     for _ in range(2):

@@ -36,7 +36,7 @@ def script() -> None:
 @pytest.fixture(autouse=True)
 def _a_machine_with_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     st.cache_resource.clear()
-    monkeypatch.setattr(resources, "look_around", lambda: PLENTY)
+    monkeypatch.setattr(resources.availability, "look_around", lambda: PLENTY)
     monkeypatch.setattr(availability, "installed", lambda package: True)
     yield
     st.cache_resource.clear()
@@ -192,7 +192,7 @@ def test_a_model_for_smaller_images_says_that_they_are_resized() -> None:
 
 
 def test_what_cannot_run_here_is_marked_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "look_around", lambda: dataclasses.replace(PLENTY, tmpfs=None))
+    monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(PLENTY, tmpfs=None))
     at = form()
     (marked,) = (o for o in at.selectbox(key="set-strategy").options if o.startswith("ram-disk"))
     assert "(not here: there is no tmpfs" in marked

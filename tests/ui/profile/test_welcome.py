@@ -110,12 +110,12 @@ def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: 
 
 
 def test_the_own_machine_in_words(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "visible_gpus", list)
+    monkeypatch.setattr(resources.visible, "visible_gpus", list)
     here = "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."
     assert here in said(app())
     st.cache_resource.clear()
     found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30)
-    monkeypatch.setattr(resources, "visible_gpus", lambda: [found])
+    monkeypatch.setattr(resources.visible, "visible_gpus", lambda: [found])
     assert "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled." in said(app())
     st.cache_resource.clear()
     found = dataclasses.replace(found, cuda_driver=(11, 4))
