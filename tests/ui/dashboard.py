@@ -15,6 +15,7 @@ from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, RunSummary
 from vitprof.store import RunStore
+from vitprof.ui.navigation import ENTERED
 
 APP = ROOT / "app.py"
 LIMIT_S = 60
@@ -82,10 +83,10 @@ def app(_page: str = "", /, **query: str | list[str]) -> AppTest:
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
     for name, value in query.items():
         at.query_params[name] = value
+    if _page:  # as if app.py had run already, which draws Profile first
+        at.session_state[ENTERED] = True
+        at.switch_page(f"pages/{_page}.py")
     at.run()
-    if _page:
-        at.session_state["query of pages/profile.py"] = {}  # as if the page's own address had been opened
-        at.switch_page(f"pages/{_page}.py").run()
     assert not at.exception
     return at
 

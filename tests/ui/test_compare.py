@@ -241,7 +241,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pyte
 
     monkeypatch.setattr("vitprof.ui.findings.device_time_of", never)
     monkeypatch.setattr("vitprof.ui.findings.line_of", never)
-    monkeypatch.setattr("vitprof.ui.findings.headroom_of", never)
+    monkeypatch.setattr("vitprof.charts.breakdown.waterfall", never)
     at = compare(a, b, show="Data waits")
     assert [drawn(at, key) for key in ("compare-waits", "compare-shares", "compare-steps")] == [True, False, False]
 

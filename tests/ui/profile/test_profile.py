@@ -106,7 +106,7 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
         assert "Input-bound" in verdict(at), "the sentence stands above the tabs"
         assert len(at.metric) >= 4
     assert "import torch" in at.code[0].value
-    assert {"download-bundle", "download-report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
+    assert {"download-Bundle", "download-Report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
 
 
 @pytest.mark.slow
