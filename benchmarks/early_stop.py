@@ -21,8 +21,9 @@ import numpy as np
 
 from benchmarks.tournament import RIGHT, SPEEDS, board_of
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament import Outcome, can_be_fastest, recommend
-from vitprof.analysis.tournament.blocks import EARLIEST_STOP_FRAC, cannot_win, without_others
+from vitprof.analysis.tournament.entries import Outcome
+from vitprof.analysis.tournament.recommend import can_be_fastest, recommend
+from vitprof.analysis.tournament.scores import EARLIEST_STOP_FRAC, cannot_win, without_others
 from vitprof.config.bounds import MORE_ROUNDS
 
 MACHINES = ("quiet", "noisy", "drifting", "fits", "spoiled", "busy")

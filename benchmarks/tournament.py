@@ -20,7 +20,9 @@ from functools import partial
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament import Entry, Leaderboard, Outcome, can_be_fastest, leaderboard, recommend
+from vitprof.analysis.tournament.entries import Entry, Outcome
+from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
+from vitprof.analysis.tournament.recommend import can_be_fastest, recommend
 from vitprof.config.bounds import MORE_ROUNDS
 
 SPEEDS = (1000.0, 990.0, 850.0, 600.0, 300.0)

@@ -10,7 +10,9 @@ import pytest
 
 from tests.analysis.tournament.test_tuning import Trial, grid
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament import Candidate, Leaderboard, article_table, importances, leaderboard, pareto
+from vitprof.analysis.tournament.leaderboard import Leaderboard, article_table, leaderboard
+from vitprof.analysis.tournament.recommend import pareto
+from vitprof.analysis.tournament.tuning import Candidate, importances
 from vitprof.charts.heat_map import article_heat
 from vitprof.charts.tournament import (
     COSTS,

@@ -23,7 +23,7 @@ from tests.command_line import Call, one_line, succeeds
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.tournament import Candidate
+from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentView

@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.tournament import Candidate
+from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import trials

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from tests.stored_series import append_telemetry
 from tests.ui.dashboard import LIMIT_S, add_run, app, charts, kept_in_url, said
 from tests.ui.tournaments import DEVICE, KEYS, add_tournament, in_address, spec
-from vitprof.analysis.tournament import recommend
+from vitprof.analysis.tournament.recommend import recommend
 from vitprof.errors import JobError, StoreError
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView

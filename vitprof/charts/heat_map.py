@@ -9,7 +9,8 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import OUT_OF_THE_RACE, ArticleTable, LeaderboardRow
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE
+from vitprof.analysis.tournament.leaderboard import ArticleTable, LeaderboardRow
 from vitprof.charts.style import MARGIN, axis, categories, hover_texts, plain
 from vitprof.charts.tournament import COMPARISON_WORDS, finish, spread_words
 

@@ -9,8 +9,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis import tournament
-from vitprof.analysis.tournament import Cost, Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.recommend import Cost, break_even, cost, pareto, setup_s
+from vitprof.analysis.tournament.tuning import Importances, TriedSetting
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, axis, categories, hover_texts, plain, whiskers
 
@@ -58,7 +60,7 @@ def _speed_whiskers(rows: Sequence[LeaderboardRow], **more: Any) -> dict[str, An
 
 
 def _name(row: LeaderboardRow) -> str:
-    return plain(tournament.setting_in_words(row.entry))
+    return plain(setting_in_words(row.entry))
 
 
 def _row_words(row: LeaderboardRow, board: Leaderboard) -> str:
@@ -134,7 +136,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
-            f"Throughput of {len(ranked)} settings; the fastest is {tournament.setting_in_words(best.entry)} with "
+            f"Throughput of {len(ranked)} settings; the fastest is {setting_in_words(best.entry)} with "
             f"{formats.number(best.samples_per_s, 'samples/s')}; {sum(group(row) == EQUAL for row in ranked)} as fast "
             "within 5%."
         )
@@ -175,9 +177,9 @@ COSTS: dict[Cost, str] = {
 
 def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
     """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
-    cost = {row.key: tournament.cost(row, against) for row in board.rows}
+    cost = {row.key: cost(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
-    front = set(tournament.pareto(board, against))
+    front = set(pareto(board, against))
     most = max((cost[row.key] for row in known), default=0.0)
     unit, size = _time_unit(most) if against == "prepare_s" else _unit(most, BYTES)
     words = {key: formats.seconds(c) if against == "prepare_s" else formats.size(c) for key, c in cost.items()}
@@ -205,7 +207,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
             cliponaxis=False,
             **hover_texts([f"{_row_words(r, board)}<br>{COSTS[against]}: {words[r.key]}<br>{name}" for r in rows]),
         )
-    names = "; ".join(f"{tournament.setting_in_words(r.entry)} ({words[r.key]})" for r in on)
+    names = "; ".join(f"{setting_in_words(r.entry)} ({words[r.key]})" for r in on)
     return finish(
         figure,
         f"Throughput against {COSTS[against]}",
@@ -229,7 +231,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
     It has the baseline and the fastest settings whose preparation time is known, at most `MOST_LINES`.
     """
     base, figure, unit = board.row(board.baseline), go.Figure(), "s"
-    crossing_of = {b.key: b for b in tournament.break_even(board) if math.isfinite(b.extra_s)}
+    crossing_of = {b.key: b for b in break_even(board) if math.isfinite(b.extra_s)}
     rows = [row for row in board.rows if row.key in crossing_of][:MOST_LINES]
     alt = "Total time by epochs: no figures yet."
     if base is not None and rows:
@@ -237,7 +239,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
         crossed = [row for row in rows if 0 < at[row.key] <= MOST_EPOCHS]
         epochs = max(10, math.ceil(1.5 * max((at[row.key] for row in crossed), default=0.0)))
         n = sorted({round(epochs * share / 20) for share in range(21)})
-        totals = {row.key: [tournament.setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)}
+        totals = {row.key: [setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)}
         unit, size = _time_unit(max(map(max, totals.values())))
         for place, row in enumerate((base, *rows)):
             name = f"{_name(row)}{'' if place else ' (baseline)'}"
@@ -255,13 +257,13 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
         colours = [run_line(rows.index(row))["color"] for row in crossed]
         figure.add_scatter(
             x=[at[row.key] for row in crossed],
-            y=[(tournament.setup_s(base) + at[row.key] * base.epoch_s) / size for row in crossed],
+            y=[(setup_s(base) + at[row.key] * base.epoch_s) / size for row in crossed],
             name="break-even",
             mode="markers",
             marker={"symbol": "x", "size": 11, "color": colours, "line": {"width": 1, "color": BASELINE}},
             **hover_texts([f"{_name(row)}<br>{crossing_of[row.key].sentence}" for row in crossed]),
         )
-        text = "; ".join(f"{tournament.setting_in_words(r.entry)} {crossing_of[r.key].sentence}" for r in rows)
+        text = "; ".join(f"{setting_in_words(r.entry)} {crossing_of[r.key].sentence}" for r in rows)
         alt = f"Total time by number of epochs, against the baseline: {text}."
     return finish(
         figure,
@@ -274,7 +276,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
     )
 
 
-def optimization_history(trials: Sequence[tournament.TriedSetting], names: Sequence[str]) -> go.Figure:
+def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -> go.Figure:
     """Returns the throughput of each trial in the order in which they ran, and the best of the search so far.
 
     `names` are the settings in words. A failed trial has a number but no mark.
@@ -319,7 +321,7 @@ def optimization_history(trials: Sequence[tournament.TriedSetting], names: Seque
     )
 
 
-def importance_bars(importances: tournament.Importances) -> go.Figure:
+def importance_bars(importances: Importances) -> go.Figure:
     """Returns each parameter's share of the differences that the parameters explain, the largest on top."""
     shares = importances.shares
     bar = go.Bar(

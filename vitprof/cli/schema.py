@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from vitprof.analysis.compare.bounds import Kind
 from vitprof.analysis.compare.bounds import Outcome as BoundOutcome
-from vitprof.analysis.tournament import Candidate
+from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.analysis.verdict.headroom import Anchor, StageCost
 from vitprof.cli.common import terminal
 from vitprof.config import RunConfig, strategies

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from vitprof import formats
-from vitprof.analysis.tournament import break_even, recommend
+from vitprof.analysis.tournament.recommend import break_even, recommend
 from vitprof.cli.common import options as reading
 from vitprof.cli.common import terminal
 from vitprof.cli.common.progress import overall_progress, say_waiting

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from vitprof import formats
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
-from vitprof.analysis.tournament import Candidate, Entry, Outcome, leaderboard, trial_key
+from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
+from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS
-from vitprof.analysis.tournament.tuning import Rung, rungs, survivors
+from vitprof.analysis.tournament.tuning import Candidate, Rung, rungs, survivors
 from vitprof.config import BUDGETS, PARTS, RunConfig
 from vitprof.config.bounds import MOST_TRIALS, TUNING_S
 from vitprof.config.catalog import dataset_info

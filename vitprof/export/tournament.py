@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitprof import formats
-from vitprof.analysis.tournament import BreakEven, Leaderboard, LeaderboardRow, Recommendation, Status, article_table
+from vitprof.analysis.tournament.entries import Status
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, article_table
+from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.analysis.tournament.scores import Comparison
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import code_line

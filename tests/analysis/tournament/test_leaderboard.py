@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis import tournament
+from vitprof.analysis.tournament.entries import Entry, Outcome, key_in_words, setting_in_words
+from vitprof.analysis.tournament.leaderboard import article_table, leaderboard, runs_words
+from vitprof.analysis.tournament.recommend import recommend
 from vitprof.recording.columns import RunSummary
 
 BASE = "base/b64/w-/as-is"
@@ -28,9 +30,7 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
             entry(name, mean, seed=seed, moments=moments + rng.normal(0, 0.005, 3))
             for name, mean in (("same", 1000), ("faster", 1100))
         )
-        board = tournament.leaderboard(
-            [entry("base", 1000, seed=seed, moments=moments), same, faster], baseline=BASE, n_train=0
-        )
+        board = leaderboard([entry("base", 1000, seed=seed, moments=moments), same, faster], baseline=BASE, n_train=0)
         row, quick = board.row(same.key), board.row(faster.key)
         assert row is not None
         assert quick is not None
@@ -45,7 +45,7 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
 
 def test_moments_of_the_machine_cancel() -> None:
     moments = np.array([-0.4, 0.0, 0.4])
-    board = tournament.leaderboard(
+    board = leaderboard(
         [entry("base", 1000, moments=moments), entry("a", 1200, moments=moments)], baseline=BASE, n_train=0
     )
     row = board.row("a/b64/w-/as-is")
@@ -59,22 +59,22 @@ def test_one_settings_noise_is_its_own() -> None:
     """As seen beside other work: two rounds, 7,498 and 7,539 samples/s against 3,471 and 1,687."""
     quiet = entry("quiet", 7500, runs=2, moments=np.log([7498 / 7500, 7539 / 7500]))
     noisy = entry("base", 3471, runs=2, moments=np.log([1, 1687 / 3471]))
-    board = tournament.leaderboard([noisy, quiet], baseline=BASE, n_train=0)
+    board = leaderboard([noisy, quiet], baseline=BASE, n_train=0)
     row = board.row(quiet.key)
     assert row is not None
     assert row.high / row.low < 1.2
     assert board.best == quiet.key
-    answer = tournament.recommend(board)
+    answer = recommend(board)
     assert answer is not None
     assert answer.key in (quiet.key, None), "never the baseline"
-    alone = tournament.leaderboard([dataclasses.replace(quiet, key=BASE)], baseline=BASE, n_train=0).rows[0]
+    alone = leaderboard([dataclasses.replace(quiet, key=BASE)], baseline=BASE, n_train=0).rows[0]
     assert row.high / row.low == pytest.approx(alone.high / alone.low, rel=0.05)
 
 
 def test_what_shares_no_round_is_compared_too() -> None:
     early, late = entry("base", 1000), entry("a", 2000)
     late = dataclasses.replace(late, outcomes=tuple(dataclasses.replace(o, round=o.round + 10) for o in late.outcomes))
-    row = tournament.leaderboard([early, late], baseline=BASE, n_train=0).row(late.key)
+    row = leaderboard([early, late], baseline=BASE, n_train=0).row(late.key)
     assert row is not None
     assert row.speed_up_low < row.speed_up < row.speed_up_high
     assert row.speed_up == pytest.approx(2, rel=0.03)
@@ -88,8 +88,8 @@ def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speed
     shuffled = list(entries)
     shuffler.shuffle(shuffled)
     key = entries[0].key
-    board = tournament.leaderboard(entries, baseline=key, n_train=100)
-    assert repr(tournament.leaderboard(shuffled, baseline=key, n_train=100)) == repr(board)
+    board = leaderboard(entries, baseline=key, n_train=100)
+    assert repr(leaderboard(shuffled, baseline=key, n_train=100)) == repr(board)
     places = [1 if row.standing == "equal" else place for place, row in enumerate(board.rows, 1)]
     assert [row.rank for row in board.rows] == places
     gains = [row.speed_up for row in board.rows]
@@ -103,7 +103,7 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
     waiting = dataclasses.replace(entry("waiting", 1), outcomes=(), status="waiting")
     failed = entry("failed", 9000, status="failed", reason="out of memory")
     cut = entry("cut", 500, status="cut", runs=1)
-    board = tournament.leaderboard([waiting, failed, entry("base", 1000), cut], baseline=BASE, n_train=0)
+    board = leaderboard([waiting, failed, entry("base", 1000), cut], baseline=BASE, n_train=0)
     ranks = [("base", 1), ("cut", 2), ("failed", None), ("waiting", None)]
     assert [(row.entry.strategy, row.rank) for row in board.rows] == ranks
     assert board.best == BASE
@@ -113,7 +113,7 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
     assert math.isnan(none.samples_per_s)
     assert math.isnan(none.speed_up)
     assert none.against_baseline == ""
-    assert tournament.leaderboard([waiting], baseline=waiting.key, n_train=0).best is None
+    assert leaderboard([waiting], baseline=waiting.key, n_train=0).best is None
 
 
 def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
@@ -121,14 +121,14 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     lost = dataclasses.replace(good.outcomes[0], status="failed", blocks_per_s=np.full(20, 1.0))
     odd = dataclasses.replace(good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf]))
     mixed = dataclasses.replace(good, outcomes=(lost, odd, *good.outcomes))
-    alone, row = (tournament.leaderboard([e], baseline=BASE, n_train=0).rows[0] for e in (good, mixed))
-    assert tournament.runs_words(row) == "2"
-    assert tournament.runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
+    alone, row = (leaderboard([e], baseline=BASE, n_train=0).rows[0] for e in (good, mixed))
+    assert runs_words(row) == "2"
+    assert runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
     expected = (alone.samples_per_s, alone.low, alone.high, 2, 200)
     assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == expected
 
 
-def _short(outcome: tournament.Outcome, steps: int) -> tournament.Outcome:
+def _short(outcome: Outcome, steps: int) -> Outcome:
     """A run of fewer steps than make 20 blocks."""
     summary = RunSummary(n_steady_steps=steps)
     return dataclasses.replace(outcome, blocks_per_s=outcome.blocks_per_s[:steps], summary=summary)
@@ -143,12 +143,12 @@ def test_few_blocks_of_many_steps_are_enough() -> None:
         )
         for e in made
     ]
-    assert [row.too_few for row in tournament.leaderboard(made, baseline=BASE, n_train=0).rows] == [None, None]
+    assert [row.too_few for row in leaderboard(made, baseline=BASE, n_train=0).rows] == [None, None]
 
 
 def test_too_few_steps_give_a_figure_and_no_claims() -> None:
     few = [dataclasses.replace(e, outcomes=[_short(e.outcomes[0], 3)]) for e in (entry("base", 1000), entry("a", 2000))]
-    row = tournament.leaderboard(few, baseline=BASE, n_train=0).rows[0]
+    row = leaderboard(few, baseline=BASE, n_train=0).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
     assert math.isnan(row.speed_up_low)
     assert math.isnan(row.low)
@@ -158,7 +158,7 @@ def test_too_few_steps_give_a_figure_and_no_claims() -> None:
 def test_of_a_baseline_with_too_few_steps_no_speed_up_is_claimed() -> None:
     base = entry("base", 1000)
     base = dataclasses.replace(base, outcomes=(_short(base.outcomes[0], 19),))
-    board = tournament.leaderboard([base, entry("a", 2000)], baseline=BASE, n_train=0)
+    board = leaderboard([base, entry("a", 2000)], baseline=BASE, n_train=0)
     assert [row.too_few for row in board.rows] == [None, 19]
     assert board.rows[0].against_baseline == "undecided"
     assert math.isfinite(board.rows[0].low)
@@ -168,7 +168,7 @@ def test_of_a_baseline_with_too_few_steps_no_speed_up_is_claimed() -> None:
 def test_alike_to_the_last_digit_is_equal_and_so_is_one_percent_more() -> None:
     """On a simulated device every step takes the same time."""
     speeds = {"base": 1000, "same": 1000, "a": 1010, "b": 1060}
-    board = tournament.leaderboard([entry(n, v, noise=0) for n, v in speeds.items()], baseline=BASE, n_train=0)
+    board = leaderboard([entry(n, v, noise=0) for n, v in speeds.items()], baseline=BASE, n_train=0)
     assert [row.against_baseline for row in board.rows] == ["faster", "equal", "", "equal"]
     assert board.rows[3].speed_up == pytest.approx(1)
     assert [row.near_best for row in board.rows] == [1, 1, 0, 0]
@@ -184,8 +184,8 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
             entry(name, 1000 * (1 + gain), seed=seed, noise=0.01, moments=rng.normal(0, 0.01 + 0.02 * (seed % 3), 4))
             for name, gain in zip(("base", "a", "b", "c"), rng.uniform(0, 0.08, 4), strict=True)
         ]
-        board = tournament.leaderboard(made, baseline=BASE, n_train=0)
-        answer, base, first = tournament.recommend(board), board.row(BASE), board.rows[0]
+        board = leaderboard(made, baseline=BASE, n_train=0)
+        answer, base, first = recommend(board), board.row(BASE), board.rows[0]
         assert answer is not None
         assert base is not None
         for place, row in enumerate(board.rows, 1):
@@ -205,10 +205,10 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
 
 def test_what_is_recommended_does_not_depend_on_what_it_is_compared_with() -> None:
     made = [entry("base", 1000), entry("a", 4000), entry("b", 4000, seed=3), entry("c", 9000, page_cache="cold")]
-    own = tournament.recommend(tournament.leaderboard(made, baseline=BASE, n_train=0))
+    own = recommend(leaderboard(made, baseline=BASE, n_train=0))
     assert own is not None
     for other in made[1:]:
-        found = tournament.recommend(tournament.leaderboard(made, baseline=other.key, n_train=0), keep=BASE)
+        found = recommend(leaderboard(made, baseline=other.key, n_train=0), keep=BASE)
         assert found is not None
         assert (found.key, found.equals) == (own.key, own.equals)
 
@@ -217,9 +217,7 @@ def test_a_longer_run_weighs_more_in_the_throughput() -> None:
     made = entry("base", 1000, noise=0, runs=2, moments=np.log([1.0, 0.5]))
     long, short = (RunSummary(n_steady_steps=n) for n in (300, 100))
     outcomes = [dataclasses.replace(o, summary=s) for o, s in zip(made.outcomes, (long, short), strict=True)]
-    row = tournament.leaderboard([dataclasses.replace(made, outcomes=tuple(outcomes))], baseline=BASE, n_train=0).rows[
-        0
-    ]
+    row = leaderboard([dataclasses.replace(made, outcomes=tuple(outcomes))], baseline=BASE, n_train=0).rows[0]
     assert row.samples_per_s == pytest.approx(400 / (300 / 1000 + 100 / 500))
 
 
@@ -227,7 +225,7 @@ def test_throughput_is_over_time_not_the_mean_of_rates() -> None:
     blocks = np.array([100.0, 300.0] * 10)  # equally many samples each: 150 a second over all
     made = entry("base", 1)
     made = dataclasses.replace(made, outcomes=tuple(dataclasses.replace(o, blocks_per_s=blocks) for o in made.outcomes))
-    row = tournament.leaderboard([made], baseline=BASE, n_train=600).rows[0]
+    row = leaderboard([made], baseline=BASE, n_train=600).rows[0]
     assert (row.samples_per_s, row.epoch_s) == (pytest.approx(150), pytest.approx(4))
     assert row.epoch_low == pytest.approx(600 / row.high)
 
@@ -238,7 +236,7 @@ def test_epochs_are_measured_for_all_or_for_none() -> None:
             entry("base", 1000, epoch_s=7.0, n_epochs_measured=2),
             entry("a", 500, epoch_s=20.0, n_epochs_measured=second),
         ]
-        return [row.epoch_s for row in tournament.leaderboard(made, baseline=BASE, n_train=6000).rows]
+        return [row.epoch_s for row in leaderboard(made, baseline=BASE, n_train=6000).rows]
 
     assert (board(1), board(0)) == (pytest.approx([7, 20]), pytest.approx([6, 12], rel=0.02))
 
@@ -249,22 +247,22 @@ def test_figures_of_the_runs() -> None:
     made = dataclasses.replace(
         made, outcomes=(dataclasses.replace(made.outcomes[0], summary=worst), *made.outcomes[1:])
     )
-    row = tournament.leaderboard([made], baseline=BASE, n_train=0).rows[0]
+    row = leaderboard([made], baseline=BASE, n_train=0).rows[0]
     assert (row.gpu_mem_bytes, row.gpu_util_pct, row.device_idle_frac, row.rss_bytes) == (6e8, 40, 0.5, 2e9)
     assert math.isnan(row.epoch_s)
     running = dataclasses.replace(made, outcomes=tuple(dataclasses.replace(o, summary=None) for o in made.outcomes))
-    assert tournament.leaderboard([running], baseline=BASE, n_train=0).rows[0].n_steps == 0
+    assert leaderboard([running], baseline=BASE, n_train=0).rows[0].n_steps == 0
 
 
 @pytest.mark.parametrize(("keys", "baseline"), [(("a", "a"), "a/b64/w-/as-is"), (("a", "b"), "c")])
 def test_keys_are_checked(keys: tuple[str, ...], baseline: str) -> None:
-    made: list[tournament.Entry] = [entry(key, 1) for key in keys]
+    made: list[Entry] = [entry(key, 1) for key in keys]
     with pytest.raises(ValueError, match=r"same key|not one of"):
-        tournament.leaderboard(made, baseline=baseline, n_train=0)
+        leaderboard(made, baseline=baseline, n_train=0)
 
 
 def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
-    board = tournament.leaderboard([entry("base", 1000, runs=1), entry("a", 2000, runs=1)], baseline=BASE, n_train=600)
+    board = leaderboard([entry("base", 1000, runs=1), entry("a", 2000, runs=1)], baseline=BASE, n_train=600)
     for row in board.rows:
         assert math.isnan(row.low)
         assert math.isnan(row.epoch_high)
@@ -277,13 +275,9 @@ def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
 
 
 def test_the_slow_drive_says_that_it_is_one() -> None:
-    assert tournament.setting_in_words(entry("staged", 1)) == "staged (throttled), batch 64"
-    assert (
-        tournament.key_in_words("slow-drive/b32/w0/cold") == "slow-drive (throttled), batch 32, 0 workers, cold cache"
-    )
-    assert tournament.setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith(
-        "files (throttled), "
-    )
+    assert setting_in_words(entry("staged", 1)) == "staged (throttled), batch 64"
+    assert key_in_words("slow-drive/b32/w0/cold") == "slow-drive (throttled), batch 32, 0 workers, cold cache"
+    assert setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith("files (throttled), ")
 
 
 def test_rows_are_settings_and_columns_batch_sizes() -> None:
@@ -295,7 +289,7 @@ def test_rows_are_settings_and_columns_batch_sizes() -> None:
         entry("pt-memory", 8000, batch_size=1000, workers=2, page_cache="cold"),
         entry("hdf5", 100, batch_size=5000, runs=0, status="refused", reason="batch is larger than the set"),
     ]
-    table = tournament.article_table(tournament.leaderboard(made, baseline=slow.key, n_train=60_000))
+    table = article_table(leaderboard(made, baseline=slow.key, n_train=60_000))
     assert table.batch_sizes == (500, 1000, 5000)
     assert [row.name for row in table.lines] == ["pt-memory", "pt-memory, 2 workers, cold cache", "per-sample", "hdf5"]
     first = table.lines[0].cells

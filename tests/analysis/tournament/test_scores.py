@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
 from vitprof.analysis.bootstrap import Interval
-from vitprof.analysis.tournament import leaderboard, scores, spoiled_words
-from vitprof.analysis.tournament.scores import spoiled
+from vitprof.analysis.tournament import scores
+from vitprof.analysis.tournament.leaderboard import leaderboard, spoiled_words
+from vitprof.analysis.tournament.scores import (
+    EARLIEST_STOP_FRAC,
+    block_rates,
+    cannot_win,
+    period,
+    spoiled,
+    without_others,
+)
 
 
 @pytest.mark.slow
@@ -128,3 +137,188 @@ def test_students_t() -> None:
     known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 10: 2.228, 30: 2.042}
     for df, value in known.items():
         assert scores.student_t(df) == pytest.approx(value, rel=0.008)
+
+
+def steps(
+    seconds: np.ndarray, samples: np.ndarray, depth: np.ndarray | None = None, waits: float = 0.5
+) -> dict[str, np.ndarray]:
+    """`depth`: of the loader's queue; a step that finds it empty waits for that share of its time."""
+    n = len(seconds)
+    known = {"step_s": seconds, "samples": samples, "epoch": np.zeros(n), "warmup": (np.arange(n) < 2).astype(float)}
+    if depth is None:
+        return known | {"queue_depth": np.full(n, np.nan), "data_wait_s": np.zeros(n)}
+    return known | {"queue_depth": depth, "data_wait_s": np.where(depth > 0, 0.0, waits * seconds)}
+
+
+def test_blocks_make_up_all_steady_steps() -> None:
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(0.5, 1.5, 207)
+    rates = block_rates(steps(seconds, np.full(207, 8.0)))
+    assert (len(rates), rates[0]) == (20, pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4)))
+    assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum())
+
+
+def test_their_mean_is_samples_over_time_with_few_steps_and_uneven_batches() -> None:
+    seconds = np.full(29, 0.1)
+    seconds[[6, 13, 28]] = 2.0  # stalls
+    samples = np.full(29, 8.0)
+    samples[[10, 28]] = 3.0  # the last batch of an epoch
+    rates = block_rates(steps(seconds, samples))
+    assert len(rates) == 20
+    assert 1 / (1 / rates).mean() == pytest.approx(samples[2:].sum() / seconds[2:].sum())
+
+
+def test_few_steps_and_steps_without_a_time() -> None:
+    seconds = np.array([9.0, 9.0, 0.5, np.nan, 0.0, 0.25])
+    assert block_rates(steps(seconds, np.ones(6))).tolist() == [2.0, 4.0]
+    assert block_rates(steps(np.empty(0), np.empty(0))).tolist() == []
+    assert block_rates(steps(np.ones(2), np.ones(2))).tolist() == []
+
+
+@pytest.mark.parametrize("every", [8, 25, 40, 64, 90])
+def test_a_loader_that_stalls_again_and_again_gains_nothing_by_it(every: int) -> None:
+    """Blocks of a twentieth would leave a stall of every 40th batch out of half of them, and so out of the score."""
+    rng = np.random.default_rng(every)
+    for phase in range(0, every, 3):
+        seconds = rng.lognormal(0, 0.1, 402) * np.where((np.arange(402) + phase) % every == 0, 20, 1)
+        rates = block_rates(steps(seconds, np.full(402, 8.0)))
+        assert len(rates) >= 4
+        truly = 8 * 400 / seconds[2:].sum()
+        assert np.percentile(rates, 80) <= 1.2 * truly
+        assert 1 / (1 / rates).mean() == pytest.approx(truly)
+
+
+def test_no_period_is_seen_in_chance() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        assert period(rng.lognormal(0, 0.3, 400)) == 1
+        assert period(rng.lognormal(0, 0.1, 400) * np.where(rng.random(400) < 0.1, 5, 1)) == 1
+    assert (period(np.ones(400)), period(np.linspace(1, 2, 400)), period(np.ones(3))) == (1, 1, 1)
+
+
+MADE_S, USED_S, MOST = 1.0, 0.2, 4
+"""A batch a second from workers that keep at most four ready; the loop takes a fifth of that."""
+
+
+def fed_by_workers(seed: int, n: int) -> tuple[Any, Any]:
+    """Seconds and queue depths of `n` steps of a loop that other programs hold up for 3 to 6 s, one time in ten."""
+    rng = np.random.default_rng(seed)
+    held = np.where(rng.random(n) < 0.1, rng.uniform(3, 6, n), 0.0)
+    asked, made = np.zeros(n + 1), np.zeros(n + MOST)
+    for k in range(n + MOST):  # a worker begins the batch behind the last, once there is room for it
+        made[k] = max(made[k - 1] if k else 0.0, asked[k - MOST] if k >= MOST else 0.0) + MADE_S
+        if k >= MOST - 1 and k - MOST + 1 < n:
+            i = k - MOST + 1
+            asked[i + 1] = max(asked[i], made[i]) + USED_S + held[i]
+    depths = np.array([np.sum(made[i : i + MOST] <= asked[i]) for i in range(n)], dtype=float)
+    return np.diff(asked), depths
+
+
+def test_batches_made_while_the_loop_was_held_up_are_no_throughput() -> None:
+    """The workers make a batch a second, whatever the loop does; a block of two steps may be of batches from before."""
+    for n, most, before in ((40, 1.5, 4.0), (200, 1.25, 1.15)):
+        with_queue, without = [], []
+        for seed in range(20):
+            seconds, depths = fed_by_workers(seed, n)
+            rates = block_rates(steps(seconds, np.ones(n), depths))
+            assert len(rates) >= 4
+            with_queue.append(np.quantile(rates, 0.8))
+            without.append(np.quantile(block_rates(steps(seconds, np.ones(n))), 0.8))
+        assert max(with_queue) <= most / MADE_S
+        assert max(without) > before / MADE_S
+
+
+def test_a_queue_that_fills_once_and_stays_full_leaves_twenty_blocks() -> None:
+    depths = np.minimum(np.arange(402), 8.0)
+    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths))) == 20
+
+
+@pytest.mark.parametrize(("waits", "n"), [(0.03, 20), (0.5, 12)])
+def test_a_queue_that_comes_and_goes_matters_only_to_a_loop_that_waits(waits: float, n: int) -> None:
+    depths = np.random.default_rng(0).integers(0, 9, 402).astype(float)
+    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths, 9 * waits))) == n
+
+
+def looks(rates: np.ndarray, best_low: float) -> bool:
+    """As a runner asks: after each few blocks."""
+    return any(cannot_win(rates[:n], 1.05 * best_low) for n in range(20, len(rates) + 1, 5))
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_as_good_is_not_cut_however_often_one_looks() -> None:
+    cut = 0
+    for seed in range(150):
+        seconds = 1e-3 * np.exp(np.random.default_rng(seed).normal(0, 0.1, 400))
+        cut += looks(1 / seconds, 1e3 / math.exp(0.005))  # the true mean of these seconds is e**0.005 ms
+    assert cut <= 5  # 1% of 150 is 1.5; six or more have a chance below 0.5%
+
+
+def test_alike_neighbours_are_not_more_than_they_say() -> None:
+    cut = 0
+    for seed in range(100):
+        walk = np.repeat(np.random.default_rng(seed).normal(0, 0.1, 10), 4)  # fours that are alike
+        cut += cannot_win(1000 * np.exp(walk), 1050.0)
+    assert cut <= 5
+
+
+def test_a_slower_trial_is_cut() -> None:
+    rates = 900 * np.exp(np.random.default_rng(1).normal(0, 0.02, 40))
+    assert looks(rates, 1000.0)
+    assert not looks(rates, 890.0)
+    assert not cannot_win(rates[:19], 1000.0)
+    assert cannot_win(np.full(20, 950.0), 1000.0)
+    assert not cannot_win(np.full(20, 955.0), 1000.0)  # near the best: worth its full time
+
+
+@pytest.mark.parametrize("best_low", [math.nan, 0.0, -1.0, math.inf])
+def test_without_a_best_nothing_is_cut(best_low: float) -> None:
+    assert not cannot_win(np.full(40, 10.0), best_low)
+    assert not cannot_win(np.empty(0), best_low)
+
+
+def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drift: float = 0.0) -> bool:
+    """Whether a run as fast as the best's lower bound is cut at any look; its steps are blocked anew at each."""
+    n, rng = 400, np.random.default_rng(seed)
+    shocks = rng.normal(0, noise * math.sqrt(1 - alike**2), n)
+    walk = [rng.normal(0, noise)]
+    for shock in shocks[1:]:
+        walk.append(alike * walk[-1] + shock)
+    seconds = 1e-2 * np.exp(np.array(walk) + drift * np.linspace(1, -1, n))
+    steps = {"step_s": seconds, "samples": np.full(n, 64.0), "epoch": np.zeros(n), "warmup": np.zeros(n)}
+    steps |= {"data_wait_s": np.zeros(n), "queue_depth": np.full(n, math.nan)}
+    best = 64 * n / seconds.sum()
+    looks_at = range(int(EARLIEST_STOP_FRAC * n), n, 25)
+    return any(cannot_win(block_rates({k: v[:m] for k, v in steps.items()}), best) for m in looks_at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drift", [0.1, -0.1])
+def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
+    assert sum(cut_while_running(seed, drift=drift) for seed in range(60)) <= 2
+    assert sum(cut_while_running(seed, drift=drift, alike=0.9) for seed in range(60)) <= 2
+
+
+def test_what_other_programs_may_have_made_is_no_evidence() -> None:
+    seen = np.full(20, 400.0)
+    assert without_others(seen, 0.0) == pytest.approx(seen)
+    assert without_others(seen, -0.01) == pytest.approx(seen)  # the machine and the job are read a moment apart
+    assert without_others(seen, 0.2) == pytest.approx(np.full(20, 500.0))
+    for unknown in (1.0, 1.7, math.nan):
+        assert not cannot_win(without_others(seen, unknown), 1000.0)
+    assert cannot_win(without_others(seen, 0.5), 1000.0)
+    assert not cannot_win(without_others(seen, 0.65), 1000.0)
+    # a quiet run stays evidence beside one that was disturbed
+    assert cannot_win(np.concatenate([seen, without_others(np.full(20, 50.0), 1.5)]), 1000.0)
+
+
+def test_a_trial_that_stood_still_while_others_ran_is_never_cut() -> None:
+    """As fast as the best, but of each block other programs took some share of the time, in which it did nothing."""
+    cut = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        taken = rng.beta(2, 2, 40) * rng.uniform(0, 1)
+        seconds = 1e-3 * np.exp(rng.normal(0, 0.01, 40)) / (1 - taken)
+        blocks, others = 1 / seconds, float((taken * seconds).sum() / seconds.sum())
+        assert not cannot_win(without_others(blocks, others), 1000.0)
+        cut += cannot_win(blocks, 1000.0)
+    assert cut > 50  # as it was while nobody asked who else ran

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.analysis.tournament import Candidate, importances
-from vitprof.analysis.tournament.tuning import first_rung, rungs, survivors
+from vitprof.analysis.tournament.tuning import Candidate, first_rung, importances, rungs, survivors
 
 
 @pytest.mark.slow

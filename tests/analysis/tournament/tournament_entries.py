@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitprof.analysis.tournament import Entry, Outcome, trial_key
+from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
 from vitprof.recording.columns import RunSummary
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from vitprof.analysis.tournament import recommend
+from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments import trials

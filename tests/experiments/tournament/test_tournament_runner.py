@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
-from vitprof.analysis.tournament import recommend
+from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError

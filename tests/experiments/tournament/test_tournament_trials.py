@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament import Entry, Outcome
+from vitprof.analysis.tournament.entries import Entry, Outcome
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan

@@ -21,8 +21,7 @@ from vitprof.analysis.bootstrap import (
 )
 from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
-from vitprof.analysis.tournament.blocks import variance_of_one
-from vitprof.analysis.tournament.scores import NORMAL_975, student_t
+from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_of_one
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import number
 

@@ -5,35 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from vitprof import formats
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.tournament.blocks import usable
+from vitprof.analysis.tournament import scores as scoring
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words
-from vitprof.analysis.tournament.scores import (
-    NO_SCORE,
-    Comparison,
-    Rounds,
-    Score,
-    comparison,
-    near_best,
-    ratio,
-    rounds_of,
-    score,
-    spoiled,
-    sure_level,
-    throughput,
-    within_low,
-)
 from vitprof.recording.columns import RunSummary
 
-Standing = Literal["", "fastest"] | Comparison
+Standing = Literal["", "fastest"] | scoring.Comparison
 
 UNEVEN_FRAC = 0.9
 """A throughput below this share of the score is explained, because its ratio to the baseline's is not the speed-up."""
-UNEVEN_TOLD = 2
+MOST_UNEVEN = 2
 """Settings for which that is explained, at most."""
 
 
@@ -63,7 +48,7 @@ class LeaderboardRow:
     baseline's; 1 for the baseline itself."""
     speed_up_low: float
     speed_up_high: float
-    against_baseline: Literal[""] | Comparison
+    against_baseline: Literal[""] | scoring.Comparison
     """What the interval of the speed-up says; "" for the baseline itself, and if either has no figure."""
     epoch_s: float
     """Seconds for an epoch, measured or extrapolated (`leaderboard.leaderboard`)."""
@@ -142,9 +127,9 @@ def uneven_words(board: Leaderboard) -> str:
     examples = "; ".join(
         f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
         f"{formats.number(row.samples_per_s)} over all its time"
-        for row in uneven[:UNEVEN_TOLD]
+        for row in uneven[:MOST_UNEVEN]
     )
-    more = f"; {len(uneven) - UNEVEN_TOLD} more settings were as uneven" if len(uneven) > UNEVEN_TOLD else ""
+    more = f"; {len(uneven) - MOST_UNEVEN} more settings were as uneven" if len(uneven) > MOST_UNEVEN else ""
     return f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {examples}{more}."
 
 
@@ -165,53 +150,51 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
         raise ValueError("two entries of the tournament have the same key")
     if baseline not in by_key:
         raise ValueError(f"the baseline {baseline!r} is not one of the tournament's entries")
-    runs = {key: rounds_of(entry) for key, entry in by_key.items()}
-    level = sure_level(max(map(len, runs.values())))
-    few = {key: n for key, n in ((key, _n_steps(by_key[key], runs[key])) for key in by_key) if 0 < n < MIN_STEPS}
-    scores = {key: score(mine, key, seed) for key, mine in runs.items()}
-    scores |= {key: Score(scores[key].value, NO_SCORE.draws) for key in few}
-    speeds = {key: throughput(mine, _samples(by_key[key], mine), key, seed) for key, mine in runs.items()}
+    runs = {key: scoring.rounds_of(entry) for key, entry in by_key.items()}
+    ended = {key: _summaries(entry, runs[key]) for key, entry in by_key.items()}
+    level = scoring.sure_level(max(map(len, runs.values())))
+    steps = {key: _n_steps(runs[key], ended[key]) for key in by_key}
+    few = {key: n for key, n in steps.items() if 0 < n < MIN_STEPS}
+    scores = {key: scoring.score(mine, key, seed) for key, mine in runs.items()}
+    scores |= {key: scoring.Score(scores[key].value, scoring.NO_SCORE.draws) for key in few}
+    speeds = {key: scoring.throughput(mine, _weights(mine, ended[key]), key, seed) for key, mine in runs.items()}
     ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)]
     ranked.sort(key=lambda key: (-scores[key].value, key))
     caches = {key: e.page_cache for key, e in by_key.items()}
     bests = {caches[key]: key for key in reversed(ranked)}
-    best = bests.get(caches[baseline], ranked[0] if ranked else None)
     cut = {key for key, e in by_key.items() if e.status == "cut"}
-    whole_epochs = all(_saw_whole_epochs(by_key[key], runs[key]) for key in ranked)
-    near = {
-        key: value
-        for cache in bests
-        for key, value in near_best({k: scores[k] for k in ranked if caches[k] == cache}, cut).items()
-    }
+    whole_epochs = all(_saw_whole_epochs(runs[key], ended[key]) for key in ranked)
+    near: dict[str, float] = {}
+    for cache in bests:
+        near |= scoring.near_best({key: scores[key] for key in ranked if caches[key] == cache}, cut)
 
     def over(key: str, base: str) -> Interval:
         if key == base and runs[key]:
             return Interval(1.0, 1.0, 1.0)
-        return ratio(scores[key], scores[base], level)
+        return scoring.ratio(scores[key], scores[base], level)
 
-    def outcome(key: str, base: str) -> Comparison:
+    def outcome(key: str, base: str) -> scoring.Comparison:
         """Returns how two settings compare, as both the rows and the recommendation say it."""
         first = bests.get(caches[key])
         other = base if key == first else key
         if caches[key] == caches[base] and first in (key, base) and near.get(other, 0.0) >= level:
             return "equal"  # a setting that may be recommended as within 5% of the fastest is never called "slower"
-        return comparison(over(key, base))
+        return scoring.comparison(over(key, base))
 
-    standings: dict[str, Standing] = {
-        key: "fastest" if key == bests[caches[key]] else outcome(key, bests[caches[key]]) for key in ranked
-    }
     rows = []
     for key in (*ranked, *(key for key in by_key if key not in ranked)):
-        entry, gain, standing = by_key[key], over(key, baseline), standings.get(key, "")
-        speed = Interval(speeds[key].value, math.nan, math.nan) if key in few else speeds[key]
-        figures = _figures(entry, runs[key])
-        epoch_s = figures.pop("epoch_s")
-        if not whole_epochs or math.isnan(epoch_s):
-            epoch_s = n_train / speed.value if n_train else math.nan
+        gain, speed, first = over(key, baseline), speeds[key], bests.get(caches[key], "")
+        if key in few:
+            speed = Interval(speed.value, math.nan, math.nan)
+        standing: Standing = "" if key not in ranked else "fastest" if key == first else outcome(key, first)
+        epoch_s = n_train / speed.value if n_train else math.nan
+        if whole_epochs and _saw_whole_epochs(runs[key], ended[key]):
+            epoch_s = math.exp(_mean([math.log(s.epoch_s) for s in ended[key].values()]))
         row = LeaderboardRow(
-            rank=None if not standing else ranked.index(bests[caches[key]] if standing == "equal" else key) + 1,
-            entry=entry,
+            rank=ranked.index(first if standing == "equal" else key) + 1 if standing else None,
+            entry=by_key[key],
             n_runs=len(runs[key]),
+            n_steps=sum(s.n_steady_steps for s in ended[key].values()),
             samples_per_s=speed.value,
             low=speed.low,
             high=speed.high,
@@ -222,67 +205,57 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
             epoch_s=epoch_s,
             epoch_low=epoch_s * speed.value / speed.high,
             epoch_high=epoch_s * speed.value / speed.low,
+            gpu_mem_bytes=max(_known(ended[key], "gpu_mem_peak_bytes"), default=math.nan),
+            gpu_util_pct=_mean(_known(ended[key], "gpu_util_pct_mean")),
+            device_idle_frac=_mean(_known(ended[key], "device_idle_frac")),
+            rss_bytes=max(_known(ended[key], "rss_peak_bytes"), default=math.nan),
             too_few=few.get(key),
             standing=standing,
+            spoiled=scoring.spoiled(by_key[key]),
             near_best=near.get(key, math.nan),
             score=math.exp(scores[key].value),
-            within_low=within_low(runs[key], key, seed),
-            spoiled=spoiled(entry),
-            **figures,
+            within_low=scoring.within_low(runs[key], key, seed),
         )
         rows.append(row)
+    best = bests.get(caches[baseline], ranked[0] if ranked else None)
     return Leaderboard(tuple(rows), baseline, best, n_train, level)
 
 
-def _n_steps(entry: Entry, runs: Rounds) -> int:
+Summaries = Mapping[int, RunSummary]
+"""Round -> the summary of a run behind the figures, as far as it has ended."""
+
+
+def _summaries(entry: Entry, runs: scoring.Rounds) -> Summaries:
+    counted = [o for o in entry.outcomes if o.status not in OUT_OF_THE_RACE and len(scoring.usable(o.blocks_per_s))]
+    last = {o.round: o.summary for o in counted}
+    return {number: s for number, s in last.items() if number in runs and s is not None}
+
+
+def _n_steps(runs: scoring.Rounds, ended: Summaries) -> int:
     """Returns the steady steps behind the figures.
 
     A run without a summary counts its blocks, which are never more: a block is at least one step.
     """
-    summaries = _counted(entry, runs)
-    return sum(summaries[number].n_steady_steps if number in summaries else len(runs[number]) for number in runs)
+    return sum(ended[number].n_steady_steps if number in ended else len(runs[number]) for number in runs)
 
 
-def _counted(entry: Entry, runs: Rounds) -> dict[int, RunSummary]:
-    """Returns the summaries, by round, of the runs behind the figures, as far as these have ended."""
-    last = {
-        o.round: o.summary for o in entry.outcomes if o.status not in OUT_OF_THE_RACE and len(usable(o.blocks_per_s))
-    }
-    return {number: s for number, s in last.items() if number in runs and s is not None}
-
-
-def _samples(entry: Entry, runs: Rounds) -> dict[int, float]:
+def _weights(runs: scoring.Rounds, ended: Summaries) -> dict[int, float]:
     """Returns the weight of each round: its steady steps, all of one batch size. Equal weights if not all are known."""
-    steps = {number: float(s.n_steady_steps) for number, s in _counted(entry, runs).items()}
+    steps = {number: float(s.n_steady_steps) for number, s in ended.items()}
     return steps if len(steps) == len(runs) and all(steps.values()) else dict.fromkeys(runs, 1.0)
 
 
-def _saw_whole_epochs(entry: Entry, runs: Rounds) -> bool:
-    summaries = _counted(entry, runs)
-    return len(summaries) == len(runs) and all(s.n_epochs_measured and s.epoch_s > 0 for s in summaries.values())
+def _saw_whole_epochs(runs: scoring.Rounds, ended: Summaries) -> bool:
+    whole = all(s.n_epochs_measured and s.epoch_s > 0 for s in ended.values())
+    return len(runs) > 0 and len(ended) == len(runs) and whole
 
 
-def _figures(entry: Entry, runs: Rounds) -> dict[str, Any]:
-    """Returns the figures of a row that are means, or the highest, of the runs behind it."""
-    summaries = _counted(entry, runs).values()
+def _known(ended: Summaries, name: str) -> list[float]:
+    return [value for s in ended.values() if math.isfinite(value := float(getattr(s, name)))]
 
-    def known(name: str) -> list[float]:
-        values = [float(getattr(s, name)) for s in summaries]
-        return [v for v in values if math.isfinite(v)]
 
-    def mean(name: str) -> float:
-        values = known(name)
-        return math.fsum(values) / len(values) if values else math.nan
-
-    whole = bool(runs) and _saw_whole_epochs(entry, runs)
-    return {
-        "n_steps": sum(s.n_steady_steps for s in summaries),
-        "epoch_s": math.exp(math.fsum(math.log(s.epoch_s) for s in summaries) / len(summaries)) if whole else math.nan,
-        "gpu_mem_bytes": max(known("gpu_mem_peak_bytes"), default=math.nan),
-        "gpu_util_pct": mean("gpu_util_pct_mean"),
-        "device_idle_frac": mean("device_idle_frac"),
-        "rss_bytes": max(known("rss_peak_bytes"), default=math.nan),
-    }
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 @dataclass(frozen=True)
@@ -314,13 +287,5 @@ def article_table(board: Leaderboard) -> ArticleTable:
     for row in board.rows:  # the ranked ones come first, by rank
         entry = row.entry
         lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[entry.batch_size] = row
-    return ArticleTable(
-        batches,
-        tuple(
-            ArticleLine(
-                setting_in_words(next(iter(cells.values())).entry, batch=False),
-                tuple(map(cells.get, batches)),
-            )
-            for cells in lines.values()
-        ),
-    )
+    named = ((setting_in_words(next(iter(cells.values())).entry, batch=False), cells) for cells in lines.values())
+    return ArticleTable(batches, tuple(ArticleLine(name, tuple(map(cells.get, batches))) for name, cells in named))

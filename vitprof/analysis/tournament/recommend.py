@@ -1,10 +1,13 @@
-"""The setting to use, and why."""
+"""The setting to use, and why; what settings cost: break-even (after how many epochs preparation has paid for itself),
+and Pareto fronts.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from vitprof import formats
 from vitprof.analysis.thresholds import OTHERS_CORES
@@ -34,6 +37,10 @@ class Scale:
         """Returns the setting's cost; infinite where it is not known."""
         value = self.value(row)
         return math.inf if math.isnan(value) else value
+
+    def dearer(self, rows: Sequence[LeaderboardRow], least: float) -> list[LeaderboardRow]:
+        """Returns the settings that cost clearly more than `least`."""
+        return [row for row in rows if self.of(row) > max(least * (1 + CLEARLY_MORE_FRAC), least + self.grain)]
 
 
 MIB = 2.0**20
@@ -80,8 +87,8 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     keep = keep or board.baseline
     every = [row for row in board.rows if row.rank is not None]
     own = board.row(keep)
-    alike = [row for row in every if own is not None and row.entry.page_cache == own.entry.page_cache]
-    best = next(iter(alike or every), None)
+    best = next((row for row in every if own is not None and row.entry.page_cache == own.entry.page_cache), None)
+    best = best or next(iter(every), None)
     if best is None:
         return None
     cache = best.entry.page_cache
@@ -92,16 +99,21 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
         return _undecided(board, ranked)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
-    chosen, reasons = cheapest(orderly, keep)
+    chosen, savings = cheapest(orderly, keep)
     base = board.row(board.baseline)
-    sentences = [
-        _use(chosen, base, board.baseline),
-        *_other_caches(board, cache),
-        *_reasons(chosen, best, orderly, reasons),
-        *_unsure([row for row in ranked[: ranked.index(chosen)] if row not in fast]),
-        *_order(chosen, [row for row in fast if row not in orderly], ranked),
-        *_disturbed(ranked),
-    ]
+    sentences = [_use(chosen, base, board.baseline)]
+    if len(ranked) < len(every):
+        sentences.append(
+            f"Only settings with the page cache {cache} were compared: cold and warm are different experiments"
+        )
+    if others := [row for row in orderly if row is not chosen]:
+        as_fast = f"{_listed(others)} {_is(others)} as fast within 5%"
+        which = "it is the fastest by a hair" if chosen is best else "it costs no more"
+        saves = f"{setting_in_words(chosen.entry)} saves {', '.join(savings)}"
+        sentences.append(f"{as_fast}; {saves if savings else f'none costs clearly less, and {which}'}")
+    if faster := [row for row in ranked[: ranked.index(chosen)] if row not in fast]:
+        sentences.append(f"{_listed(faster)} measured faster, but {_is(faster, 'its', 'their')} runs differ too much")
+    sentences += [*_order(chosen, [row for row in fast if row not in orderly], ranked), *_disturbed(ranked)]
     if chosen.entry.losses:
         sentences.append(f"Note the losses: {chosen.entry.losses}")
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
@@ -111,7 +123,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if few := [row for row in ranked if row.too_few is not None]:
         sentences.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
     equals = tuple(row.key for row in fast if row is not chosen)
-    return Recommendation(chosen.key, _sentences(sentences), equals, chosen.near_best)
+    return Recommendation(chosen.key, _joined(sentences), equals, chosen.near_best)
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
@@ -132,37 +144,36 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
 
 def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
     """Returns why nothing can be said yet; "" if something can."""
+    name = setting_in_words(best.entry)
     if best.too_few is not None:
-        return _too_few(best)
+        steps = f"{best.too_few} steady {'step' if best.too_few == 1 else 'steps'}"
+        are = "is" if best.too_few == 1 else "are"
+        return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
     if len(ranked) < 2:
         rest = "there is nothing to compare it with" if len(board.rows) == 1 else "nothing else has given a figure yet"
-        return f"Too early: only {setting_in_words(best.entry)} has run; {rest}."
-    if all(math.isnan(row.near_best) for row in ranked):
-        once = [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]
-        few = [row for row in ranked if row.too_few is not None and row not in once]
-        if once:
-            have = "has" if len(once) == 1 else "have"
-            return (
-                f"Too early: {_listed(once)} {have} run once, so it is not known how much runs differ. "
-                f"The fastest so far: {setting_in_words(best.entry)}, {_speed(best)}. More rounds are needed."
-            )
-        return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
-    return ""
+        return f"Too early: only {name} has run; {rest}."
+    if not all(math.isnan(row.near_best) for row in ranked):
+        return ""
+    if once := [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]:
+        return (
+            f"Too early: {_listed(once)} {_is(once, 'has', 'have')} run once, so it is not known how much runs differ. "
+            f"The fastest so far: {name}, {_speed(best)}. More rounds are needed."
+        )
+    few = [row for row in ranked if row.too_few is not None]
+    return f"Too early: too few steady steps to compare {_listed(few or ranked)}: make the runs longer."
 
 
 def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommendation:
     first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
     rivals = [row for row in ranked if row is not first and row.near_best > 1 - board.level]
+    but = f", but {_listed(rivals)} can be faster by more than 5%" if rivals else ""
     sentences = [
-        f"Undecided so far: {setting_in_words(first.entry)} is the most probable, but {_listed(rivals)} can be faster "
-        f"by more than 5%"
-        if rivals
-        else f"Undecided so far: {setting_in_words(first.entry)} is the most probable",
+        f"Undecided so far: {setting_in_words(first.entry)} is the most probable{but}",
         f"The chance that none is faster: {_chance(first.near_best)}, and {_chance(board.level)} is needed: "
         "run more rounds",
         *_disturbed(ranked),
     ]
-    return Recommendation(None, _sentences(sentences), tuple(row.key for row in (first, *rivals)), first.near_best)
+    return Recommendation(None, _joined(sentences), tuple(row.key for row in (first, *rivals)), first.near_best)
 
 
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
@@ -171,32 +182,21 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     More rounds do not show how fast it is on a quiet machine, and other programs do not slow all settings alike.
     """
     taken = {row.key: [o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)] for row in ranked}
-    least = {key: min(cores, default=math.nan) for key, cores in taken.items()}
-    busy = [row for row in ranked if least[row.key] >= OTHERS_CORES]
+    busy = [row for row in ranked if min(taken[row.key], default=math.nan) >= OTHERS_CORES]
     if not busy:
         return []
     of = "any setting" if len(busy) == len(ranked) else _listed(busy)
-    cores = formats.number(min(least[row.key] for row in busy))
+    cores = formats.number(min(min(taken[row.key]) for row in busy))
     return [
         f"No run of {of} had the machine to itself: other programs took at least {cores} CPU cores. End them and start "
         "a new tournament: without them another setting can be the fastest"
     ]
 
 
-def _sentences(sentences: Sequence[str]) -> str:
-    return " ".join(f"{sentence}." for sentence in sentences)
-
-
-def _other_caches(board: Leaderboard, cache: str) -> list[str]:
-    if all(row.entry.page_cache == cache for row in board.rows if row.rank is not None):
-        return []
-    return [f"Only settings with the page cache {cache} were compared: cold and warm are different experiments"]
-
-
 def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:
     """Returns what a reader must know of the order of an epoch's samples, if it is not a full shuffle."""
     if passed:
-        do = "does" if len(passed) == 1 else "do"
+        do = _is(passed, "does", "do")
         return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
     if chosen.entry.shuffle == FULL_SHUFFLE:
         return []
@@ -207,20 +207,18 @@ def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Seq
     return [f"{order}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
 
 
-def _too_few(row: LeaderboardRow) -> str:
-    n = f"{row.too_few} steady {'step' if row.too_few == 1 else 'steps'}"
-    are = "is" if row.too_few == 1 else "are"
-    return f"{n} of {setting_in_words(row.entry)}, the fastest so far, {are} too few: make the runs longer."
+def _joined(sentences: Sequence[str]) -> str:
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
-def _names(rows: Sequence[LeaderboardRow]) -> list[str]:
-    names = [setting_in_words(row.entry) for row in rows[:MOST_NAMED]]
-    return [*names, f"{len(rows) - MOST_NAMED} more"] if len(rows) > MOST_NAMED else names
+def _is(rows: Sequence[LeaderboardRow], one: str = "is", several: str = "are") -> str:
+    return one if len(rows) == 1 else several
 
 
 def _listed(rows: Sequence[LeaderboardRow]) -> str:
-    *names, last = _names(rows)
-    return " and ".join(filter(None, ["; ".join(names), last]))
+    names = [setting_in_words(row.entry) for row in rows[:MOST_NAMED]]
+    *names, last = [*names, f"{len(rows) - MOST_NAMED} more"] if len(rows) > MOST_NAMED else names
+    return f"{'; '.join(names)} and {last}" if names else last
 
 
 def _speed(row: LeaderboardRow) -> str:
@@ -228,7 +226,10 @@ def _speed(row: LeaderboardRow) -> str:
 
 
 def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> str:
-    speed, sure = _speed(chosen), f"it is {_probability(chosen.near_best)} that no other is faster by more than 5%"
+    p = chosen.near_best
+    words = "almost certain" if p >= 0.99 else "very probable"
+    probable = "practically certain (over 99.9%)" if p >= 0.999 else f"{words} ({100 * p:.3g}%)"
+    speed, sure = _speed(chosen), f"it is {probable} that no other is faster by more than 5%"
     if chosen.key == baseline:
         return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}: {sure}"
     use = f"Use {setting_in_words(chosen.entry)}: {speed}"
@@ -242,36 +243,9 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> 
     return f"{use}, {times}; {sure}"
 
 
-def _unsure(faster: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns why the settings above the chosen one in the table are not recommended."""
-    if not faster:
-        return []
-    return [f"{_listed(faster)} measured faster, but {'its' if len(faster) == 1 else 'their'} runs differ too much"]
-
-
 def _chance(p: float) -> str:
     """Returns a probability in percent; 100% only for certainty."""
     return f"{100 * p:.2g}%" if p < 0.95 else f"{math.floor(1e4 * p + 1e-6) / 100:.4g}%"
-
-
-def _probability(p: float) -> str:
-    """Returns a probability in words, with its figure."""
-    if p >= 0.999:
-        return "practically certain (over 99.9%)"
-    return f"{'almost certain' if p >= 0.99 else 'very probable'} ({100 * p:.3g}%)"
-
-
-def _reasons(
-    chosen: LeaderboardRow, best: LeaderboardRow, fast: Sequence[LeaderboardRow], reasons: Sequence[str]
-) -> list[str]:
-    others = [row for row in fast if row is not chosen]
-    if not others:
-        return []
-    as_fast = f"{_listed(others)} {'is' if len(others) == 1 else 'are'} as fast within 5%"
-    if reasons:
-        return [f"{as_fast}; {setting_in_words(chosen.entry)} saves {', '.join(reasons)}"]
-    which = "it is the fastest by a hair" if chosen is best else "it costs no more"
-    return [f"{as_fast}; none costs clearly less, and {which}"]
 
 
 def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
@@ -283,22 +257,130 @@ def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[Leaderboar
     left = list(level)
     lost: list[tuple[Scale, list[LeaderboardRow]]] = []
     for scale in SCALES:
-        costs = {row.key: scale.of(row) for row in left}
-        least = min(costs.values())
-        if not math.isfinite(least):
-            continue
-        lost.append((scale, [row for row in left if _clearly_more(scale, costs[row.key], least)]))
-        left = [row for row in left if not _clearly_more(scale, costs[row.key], least)]
+        least = min(map(scale.of, left))
+        if math.isfinite(least):
+            lost.append((scale, scale.dearer(left, least)))
+            left = [row for row in left if row not in lost[-1][1]]
     chosen = next((row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0))
-    reasons = []
+    savings = []
     for scale, rows in lost:
         own = scale.of(chosen)
-        if beaten := [scale.of(row) for row in rows if _clearly_more(scale, scale.of(row), own)]:
-            dearest = max(beaten)
+        if beaten := scale.dearer(rows, own):
+            dearest = max(map(scale.of, beaten))
             against = f" against up to {scale.words(dearest)}" if math.isfinite(dearest) else ""
-            reasons.append(f"{scale.name} ({scale.words(own)}{against})")
-    return chosen, reasons
+            savings.append(f"{scale.name} ({scale.words(own)}{against})")
+    return chosen, savings
 
 
-def _clearly_more(scale: Scale, cost: float, least: float) -> bool:
-    return cost > max(least * (1 + CLEARLY_MORE_FRAC), least + scale.grain)
+Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """A setting against the baseline, over the whole training."""
+
+    key: str
+    epochs: float
+    """Epochs from which its total time is below the baseline's; 0: at once, inf: never, NaN: not known."""
+    low: float
+    """Fewest epochs that the interval of its speed-up allows."""
+    high: float
+    """Most epochs that it allows; inf where it may never pay."""
+    extra_s: float
+    """Seconds that it needs before the first epoch beyond the baseline's: building the storage and staging."""
+    sentence: str
+    """In words: "pays for its preparation (12 s) after 3 epochs"."""
+
+
+def setup_s(row: LeaderboardRow) -> float:
+    """Returns the seconds that a setting costs before the first epoch: building its storage, and staging.
+
+    Staging is done at the start of each run, so it counts for each training; 0 if nothing is staged. Building counts in
+    full, though it is needed only once for a data set. NaN if that time is not known. What every start of a run costs
+    is left out: opening files, and reading a set into memory.
+    """
+    staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
+    return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
+
+
+def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
+    """Returns the break-even of each ranked setting but the baseline, by rank.
+
+    That is where setup + epochs * epoch time falls below the baseline's: at extra / gain, both relative to the
+    baseline. The interval follows from that of the speed-up; if that contains 1, its upper end is infinite. Empty while
+    the baseline has no figures.
+    """
+    base = board.row(board.baseline)
+    if base is None or not math.isfinite(base.epoch_s):
+        return ()
+    return tuple(_pays(row, base) for row in board.rows if row.rank is not None and row.key != base.key)
+
+
+def _pays(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
+    extra = setup_s(row) - setup_s(base)
+    # Measured epochs include the wait at their start: their ratio is near the speed-up, not equal to it.
+    scale = base.epoch_s / row.epoch_s / row.speed_up
+    speed_ups = (row.speed_up, row.speed_up_high, row.speed_up_low)
+    gain, *gains = (base.epoch_s * (1 - 1 / (speed_up * scale)) for speed_up in speed_ups)
+    epochs, low, high = (_epochs(extra, g) for g in (gain, *gains))
+    return BreakEven(row.key, epochs, low, high, extra, _sentence(row, extra, gain, (epochs, low, high)))
+
+
+def _epochs(extra: float, gain: float) -> float:
+    if math.isnan(extra) or math.isnan(gain):
+        return math.nan
+    if gain <= 0:
+        return 0.0 if gain == 0 and extra < 0 else math.inf
+    return max(0.0, extra / gain)
+
+
+def _sentence(row: LeaderboardRow, extra: float, gain: float, interval: tuple[float, float, float]) -> str:
+    epochs, low, high = (math.ceil(n) if math.isfinite(n) else n for n in interval)
+    cost = formats.seconds(abs(extra))
+    if math.isnan(epochs):
+        return "not known: the time of its preparation was not measured"
+    if row.against_baseline == "undecided":
+        return "not known: whether it is faster than the baseline is undecided"
+    if row.against_baseline == "equal" and row.speed_up_low <= 1 <= row.speed_up_high:
+        if extra > 0:
+            return f"does not pay for its preparation ({cost}): it is as fast as the baseline, within 5%"
+        saved = f" and saves {cost} of preparation" if extra < 0 else ", and needs no more preparation"
+        return f"as fast as the baseline, within 5%{saved}"
+    if gain < 0 and extra < 0:
+        ahead = math.floor(extra / gain)
+        until = f"ahead for the first {_count(ahead)} only" if ahead else "the first epoch already costs more than that"
+        return f"slower, but saves {cost} of preparation: {until}"
+    if math.isinf(epochs):
+        return f"never pays: it is slower than the baseline{f' and costs {cost} of preparation more' if extra else ''}"
+    if epochs == 0:
+        return "faster from the first epoch on: it needs no preparation (reading the set at each start is not counted)"
+    spread = ""
+    if math.isfinite(low) and (low, high) != (epochs, epochs):
+        spread = f" ({low:,} to {f'{high:,}' if math.isfinite(high) else 'never'})"
+    return f"pays for its preparation ({cost}) after {_count(epochs)}{spread}"
+
+
+def _count(epochs: float) -> str:
+    return "1 epoch" if epochs == 1 else f"{epochs:,} epochs"
+
+
+def cost(row: LeaderboardRow, against: Cost) -> float:
+    """Returns the cost of a setting: bytes, or seconds for "prepare_s"; NaN where it is not known."""
+    return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
+
+
+def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
+    """Returns the keys of the settings on the Pareto front, the cheapest first.
+
+    No other setting has at least their throughput for at most their cost and is better in one of the two (Pareto,
+    Manuale di economia politica, 1906, chapter 3). Only ranked settings whose cost is known are considered, by their
+    estimates; intervals are ignored. Settings that are alike in both are on the front together.
+    """
+    known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
+    known.sort(key=lambda row: (cost(row, against), -row.samples_per_s, row.key))
+    front: list[LeaderboardRow] = []
+    for row in known:
+        same = front and (cost(row, against), row.samples_per_s) == (cost(front[-1], against), front[-1].samples_per_s)
+        if not front or same or row.samples_per_s > front[-1].samples_per_s:
+            front.append(row)
+    return tuple(row.key for row in front)

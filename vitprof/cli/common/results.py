@@ -8,18 +8,10 @@ from typing import Any
 
 from vitprof import formats
 from vitprof.analysis.timing.utilisation import device_memory, sm_activity
-from vitprof.analysis.tournament import (
-    BreakEven,
-    Leaderboard,
-    LeaderboardRow,
-    Recommendation,
-    importances,
-    key_in_words,
-    runs_words,
-    setting_in_words,
-    spoiled_words,
-    uneven_words,
-)
+from vitprof.analysis.tournament.entries import key_in_words, setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words, spoiled_words, uneven_words
+from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
+from vitprof.analysis.tournament.tuning import importances
 from vitprof.cli.common import terminal
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import code_line, is_own_key

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from vitprof import home
-from vitprof.analysis.tournament import trial_key
+from vitprof.analysis.tournament.entries import trial_key
 from vitprof.config import KNOBS, PARTS, RunConfig, own_script
 from vitprof.config.availability import Machine, availability
 from vitprof.config.bounds import MORE_ROUNDS

@@ -11,7 +11,10 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament import Entry, Leaderboard, LeaderboardRow, blocks, can_be_fastest, setting_in_words
+from vitprof.analysis.tournament import scores
+from vitprof.analysis.tournament.entries import Entry, setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.recommend import can_be_fastest
 from vitprof.analysis.tournament.scores import rounds_of, spoiled
 from vitprof.analysis.tournament.tuning import first_rung, rung_sizes
 from vitprof.config.bounds import MORE_ROUNDS
@@ -180,7 +183,7 @@ class EarlyStop:
         n_steps = self._store.n_steps(run_id)
         if not n_steps and _since_prepared_s(run) > self._patience_s:
             reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
-        elif n_steps and run.stage == "training" and (run.progress or 0.0) >= blocks.EARLIEST_STOP_FRAC:
+        elif n_steps and run.stage == "training" and (run.progress or 0.0) >= scores.EARLIEST_STOP_FRAC:
             evidence = _evidence(views.blocks_of(self._store, run_id), views.others_of(self._store, run_id))
             reason = self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
         self._look_at = began + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
@@ -190,9 +193,9 @@ class EarlyStop:
         """Returns why the trial cannot win, in words that begin with `how`; "" where it may still win."""
         best = self._best
         measured, at_most = (np.concatenate(of) for of in zip(*self._earlier, evidence, strict=True))
-        if best is None or not blocks.cannot_win(at_most, best.within_low):
+        if best is None or not scores.cannot_win(at_most, best.within_low):
             return ""
-        so_far, reached = _mean(blocks.usable(measured)), _mean(blocks.usable(at_most))
+        so_far, reached = _mean(scores.usable(measured)), _mean(scores.usable(at_most))
         slowed = reached > OTHERS_NAMED * so_far
         without = f", at most {formats.number(reached)} without other programs" if slowed else ""
         return (
@@ -224,7 +227,7 @@ def _since_prepared_s(run: StoredRun) -> float:
 
 def _evidence(blocks_per_s: Floats, others_cores: float) -> Evidence:
     """Returns the evidence of one run, during which other programs took `others_cores` cores."""
-    return blocks_per_s, blocks.without_others(blocks_per_s, others_cores)
+    return blocks_per_s, scores.without_others(blocks_per_s, others_cores)
 
 
 class TournamentTrials:

@@ -13,9 +13,9 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.tournament import THROTTLED, Entry, Leaderboard, Outcome, Status, leaderboard
-from vitprof.analysis.tournament.blocks import block_rates
-from vitprof.analysis.tournament.entries import Losses, loss_effect
+from vitprof.analysis.tournament.entries import THROTTLED, Entry, Losses, Outcome, Status, loss_effect
+from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
+from vitprof.analysis.tournament.scores import block_rates
 from vitprof.config import PARTS, RunConfig
 from vitprof.config.catalog import dataset_info
 from vitprof.config.estimates import footprint

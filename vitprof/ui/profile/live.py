@@ -19,7 +19,7 @@ from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.timing.summary import START_WORDS, Totals, start_phases
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
-from vitprof.analysis.tournament import key_in_words
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
 from vitprof.charts.style import NEUTRAL
 from vitprof.config.accelerators import device_in_words, is_simulated

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from vitprof import demo
-from vitprof.analysis.tournament import key_in_words
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.errors import StoreError

@@ -7,7 +7,8 @@ import math
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import recommend, setting_in_words
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.accelerators import is_simulated
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament

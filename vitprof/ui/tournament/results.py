@@ -16,8 +16,15 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis import tournament
-from vitprof.analysis.tournament import Leaderboard, Recommendation
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.leaderboard import (
+    Leaderboard,
+    LeaderboardRow,
+    article_table,
+    spoiled_words,
+    uneven_words,
+)
+from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 from vitprof.config.accelerators import is_simulated
@@ -49,7 +56,7 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         base = _pick_baseline(follows.board(now), now.baseline)
     board = follows.board(dataclasses.replace(now, baseline=base))
-    recommendation = tournament.recommend(board, keep=now.baseline)
+    recommendation = recommend(board, keep=now.baseline)
     with answer.container(border=True, key="tournament-answer"):
         _draw_answer(now, board, recommendation)
     with row:
@@ -109,7 +116,7 @@ def title_words(script: OwnScript) -> str:
 
 def _pick_baseline(board: Leaderboard, own: str) -> str:
     """Draws the choice of the setting to compare with, `own` unless another one is chosen; returns its key."""
-    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
     chosen: str | None = st.selectbox(
         "Baseline",
         list(names),
@@ -142,14 +149,14 @@ def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recom
 
 def _draw_reasons(board: Leaderboard) -> None:
     """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
-    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows}
     for row in board.rows:
         if row.spoiled:
-            st.caption(escaped(f"{names[row.key]}: {tournament.spoiled_words(row)}."))
+            st.caption(escaped(f"{names[row.key]}: {spoiled_words(row)}."))
     for row in board.rows:
         if row.entry.losses:
             st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
-    if text := tournament.uneven_words(board):
+    if text := uneven_words(board):
         st.caption(escaped(text))
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
@@ -164,10 +171,10 @@ def _downloads(now: TournamentState, board: Leaderboard, recommendation: Recomme
     t, stamp = now.tournament, file_stamp()
 
     def csv() -> str:
-        return tournament_csv(t, board, tournament.break_even(board), recommendation)
+        return tournament_csv(t, board, break_even(board), recommendation)
 
     def text() -> str:
-        return json.dumps(tournament_object(t, board, tournament.break_even(board), recommendation), indent=2)
+        return json.dumps(tournament_object(t, board, break_even(board), recommendation), indent=2)
 
     for words, mime, make in (("CSV", "text/csv", csv), ("JSON", "application/json", text)):
         st.download_button(
@@ -190,7 +197,7 @@ def _speed(now: TournamentState, board: Leaderboard) -> None:
     plot(charts.throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
-MEASURES: dict[str, Callable[[tournament.LeaderboardRow], float]] = {
+MEASURES: dict[str, Callable[[LeaderboardRow], float]] = {
     "Epoch (s)": lambda c: c.epoch_s,
     "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / MIB,
     "GPU-util (%)": lambda c: c.gpu_util_pct,
@@ -202,7 +209,7 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
     """Draws the article's table: a row for each setting and, for each figure that a cell has, a column for each batch
     size.
     """
-    table = tournament.article_table(board)
+    table = article_table(board)
     data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in table.lines]}
     for name, value in MEASURES.items():
         cells = [[math.nan if c is None else tables.rounded(value(c)) for c in line.cells] for line in table.lines]
@@ -227,17 +234,17 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
 def _heat(now: TournamentState, board: Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
     value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
-    table = tournament.article_table(board)
+    table = article_table(board)
     plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
 
 
 def _costs(now: TournamentState, board: Leaderboard) -> None:
     ranked, costs = [row for row in board.rows if row.rank is not None], charts.COSTS
-    known = [c for c in costs if any(math.isfinite(tournament.cost(row, c)) for row in ranked)]
+    known = [c for c in costs if any(math.isfinite(cost(row, c)) for row in ranked)]
     if not known:
         st.info("No cost is known yet: nothing has ended.")
         return
-    against: tournament.Cost | None = st.selectbox(
+    against: Cost | None = st.selectbox(
         "Against",
         known,
         format_func=lambda c: costs[c].capitalize(),
@@ -252,24 +259,24 @@ def _costs(now: TournamentState, board: Leaderboard) -> None:
 
 
 def _break_even(now: TournamentState, board: Leaderboard) -> None:
-    crossings = tournament.break_even(board)
+    crossings = break_even(board)
     base = board.row(board.baseline)
     if not crossings or base is None:
         st.info("Needs figures of the baseline and of one more setting.")
         return
     st.markdown(
-        f"Against **{escaped(tournament.setting_in_words(base.entry))}**, its preparation included:",
+        f"Against **{escaped(setting_in_words(base.entry))}**, its preparation included:",
         help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
         "95% interval of its speed-up allows.",
     )
-    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
     plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
 def _setting(now: TournamentState, board: Leaderboard) -> None:
     """Draws one trial: its runs, and what to do with it."""
-    names = {row.key: tournament.setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: setting_in_words(row.entry) for row in board.rows}
     key = st.selectbox(
         "Setting",
         list(names),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from vitprof import home
-from vitprof.analysis.tournament import key_in_words
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.availability import why_unavailable

@@ -14,7 +14,7 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.analysis.tournament import key_in_words
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import OwnScript
 from vitprof.config.tournament_spec import TournamentSpec

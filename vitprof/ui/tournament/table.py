@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import Leaderboard, LeaderboardRow, runs_words, setting_in_words
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import code_line
 from vitprof.errors import VitprofError

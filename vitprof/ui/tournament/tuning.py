@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from vitprof.analysis.tournament import importances
+from vitprof.analysis.tournament.tuning import importances
 from vitprof.charts.tournament import importance_bars, optimization_history
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
 from vitprof.config.availability import why_unavailable
