@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
-from vitprof.analysis.tournament.recommend import Cost, break_even, cost, pareto, setup_s
+from vitprof.analysis.tournament.recommend import Cost, break_even, cost_of, pareto, setup_s
 from vitprof.analysis.tournament.tuning import Importances, TriedSetting
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, axis, categories, hover_texts, plain, whiskers
@@ -177,7 +177,7 @@ COSTS: dict[Cost, str] = {
 
 def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
     """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
-    cost = {row.key: cost(row, against) for row in board.rows}
+    cost = {row.key: cost_of(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
     front = set(pareto(board, against))
     most = max((cost[row.key] for row in known), default=0.0)

@@ -19,7 +19,7 @@ from vitprof.analysis.tournament.recommend import (
     Recommendation,
     break_even,
     can_be_fastest,
-    cost,
+    cost_of,
     pareto,
     recommend,
     setup_s,
@@ -330,7 +330,7 @@ def board_of(made: list[tuple[float, float]]) -> Leaderboard:
 
 
 def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
-    costs = cost(a, "disk_bytes"), cost(b, "disk_bytes")
+    costs = cost_of(a, "disk_bytes"), cost_of(b, "disk_bytes")
     no_worse = a.samples_per_s >= b.samples_per_s and costs[0] <= costs[1]
     return no_worse and (a.samples_per_s > b.samples_per_s or costs[0] < costs[1])
 
@@ -342,12 +342,12 @@ def test_nothing_beats_the_front_and_something_beats_the_rest(made: list[tuple[f
     board = board_of(made)
     front = pareto(board, "disk_bytes")
     assert len(set(front)) == len(front)
-    known = [row for row in board.rows if not math.isnan(cost(row, "disk_bytes"))]
+    known = [row for row in board.rows if not math.isnan(cost_of(row, "disk_bytes"))]
     for row in known:
         assert (row.key not in front) == any(beats(other, row) for other in known)
     assert set(front) <= {row.key for row in known}
     on = [row for key in front if (row := board.row(key)) is not None]
-    assert [cost(row, "disk_bytes") for row in on] == sorted(cost(row, "disk_bytes") for row in on)
+    assert [cost_of(row, "disk_bytes") for row in on] == sorted(cost_of(row, "disk_bytes") for row in on)
 
 
 def test_what_is_not_ranked_is_not_on_it() -> None:

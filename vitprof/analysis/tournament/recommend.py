@@ -364,7 +364,7 @@ def _count(epochs: float) -> str:
     return "1 epoch" if epochs == 1 else f"{epochs:,} epochs"
 
 
-def cost(row: LeaderboardRow, against: Cost) -> float:
+def cost_of(row: LeaderboardRow, against: Cost) -> float:
     """Returns the cost of a setting: bytes, or seconds for "prepare_s"; NaN where it is not known."""
     return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
 
@@ -376,11 +376,14 @@ def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
     Manuale di economia politica, 1906, chapter 3). Only ranked settings whose cost is known are considered, by their
     estimates; intervals are ignored. Settings that are alike in both are on the front together.
     """
-    known = [row for row in board.rows if row.rank is not None and math.isfinite(cost(row, against))]
-    known.sort(key=lambda row: (cost(row, against), -row.samples_per_s, row.key))
+    known = [row for row in board.rows if row.rank is not None and math.isfinite(cost_of(row, against))]
+    known.sort(key=lambda row: (cost_of(row, against), -row.samples_per_s, row.key))
     front: list[LeaderboardRow] = []
     for row in known:
-        same = front and (cost(row, against), row.samples_per_s) == (cost(front[-1], against), front[-1].samples_per_s)
+        same = front and (cost_of(row, against), row.samples_per_s) == (
+            cost_of(front[-1], against),
+            front[-1].samples_per_s,
+        )
         if not front or same or row.samples_per_s > front[-1].samples_per_s:
             front.append(row)
     return tuple(row.key for row in front)

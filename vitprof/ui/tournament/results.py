@@ -24,7 +24,7 @@ from vitprof.analysis.tournament.leaderboard import (
     spoiled_words,
     uneven_words,
 )
-from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost, recommend
+from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 from vitprof.config.accelerators import is_simulated
@@ -240,7 +240,7 @@ def _heat(now: TournamentState, board: Leaderboard) -> None:
 
 def _costs(now: TournamentState, board: Leaderboard) -> None:
     ranked, costs = [row for row in board.rows if row.rank is not None], charts.COSTS
-    known = [c for c in costs if any(math.isfinite(cost(row, c)) for row in ranked)]
+    known = [c for c in costs if any(math.isfinite(cost_of(row, c)) for row in ranked)]
     if not known:
         st.info("No cost is known yet: nothing has ended.")
         return
