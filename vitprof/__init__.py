@@ -9,16 +9,16 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 """Type checkers treat it as true. `typing` is not imported for it, so that importing vitprof imports nothing else."""
 if TYPE_CHECKING:
-    from vitprof.notebook.listing import run as run
-    from vitprof.notebook.listing import runs as runs
+    from vitprof.notebook import run as run
+    from vitprof.notebook import runs as runs
     from vitprof.watch.callbacks.lightning import LightningCallback as LightningCallback
     from vitprof.watch.callbacks.transformers import TrainerCallback as TrainerCallback
     from vitprof.watch.declared import step as step
     from vitprof.watch.declared import watch as watch
 
 _MODULES = {
-    "run": "vitprof.notebook.listing",
-    "runs": "vitprof.notebook.listing",
+    "run": "vitprof.notebook",
+    "runs": "vitprof.notebook",
     "step": "vitprof.watch.declared",
     "LightningCallback": "vitprof.watch.callbacks.lightning",
     "TrainerCallback": "vitprof.watch.callbacks.transformers",

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.gaps import find_gaps, idle_interval
+from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import after_largest_gap, group_size, one_step, timeline, typical_step
@@ -21,7 +21,6 @@ from vitprof.charts.comparison import idle_strips
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
 from vitprof.charts.style import plain
 from vitprof.charts.timeline import batch_chain, timeline_chart
-from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.program import program
 from vitprof.store import StoredRun
@@ -45,14 +44,11 @@ class Material:
     """Number of the step to look at; None for the one that the page shows first."""
 
     def refuse(self, why: str) -> VitprofError:
-        """Returns the error to raise where this run has no such chart; `why` is the reason."""
+        """Returns the error to raise where this run has no such chart."""
         return VitprofError(f"there is no such chart of run {self.run.id}: {why}")
 
     def at(self, usual: int) -> int:
-        """Returns the index of the step to look at; `usual` if none was asked for.
-
-        Raises `VitprofError` if the run has no step of that number.
-        """
+        """Returns the index of the step to look at; `usual` if none was asked for. Raises `VitprofError`."""
         if self.step is None:
             return usual
         found = np.flatnonzero(self.steps["step"] == self.step)
@@ -93,7 +89,7 @@ def draw(name: str, material: Material) -> go.Figure:
     if found.of_device and run.config.loader_only:
         raise material.refuse("it trained nothing, so no device could wait")
     figure = go.Figure(found.draw(material))
-    simulated = " (simulated)" if is_simulated(str(run.environment.get("device") or run.config.device)) else ""
+    simulated = " (simulated)" if run.simulated else ""
     title = f"{found.title}{simulated}<br><sup>{plain(f'run {run.id}: {run.name}')}</sup>"
     return figure.update_layout(
         title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 22}},
@@ -103,8 +99,6 @@ def draw(name: str, material: Material) -> go.Figure:
 
 
 def _live(chart: LiveChart) -> Named:
-    """Returns one of the charts that the pages extend live, drawn for the whole run."""
-
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
@@ -117,10 +111,15 @@ def _live(chart: LiveChart) -> Named:
     return Named(chart.title, 300, build, of_device=chart is GAPS)
 
 
-def _device_time(m: Material) -> go.Figure:
+def _gaps(m: Material) -> Gaps:
     gaps = find_gaps(m.steps, m.run.phases).only(steady_state(m.steps))
     if not gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
+    return gaps
+
+
+def _device_time(m: Material) -> go.Figure:
+    gaps = _gaps(m)
     return device_time(gaps, idle_interval(gaps))
 
 
@@ -130,10 +129,7 @@ def _idle(m: Material) -> go.Figure:
 
 
 def _timeline(m: Material) -> go.Figure:
-    gaps = find_gaps(m.steps, m.run.phases).only(steady_state(m.steps))
-    if not gaps.span_ns:
-        raise m.refuse("no steady step has the device's times")
-    at = m.at(after_largest_gap(gaps))
+    at = m.at(after_largest_gap(_gaps(m)))
     first = min(max(at - BEFORE, 0), max(len(m.steps["step"]) - WINDOW, 0))
     line = timeline(m.steps, m.run.phases, first, first + WINDOW)
     return timeline_chart(line, origin_s=m.run.t_origin_s or 0.0, mark=int(m.steps["step"][at]))
