@@ -155,7 +155,7 @@ def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun
 def test_many_long_runs_stay_below_5_mb(store: RunStore, run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
 
-    from vitprof.export.report import contents
+    from vitprof.export.report import _contents
 
     n = 20_000
     short, noise = store.steps(run.id), np.random.default_rng(0).random(n) * 1e-3
@@ -164,7 +164,7 @@ def test_many_long_runs_stay_below_5_mb(store: RunStore, run: StoredRun, monkeyp
     steps["t_start_s"] = 100 + np.cumsum(0.01 + noise)
     steps["made_start_s"], steps["compute_start_s"] = steps["t_start_s"], steps["t_start_s"] + 0.005
     telemetry = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
-    one = contents(run, steps, telemetry, None, None)
+    one = _contents(run, steps, telemetry, None, None, charted=True)
     size = sum(len(part.figure) for part in one.parts if hasattr(part, "figure"))
     page = len(html_report(store, [run], now=NOW))
     tables = page - sum(len(s) for s in parsed(html_report(store, [run], now=NOW)).scripts)

@@ -11,6 +11,7 @@ import datetime as dt
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,11 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.timeline import group_size, min_max
-from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.export.tables import figures
-from vitprof.export.writing import new_directory
+from vitprof.formats import size
 from vitprof.home import temporary_prefix
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
 MAX_GROUPS = 5_000
@@ -34,42 +35,17 @@ MAX_GROUPS = 5_000
 LIMIT_S = 300
 VALUE_BYTES, EVENT_BYTES = 11, 40
 """Bytes of a value in a file besides its tag, and of the event around the values of one moment."""
+NO_SCALARS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "host_s", "exposed_wait_s")
+"""Columns of seconds that are moments, or what other scalars say."""
+OF_LOADER = (*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s")
+OTHER_NAMES = {"gap_s": "idle_gap", "kernel_s": "kernels"}
 STEP_TAGS: dict[str, tuple[str, float]] = {
-    "data_wait_s": ("step/data_wait_ms", 1e3),
-    "h2d_s": ("step/h2d_ms", 1e3),
-    "compute_s": ("step/compute_ms", 1e3),
-    "gap_s": ("step/idle_gap_ms", 1e3),
-    "step_s": ("step/step_ms", 1e3),
-    "loss": ("train/loss", 1.0),
-    "read_s": ("loader/read_ms", 1e3),
-    "decode_s": ("loader/decode_ms", 1e3),
-    "transform_s": ("loader/transform_ms", 1e3),
-    "collate_s": ("loader/collate_ms", 1e3),
-    "hand_over_s": ("loader/hand_over_ms", 1e3),
-    "kernel_s": ("step/kernels_ms", 1e3),
-    "launch_idle_s": ("step/launch_idle_ms", 1e3),
-    "decode_wait_s": ("step/decode_wait_ms", 1e3),
-    "device_prepare_s": ("step/device_prepare_ms", 1e3),
-    "outside_s": ("step/outside_ms", 1e3),
-    "queue_depth": ("loader/queue_depth", 1.0),
-}
+    name: (f"{'loader' if name in OF_LOADER else 'step'}/{OTHER_NAMES.get(name, name[:-2])}_ms", 1e3)
+    for name in STEP_COLUMNS
+    if name.endswith("_s") and name not in NO_SCALARS
+} | {"loss": ("train/loss", 1.0), "queue_depth": ("loader/queue_depth", 1.0)}
 """Column of steps -> tag and factor; their x axis is the number of the step."""
-TELEMETRY_TAGS: dict[str, str] = {
-    "gpu_util_pct": "machine/gpu_util_pct",
-    "gpu_mem_used_bytes": "machine/gpu_mem_used_bytes",
-    "gpu_mem_job_bytes": "machine/gpu_mem_job_bytes",
-    "gpu_power_w": "machine/gpu_power_w",
-    "gpu_sm_clock_mhz": "machine/gpu_sm_clock_mhz",
-    "gpu_temp_c": "machine/gpu_temp_c",
-    "pcie_rx_bytes_per_s": "machine/pcie_rx_bytes_per_s",
-    "cpu_pct": "machine/cpu_pct",
-    "job_cpu_pct": "machine/job_cpu_pct",
-    "job_rss_bytes": "machine/job_rss_bytes",
-    "disk_read_bytes_per_s": "machine/disk_read_bytes_per_s",
-    "job_cpu_wait_pct": "machine/job_cpu_wait_pct",
-    "gpu_sm_active_pct": "machine/gpu_sm_active_pct",
-    "gpu_sm_occupancy_pct": "machine/gpu_sm_occupancy_pct",
-}
+TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name != "t_s"}
 """Column of telemetry -> tag; their x axis is the number of the sample."""
 
 
@@ -80,13 +56,20 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
     """
     try:
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+        if taken:
+            raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
+        target = directory.resolve()
+        scalars = {run_directory(run): _scalars(store, run) for run in runs}
+        _check_room(target.parent, directory, scalars)
+        temporary = Path(tempfile.mkdtemp(prefix=".vitprof-", suffix=".tmp", dir=target.parent))
+        try:
+            _in_a_process(temporary, scalars)
+            temporary.chmod(0o755)  # mkdtemp's 0700 would hide it from others
+            temporary.replace(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise VitprofError(f"{directory} cannot be written: {error.strerror or error}") from error
-    if taken:
-        raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
-    scalars = {run_directory(run): _scalars(store, run) for run in runs}
-    with new_directory(directory, _room(scalars)) as made:
-        _in_a_process(made, scalars)
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
@@ -109,7 +92,7 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 def run_directory(run: StoredRun) -> str:
     """Returns the name of the run's directory, which TensorBoard shows: id and name, as far as safe in a path."""
     safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)[:60].strip("-")
-    simulated = "-simulated" if is_simulated(run.config.device) and "simulated" not in safe else ""
+    simulated = "-simulated" if run.simulated and "simulated" not in safe else ""
     return f"run-{run.id}{'-' + safe if safe else ''}{simulated}"
 
 
@@ -119,11 +102,9 @@ def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
     origin = run.t_origin_s or 0.0
     began = dt.datetime.fromisoformat(run.created_utc.replace("Z", "+00:00")).timestamp()
     step_t = np.where(np.isfinite(steps["t_start_s"]), steps["t_start_s"] - origin, 0.0) + began
-    found = {}
-    for column, (tag, factor) in STEP_TAGS.items():
-        found[tag] = _thinned(steps["step"], step_t, steps[column] * factor)
-    for column, tag in TELEMETRY_TAGS.items():
-        found[tag] = _thinned(telemetry["seq"], telemetry["t_s"] - origin + began, telemetry[column])
+    machine_t = telemetry["t_s"] - origin + began
+    found = {tag: _thinned(steps["step"], step_t, steps[name] * by) for name, (tag, by) in STEP_TAGS.items()}
+    found |= {tag: _thinned(telemetry["seq"], machine_t, telemetry[name]) for name, tag in TELEMETRY_TAGS.items()}
     last = float(steps["step"][-1]) if len(steps["step"]) else 0.0
     for name, value in figures(run).items():
         if value is not None:
@@ -137,12 +118,17 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
     return np.stack([number[at], wall[at], values[at]])
 
 
-def _room(runs: Mapping[str, Mapping[str, Floats]]) -> int:
-    """Returns about how many bytes the files take: points of one moment share an event."""
-    values = sum(len(points[0]) * (VALUE_BYTES + len(tag)) for run in runs.values() for tag, points in run.items())
-    return values + EVENT_BYTES * sum(
-        max((len(points[0]) for points in run.values()), default=0) for run in runs.values()
-    )
+def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, Floats]]) -> None:
+    """Raises `VitprofError` where the disk has less room than the files take; points of one moment share an event."""
+    needed = sum(len(points[0]) * (VALUE_BYTES + len(tag)) for run in runs.values() for tag, points in run.items())
+    events = (max((len(points[0]) for points in run.values()), default=0) for run in runs.values())
+    needed += EVENT_BYTES * sum(events)
+    disk = os.statvfs(parent)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and free < needed:  # a file system without blocks does not report its free space
+        raise VitprofError(
+            f"{directory} cannot be written: it takes about {size(needed)}, and {size(free)} are free there"
+        )
 
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:

@@ -21,7 +21,6 @@ from vitprof.analysis.arrays import Floats, Ints, Series
 from vitprof.analysis.timing.chain import nanoseconds
 from vitprof.analysis.timing.timeline import KINDS, LANES, group_size, min_max, timeline
 from vitprof.charts.style import DEVICE_TIME
-from vitprof.config.accelerators import is_simulated
 from vitprof.recording.columns import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
@@ -79,7 +78,7 @@ def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, w
         "otherData": {
             "program": "vitprof",
             "schema_version": str(SCHEMA_VERSION),
-            "simulated": ", ".join(str(run.id) for run in runs if is_simulated(run.config.device)) or "none",
+            "simulated": ", ".join(str(run.id) for run in runs if run.simulated) or "none",
             "cut": cut or "no",
         },
     }
@@ -119,7 +118,7 @@ class RunTrace:
     def events(self) -> Iterator[str]:
         """Yields all events of the run."""
         run = self.run
-        simulated = " (simulated device)" if is_simulated(run.config.device) else ""
+        simulated = " (simulated device)" if run.simulated else ""
         part = f" (the first {self.n_kept:,} of {self.n:,} steps)" if self.cut else ""
         yield self._meta("process_name", 0, name=f"run {run.id}: {run.name}{simulated}{part}")
         yield from self._phases()

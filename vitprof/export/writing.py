@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from vitprof.errors import VitprofError
-from vitprof.formats import size
 
 
 def write_text(path: Path, text: str) -> None:
@@ -50,33 +46,3 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
                 temporary.unlink()
     except OSError as error:
         raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def new_directory(path: Path, room: int) -> Iterator[Path]:
-    """Yields a directory with a temporary name, which becomes `path` at the end of the block or, on an error, is
-    removed.
-
-    `path` must be new or an empty directory: the caller has checked that. `room` is about how many bytes will be
-    written: where the disk has less, nothing is written. Raises `VitprofError`.
-    """
-    try:
-        target = path.resolve()
-        _check_room(target.parent, path, room)
-        temporary = Path(tempfile.mkdtemp(prefix=".vitprof-", suffix=".tmp", dir=target.parent))
-        try:
-            yield temporary
-            temporary.chmod(0o755)  # mkdtemp's 0700 would hide it from others
-            temporary.replace(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except OSError as error:
-        raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def _check_room(directory: Path, path: Path, room: int) -> None:
-    """Raises `VitprofError` where the disk of `directory` has less than `room` bytes free, and `OSError`."""
-    disk = os.statvfs(directory)
-    free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks and free < room:  # a file system without blocks does not report its free space
-        raise VitprofError(f"{path} cannot be written: it takes about {size(room)}, and {size(free)} are free there")

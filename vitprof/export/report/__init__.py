@@ -7,14 +7,34 @@ every request and every script but its own two. Without JavaScript all figures a
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
+import numpy as np
+import plotly.graph_objects as go
+
+from vitprof import formats
+from vitprof.analysis.arrays import Series, known, mean
+from vitprof.analysis.compare.comparison import against, slowest
 from vitprof.analysis.compare.guard import comparability, run_facts
+from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
+from vitprof.analysis.timing.loading import loading_of, transform_times
+from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.timeline import group_size
+from vitprof.analysis.timing.utilisation import MEANING, device_memory, idle_bins, sm_activity
+from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.headroom import Headroom
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.charts.breakdown import device_time, loading_bar, waterfall
+from vitprof.charts.comparison import idle_strips
+from vitprof.charts.live import BATCHES, live_figure
+from vitprof.charts.style import DEVICE_TIME
 from vitprof.errors import VitprofError
-from vitprof.export.report.contents import Contents, contents
-from vitprof.export.report.page import whole_page
+from vitprof.export.report.page import Chart, Contents, Table, whole_page
 from vitprof.program import program
+from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
@@ -22,6 +42,8 @@ MOST_RUNS = 100
 """The most runs in a report: each takes about 25 kB of tables, and the file stays below 5 MB."""
 MOST_CHARTED = 20
 """The most runs of a report that have charts, about 60 kB each; those after them have only tables."""
+GROUPS = 325
+"""Groups of neighbouring steps in a chart, two points each."""
 
 
 def html_report(
@@ -46,9 +68,245 @@ def html_report(
     for run in runs:
         steps, telemetry = store.steps(run.id), store.telemetry(run.id)
         verdict, headroom = (verdicts or {}).get(run.id), (headrooms or {}).get(run.id)
-        found.append(contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED))
+        found.append(_contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED))
         if len(runs) > 1:
             about = (run.id, run.name, run.config, run.environment, run.facts, run.summary)
             facts.append(run_facts(*about, steps, telemetry))
-    made = now or dt.datetime.now(dt.UTC)
-    return whole_page(found, [c.sentence for c in comparability(facts)], made)
+    overview = _comparison(found) if len(runs) > 1 else None
+    return whole_page(found, overview, [c.sentence for c in comparability(facts)], now or dt.datetime.now(dt.UTC))
+
+
+def _contents(
+    run: StoredRun,
+    steps: Series,
+    telemetry: Series,
+    verdict: Verdict | None,
+    headroom: Headroom | None,
+    *,
+    charted: bool,
+) -> Contents:
+    """Returns what to say about `run`, unless `charted` with tables only. `verdict` and `headroom` as in `html_report`.
+
+    `steps` and `telemetry` are the run's series, (n,) by column.
+    """
+    if not len(steps["step"]):
+        return Contents(run, verdict, _headline(run))
+    if verdict is None and headroom is None:
+        verdict = run.verdict
+    if verdict is None:
+        verdict = judge(run.config, steps, run.phases, telemetry, run.environment | run.facts, headroom=headroom)
+    parts: list[Chart | Table] = [] if run.config.loader_only else _device_time(run, steps)
+    parts += _each_step(steps)
+    if run.config.loader_times:
+        parts += _loading(run, steps)
+    if headroom is not None:
+        parts += _headroom(run, headroom)
+    if verdict is None or verdict.kind != "inconclusive":
+        parts += _own_headroom(run)
+    return Contents(run, verdict, _headline(run), [p for p in parts if charted or isinstance(p, Table)])
+
+
+def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
+    """Returns compute and idle time by cause: as a bar, over the run, and in a table."""
+    gaps = find_gaps(steps, run.phases).only(steady_state(steps))
+    if not gaps.span_ns:
+        return []
+    intervals, shares = idle_interval(gaps), gaps.shares()
+    rows = [("compute", formats.percent(shares["busy"]), "", formats.seconds(gaps.busy_ns / 1e9))]
+    if (bubbles := intervals.get("launch_idle")) and bubbles.value > 0:
+        spread = _percents(bubbles.low, bubbles.high)
+        took = formats.seconds(bubbles.value * gaps.span_s)
+        rows.append(("of it launch bubbles", formats.percent(bubbles.value), spread, took))
+    for cause in IDLE_CAUSES:
+        if shares[cause] > 0:
+            spread = _percents(intervals[cause].low, intervals[cause].high)
+            name = f"idle, cause: {DEVICE_TIME[cause][0]}"
+            rows.append((name, formats.percent(shares[cause]), spread, formats.seconds(gaps.seconds(cause))))
+    table = Table(
+        "Where the device's time went",
+        ("what", "share", "95% interval", "time"),
+        rows,
+        f"Steady state: {len(gaps.index):,} steps, {formats.seconds(gaps.span_s)}. Data waits of "
+        f"{formats.seconds(gaps.hidden_wait_ns / 1e9)} were hidden behind queued work of the device and cost nothing.",
+    )
+
+    def idle() -> go.Figure:
+        edges, share = idle_bins(steps, run.phases)
+        return idle_strips(["device"], edges, share[None], since="the run began", origin_s=run.t_origin_s or 0.0)
+
+    return [
+        Chart(
+            "Where the device's time went",
+            "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, "
+            "where they are known, are the part of compute in which the device waited for the next launch.",
+            190,
+            partial(device_time, gaps, intervals),
+        ),
+        table,
+        Chart(
+            "Idle share over the run", "The whole run in 500 pieces of the same length. Blank: evaluation.", 130, idle
+        ),
+    ]
+
+
+def _each_step(steps: Series) -> list[Chart | Table]:
+    """Returns data wait, copy and compute of each step as a chart, and their quantiles in a table."""
+    steady = steady_state(steps)
+    columns = {"data wait": "data_wait_s", "H2D": "h2d_s", "compute": "compute_s", "whole step": "step_s"}
+    rows = []
+    for name, column in columns.items():
+        values = known(steps[column][steady])
+        if len(values):
+            quantiles = (formats.seconds(float(q)) for q in np.quantile(values, (0.05, 0.5, 0.95, 1.0)))
+            rows.append((name, formats.seconds(mean(values)), *quantiles))
+    header = ("of a step", "mean", "5%", "median", "95%", "longest")
+    table = Table("Time of each step", header, rows, f"Steady state, n = {int(steady.sum()):,}.")
+    n = len(steps["step"])
+    thinned = f" Of {n:,} steps the quickest and the slowest of each group of neighbours." if n > GROUPS else ""
+    says = f"Data wait of the loop, copy to the device (H2D) and compute, in milliseconds.{thinned}"
+
+    def draw() -> dict[str, Any]:
+        return live_figure(BATCHES, BATCHES.build(steps, 0.0, 0, n, group_size(n, GROUPS)))
+
+    return [Chart("Time of each step", says, 320, draw), table]
+
+
+def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
+    """Returns the parts of loading a batch."""
+    found = loading_of(steps, run.config)
+    if not found.n or not found.largest:
+        return []
+    rows = []
+    for stage in found.stages:
+        if stage.frac >= 0:
+            low, high = (formats.seconds(v / 1e3) for v in (stage.ms.low, stage.ms.high))
+            spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
+            rows.append((stage.words, formats.seconds(stage.ms.value / 1e3), spread, formats.percent(stage.frac)))
+    note = f"Steady state, n = {found.n:,} batches. Most of it is {found.largest}."
+    if math.isfinite(found.busy_frac):
+        note += f" The loader was busy {formats.percent(found.busy_frac)} of the time."
+    if math.isfinite(found.queue_depth):
+        note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
+    title = "Where a batch's loading time goes"
+    table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
+    return [Chart(title, "Mean over the steady state.", 270, partial(loading_bar, found)), table, *_transforms(run)]
+
+
+def _transforms(run: StoredRun) -> list[Table]:
+    """Returns the table of the times of each transform, for a watched run that has them."""
+    rows = [
+        (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
+        for t in transform_times(run.facts)
+    ]
+    note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
+    return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)] if rows else []
+
+
+def _own_headroom(run: StoredRun) -> list[Table]:
+    """Returns the headroom that was measured in a user's own loop, if it was."""
+    found = free_data.own_headroom(run.facts)
+    if found is None or math.isnan(found.speed_up.value):
+        return []
+    rows = [
+        (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
+        for name, ratio in (("step", found.speed_up), ("step without its data wait", found.training))
+    ]
+    title = "New batches against kept ones"
+    return [
+        Table(
+            title, ("time of", "ratio", "95% interval", "pairs of blocks"), rows, free_data.own_headroom_sentence(found)
+        )
+    ]
+
+
+def _headroom(run: StoredRun, found: Headroom) -> list[Chart | Table]:
+    """Returns what was measured with free data, as a chart and a table."""
+    batch = run.config.batch_size
+    rows: list[tuple[str, ...]] = []
+    for a in found.anchors:
+        step, low, high = (formats.seconds(v * batch) for v in a.interval)
+        speed = formats.number(1 / a.s_per_sample) if a.n_runs else formats.NOT_AVAILABLE
+        name = f"{a.role}: {free_data.ANCHOR_WORDS[a.role]}"
+        rows.append((name, step, f"{low} to {high}", speed, f"{a.n_steps}, {a.n_runs} runs"))
+    header = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
+    table = Table("Headroom", header, rows, " ".join([free_data.headroom_sentence(found, batch), *found.notes]))
+    says = "What a step takes with free data, and what each stage of loading adds. Measured by replaying batches."
+    return [Chart("Headroom", says, 320, partial(waterfall, found, batch)), table]
+
+
+def _percents(low: float, high: float) -> str:
+    return f"{formats.percent(low)} to {formats.percent(high)}" if math.isfinite(low) else ""
+
+
+def _headline(run: StoredRun) -> Table:
+    """Returns the table of headline figures with what they mean; those that are not available are left out."""
+    s = run.summary or RunSummary()
+    low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
+    interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
+    epoch = formats.seconds(s.epoch_s)
+    rows = [
+        ("Samples/s", formats.number(s.samples_per_s) + interval, "steady state, with its 95% interval"),
+        (
+            "Time of an epoch",
+            epoch if s.n_epochs_measured else f"~ {epoch}",
+            "measured" if s.n_epochs_measured else "extrapolated from the throughput",
+        ),
+        ("Step, median", formats.seconds(s.step_ms_median / 1e3), f"of {s.n_steady_steps:,} steady steps"),
+        ("Step, 95% below", formats.seconds(s.step_ms_p95 / 1e3), ""),
+        ("Device idle", formats.percent(s.device_idle_frac), "share of the time between steps without compute"),
+        ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it in which the loop waited for data"),
+        ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it spent on the copy to the device"),
+        ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
+        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
+        ("SM activity", sm_activity(s, run.environment).words or formats.NOT_AVAILABLE, MEANING),
+        *((f"{memory.name}, peak", formats.size(memory.n_bytes), memory.meaning) for memory in device_memory(s)),
+        ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),
+        ("Preparing", formats.seconds(s.prepare_s), "data set and storage, not part of the epoch"),
+        (
+            "Copied first",
+            formats.seconds(s.stage_s if s.stage_s > 0 else None),
+            "to RAM disk or local disk, not part of the epoch",
+        ),
+        ("First batch", formats.seconds(s.first_batch_s), "wait for it, worker start included"),
+        ("Change of epochs", formats.seconds(s.epoch_restart_s), "median wait for the first batch of a later epoch"),
+        ("Whole job", formats.seconds(s.wall_s), "from its start to its end"),
+        ("Training loss", formats.number(s.loss_last), "of the last step"),
+        ("Accuracy", formats.percent(s.test_accuracy), "on the test set, at the last evaluation"),
+        ("Cost of recording", formats.percent(s.recording_frac), "share of the time that vitprof's own recording took"),
+    ]
+    known = [row for row in rows if formats.NOT_AVAILABLE not in row[1]]
+    note = "" if run.summary else "This run has no summary: it did not finish."
+    return Table("Figures", ("figure", "value", "meaning"), known, note)
+
+
+def _comparison(found: Sequence[Contents]) -> Table:
+    """Returns the table that compares runs, with one row for each."""
+    rows: list[tuple[str, ...]] = []
+    summaries = [c.run.summary for c in found]
+    for one, gain in zip(found, against(summaries, slowest(summaries)), strict=True):
+        s = one.run.summary or RunSummary()
+        half = (s.samples_per_s_high - s.samples_per_s_low) / 2
+        spread = f" ± {formats.percent(half / s.samples_per_s)}" if math.isfinite(half) else ""
+        kind = one.verdict.kind if one.verdict else one.run.status
+        speed_up = f"{gain.speed_up:.2f}x{f', {gain.relation}' if gain.relation in ('equal', 'undecided') else ''}"
+        rows.append(
+            (
+                f"{one.run.id}: {one.run.name}",
+                kind + (", simulated" if one.run.simulated else ""),
+                formats.number(s.samples_per_s) + spread,
+                speed_up if math.isfinite(gain.speed_up) else formats.NOT_AVAILABLE,
+                ("" if s.n_epochs_measured else "~ ") + formats.seconds(s.epoch_s),
+                formats.percent(s.data_wait_frac),
+                formats.percent(s.device_idle_frac),
+                formats.size(s.gpu_mem_peak_bytes),
+                formats.size(s.rss_peak_bytes),
+            )
+        )
+    header = ("run", "verdict", "samples/s", "speed-up", "epoch", "data wait", "idle", "GPU memory", "memory")
+    at = header.index("GPU memory")  # without a GPU none has it
+    shown = [i for i in range(len(header)) if i != at or any(row[at] != formats.NOT_AVAILABLE for row in rows)]
+    note = (
+        "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
+        "~: extrapolated from the throughput."
+    )
+    return Table("Runs", tuple(header[i] for i in shown), [tuple(row[i] for i in shown) for row in rows], note)

@@ -7,13 +7,20 @@ import datetime as dt
 import gzip
 import hashlib
 import html
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import __version__
 from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, NEUTRAL, PLOTLY_JS
 from vitprof.config import GROUPS
-from vitprof.export.report.contents import Chart, Contents, Table, comparison, headline
+from vitprof.recording.verdict import Verdict
+from vitprof.store import StoredRun
 
 CSS = f"""
 :root {{ --text: #1c1e21; --quiet: #5a6067; --back: #ffffff; --line: #d9dce0; --soft: #f4f5f6; --link: #0b5cad }}
@@ -110,6 +117,46 @@ SCRIPT = """
 """
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of texts."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart, drawn when the page is made."""
+
+    title: str
+    says: str
+    """What the chart shows, for those who cannot see it, and how to read it."""
+    height: int
+    draw: Callable[[], go.Figure | dict[str, Any]]
+
+    @property
+    def figure(self) -> str:
+        """Returns it as JSON, without a template: the page has one for light and one for dark."""
+        plain = go.Figure(self.draw()).to_dict()  # arrays as base64 of their bytes
+        plain["layout"].pop("template", None)  # 6 kB each, and always light
+        return json.dumps(plain, cls=PlotlyJSONEncoder, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything that a report says about one run."""
+
+    run: StoredRun
+    verdict: Verdict | None
+    """None for a run without any step, and for one that cannot be judged in time."""
+    headline: Table
+    parts: Sequence[Chart | Table] = ()
+    """Charts and tables in the order in which they are read."""
+
+
 COLOURS = {
     "input-bound": "idle",
     "moderately input-bound": "wait",
@@ -139,14 +186,14 @@ def e(value: object) -> str:
     return html.escape(str(value), quote=True)
 
 
-def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datetime) -> str:
-    """Returns the text of the HTML file; `caveats` say what else differs between the runs."""
+def whole_page(found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime) -> str:
+    """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what else differs."""
     packed, allowed = plotly_js()
     policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
     policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"
     title = f"vitprof: run {found[0].run.id}, {found[0].run.name}" if len(found) == 1 else f"vitprof: {len(found)} runs"
     figures: list[str] = []
-    body = "\n".join([*_overview(found, caveats), *(_run(one, figures) for one in found)])
+    body = "\n".join([*_overview(found, overview, caveats), *(_run(one, figures) for one in found)])
     when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     # "<" could end the element or open a comment; JSON can write it as an escape
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
@@ -176,12 +223,11 @@ def whole_page(found: Sequence[Contents], caveats: Sequence[str], made: dt.datet
 """
 
 
-def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str]:
-    """Yields the section that shows several runs side by side; nothing for one run."""
-    if len(found) < 2:
+def _overview(found: Sequence[Contents], overview: Table | None, caveats: Sequence[str]) -> Iterable[str]:
+    if overview is None:
         return
     yield "<section><h2>Side by side</h2>"
-    yield _table(comparison(found), first_links=[f"#run-{one.run.id}" for one in found])
+    yield _table(overview, first_links=[f"#run-{one.run.id}" for one in found])
     if caveats:
         yield f"<h3>What else differs</h3><ul>{''.join(f'<li>{e(c)}</li>' for c in caveats)}</ul>"
     yield "</section>"
@@ -190,15 +236,15 @@ def _overview(found: Sequence[Contents], caveats: Sequence[str]) -> Iterable[str
 def _run(one: Contents, figures: list[str]) -> str:
     """Returns the section of a run, and adds the figures of its charts to `figures`."""
     run = one.run
-    badge = ' <span class="badge">simulated</span>' if one.simulated else ""
+    badge = ' <span class="badge">simulated</span>' if run.simulated else ""
     out = [f'<section id="run-{run.id}"><h2>Run {run.id}: {e(run.name)}{badge}</h2>']
     state = f"{run.status}, {run.created_utc}" + (f": {run.error}" if run.error else "")
     out.append(f'<p class="quiet">{e(state)}</p>')
-    if one.simulated:
+    if run.simulated:
         out.append('<p class="quiet">The device was simulated: it took the time that a real one would take.</p>')
     out += [f'<p class="notice">{e(notice)}</p>' for notice in run.notices]
     out.append(_verdict(one))
-    out.append(_table(headline(run)))
+    out.append(_table(one.headline))
     for part in one.parts:
         if isinstance(part, Table):
             out.append(_table(part))
@@ -267,6 +313,3 @@ def _table(table: Table, first_links: Sequence[str] = ()) -> str:
     caption = f"<caption>{e(table.title)}</caption>"
     body = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     return f'<div class="wide" tabindex="0">{body}</div>{note}'
-
-
-__all__ = ["Chart", "plotly_js", "whole_page"]
