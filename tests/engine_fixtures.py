@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import datasets, digits
-from vitprof.jobs.launcher import Launcher
+from vitprof.jobs.runners import Launcher
 
 SMALL = dataclasses.replace(catalog.DATASETS["digits"], n_train=600, n_test=100)
 N_PHOTOS = 120

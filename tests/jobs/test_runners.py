@@ -1,11 +1,14 @@
-"""The two ways to run a job, with children that are made for the occasion."""
+"""The two ways to run a job, with children made for the occasion, and forks of a process with PyTorch loaded."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,14 +18,27 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 
-from tests.engine_fixtures import gone, vitprof_threads, wait_until
+from tests import ROOT
+from tests.engine_fixtures import CHEAP, KeptLauncher, gone, vitprof_threads, wait_until
+from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.errors import JobError, VitprofError
-from vitprof.jobs.launcher import Launcher
-from vitprof.jobs.runners import ProcessRunner, ThreadRunner, start_runner
-from vitprof.measure.wire import Message, Note
+from vitprof.jobs import runners
+from vitprof.jobs.command import _watching
+from vitprof.jobs.runners import (
+    ChildProcess,
+    Launcher,
+    ProcessRunner,
+    ThreadRunner,
+    environment,
+    start_anew,
+    start_runner,
+)
+from vitprof.measure.wire import Message, Note, read_messages
+from vitprof.store.chunks import joined
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 DONE = [Note("end", {"status": "done", "error": ""})]
@@ -210,3 +226,287 @@ def test_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(JobError, match=r"^the job's process could not be started: .*No such file") as caught:
         start_runner(RunConfig(), tmp_path / "log", Launcher(), threading.Event())
     assert "\n" not in str(caught.value)
+
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server on this system")
+QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
+
+
+def answers(process: Any, **values: Any) -> list[Message]:
+    """Gives the process its config; what it says to its end."""
+    process.stdin.write(json.dumps(RunConfig(**(QUICK | values)).to_dict()).encode() + b"\n")
+    process.stdin.flush()
+    return list(read_messages(process.stdout))
+
+
+def run(process: ChildProcess, **values: Any) -> list[Message]:
+    """The same of one that ends well."""
+    messages = answers(process, **values)
+    assert process.wait() == process.poll() == 0
+    end(process)
+    return messages
+
+
+def losses(messages: list[Message]) -> np.ndarray[Any, Any]:
+    return joined("steps", [m for m in messages if not isinstance(m, Note)], ["loss"])["loss"]
+
+
+def end(process: Any) -> int:
+    """Closes its pipes; how it ended."""
+    process.stdin.close()
+    process.stdout.close()
+    return int(process.wait())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Any]:
+    with (tmp_path / "log").open("wb") as file:
+        yield file
+
+
+@pytest.fixture
+def own() -> Iterator[Launcher]:
+    """A launcher of the test's own, cold."""
+    made = Launcher()
+    yield made
+    made.close()
+
+
+ASK_TORCH = """
+import os, sys, torch
+from vitprof.jobs import child
+child.work = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)
+child.main()
+"""
+
+
+def fork_of(own: Launcher, script: str, log: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a job writes to its log that is forked from a warm process which runs `script`."""
+    monkeypatch.setenv("VITPROF_WARM", "1")
+    monkeypatch.setattr(runners, "command", lambda module, *args: [sys.executable, "-c", script, *args])
+    own.warm().wait(threading.Event())
+    assert own._server is not None
+    assert end(own._server.fork(log)) == 0
+    return Path(log.name).read_text()
+
+
+@pytest.fixture
+def server_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a script in the place of the fork server: quick, and able to do what that never should."""
+
+    def put(script: str) -> None:
+        path = tmp_path / "server"
+        path.write_text(f"#!{sys.executable}\nimport os, socket, sys, time\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        monkeypatch.setattr(runners, "command", lambda module, *args: [str(path), *args])
+
+    return put
+
+
+SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": true}')"
+
+
+@pytest.mark.usefixtures("full_home")
+class TestForked:
+    @pytest.mark.slow
+    def test_it_may_use_cuda(self, own: Launcher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where its parent called something of PyTorch's CUDA, `torch.cuda.init` refuses to run in it."""
+        assert fork_of(own, ASK_TORCH, log, monkeypatch) == "False\n"
+
+    @pytest.mark.slow
+    def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:
+        """With the variables of now: its data lie in the home of this test, which the server does not know."""
+        forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))
+        assert len(forked) == 6
+        np.testing.assert_array_equal(forked, anew)
+
+    @pytest.mark.slow
+    def test_it_has_the_directory_of_now_and_a_session_and_a_log_of_its_own(
+        self, launcher: KeptLauncher, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        first, second = launcher.start(log), launcher.start(log)
+        for process in (first, second):
+            job = psutil.Process(process.pid)
+            assert job.cwd() == str(tmp_path)
+            assert os.getsid(job.pid) == job.pid
+            assert end(process) == 1  # without a config
+        assert (tmp_path / "log").read_text().count("is started by vitprof itself") == 2
+
+    @pytest.mark.slow
+    def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:
+        """A job forked by multiprocessing's own server would share it, and get brothers."""
+        process = launcher.start(log)
+        seen: set[int] = set()
+        job = psutil.Process(process.pid)
+        ended = threading.Event()
+
+        def look() -> None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+                while not ended.wait(0.01):
+                    seen.update(c.pid for c in job.children(recursive=True))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        messages = run(process, strategy="workers", storage="memory", workers=2, start_method="forkserver")
+        ended.set()
+        watcher.join()
+        assert len(losses(messages)) == 6
+        assert len(seen) >= 3  # two workers and what forked them
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
+    def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
+        self,
+        launcher: KeptLauncher,
+        cuda_driver: Path | None,
+        log: Any,
+        monkeypatch: pytest.MonkeyPatch,
+        mask: str | None,
+        mine: str,
+    ) -> None:
+        """PyTorch's CUDA runtime asks the stand-in for its driver, which writes down who asked, and under which mask.
+
+        In the process that all jobs are forked from CUDA must not have started: it could not in them.
+        """
+        if cuda_driver is None:
+            pytest.skip("no C compiler for the stand-in")
+        calls = cuda_driver / "log"
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(cuda_driver))
+        monkeypatch.setenv("CUDA_STUB_LOG", str(calls))
+        if mask is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+        process = launcher.start(log)
+        server = psutil.Process(process.pid).ppid()
+        (end,) = [m for m in run(process, device="cuda:1") if isinstance(m, Note) and m.kind == "end"]
+        name = {FIRST: "Stub GPU 0", SECOND: "Stub GPU 1"}[mine]
+        unseen = f"device cuda:1: PyTorch {torch.__version__}: it sees no GPU, and the driver lists {name} ("
+        assert end.values["error"].startswith(unseen)  # a stand-in goes no further
+        asked = [line.split() for line in calls.read_text().splitlines()]
+        assert {mask for _, pid, mask in asked if int(pid) == process.pid} == {mine}
+        assert str(server) not in {pid for _, pid, _ in asked}
+
+    def test_signals_are_told_and_its_log_is_its_own(self, launcher: KeptLauncher, log: Any) -> None:
+        process = launcher.start(log)
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGTERM)
+        assert end(process) == -signal.SIGTERM
+        assert process.poll() == -signal.SIGTERM
+
+
+class TestOpenMP:
+    """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
+
+    SLEEPS = "GOMP_SPINCOUNT = '0'"
+
+    def test_a_new_process_has_threads_that_sleep(self, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+        process = start_anew(log)
+        run(process)
+        assert self.SLEEPS in Path(log.name).read_text()
+
+    @pytest.mark.slow
+    def test_a_fork_has_them_too(
+        self, own: Launcher, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+        shown = tmp_path / "shown"
+        keep = f"import os; os.dup2(os.open({str(shown)!r}, os.O_CREAT | os.O_WRONLY), 2)\n"
+        assert fork_of(own, keep + ASK_TORCH, log, monkeypatch) == "False\n"
+        assert self.SLEEPS in shown.read_text()
+
+    @pytest.mark.parametrize("name", runners.OPENMP_CHOICES)
+    def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert environment().items() >= runners.OPENMP_SLEEPS.items()
+        monkeypatch.setenv(name, "mine")
+        assert {key: environment().get(key) for key in (*runners.OPENMP_SLEEPS, name)} == {
+            key: "mine" if key == name else None for key in (*runners.OPENMP_SLEEPS, name)
+        }
+
+    def test_a_watched_script_waits_as_ever(self) -> None:
+        assert not _watching(os.environ, "socket").keys() & runners.OPENMP_SLEEPS.keys()
+
+
+class TestServer:
+    def test_a_cold_launcher_starts_anew_and_keeps_nothing(self, own: Launcher, log: Any) -> None:
+        own.wait(threading.Event())
+        process = own.start(log)
+        assert isinstance(process, subprocess.Popen)
+        assert end(process) == 1
+
+    def test_nothing_is_kept_where_it_is_not_wanted_or_memory_is_short(
+        self, own: Launcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert own.warm() is own  # VITPROF_WARM=0 in tests
+        assert not runners.wanted()
+        assert own._server is None
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        assert runners.wanted()
+        monkeypatch.setattr(runners, "FREE_BYTES", 1 << 60)
+        assert not runners.wanted()
+
+    def test_a_stop_ends_waiting_for_it(self, own: Launcher, server_of_nothing: Any) -> None:
+        server_of_nothing("time.sleep(1000)")
+        own.warm()
+        stop = threading.Event()
+        stop.set()
+        own.wait(stop)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "script",
+        [
+            "sys.exit(1)",  # it could not be loaded
+            SAY_READY + "; s.recv(9999)",  # it died when it was asked
+            SAY_READY + "; s.recv(9999); s.send(b'{\"pid\": 0}'); s.recv(9999)",  # the system has no process left
+            SAY_READY + "; time.sleep(1000)",  # it hangs
+        ],
+    )
+    def test_one_that_cannot_fork_costs_nobody_his_job(
+        self, own: Launcher, server_of_nothing: Any, script: str, log: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server_of_nothing(script)
+        monkeypatch.setattr(runners, "ANSWER_S", 0.5)
+        own.warm().wait(threading.Event())
+        for _ in range(2):
+            process = own.start(log)
+            assert isinstance(process, subprocess.Popen)
+            end(process)
+
+    @pytest.mark.slow
+    def test_a_job_goes_on_when_its_server_dies(
+        self, own: Launcher, log: Any, full_home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("VITPROF_WARM", "1")
+        own.warm().wait(threading.Event())
+        process = own.start(log)
+        server: Any = psutil.Process(process.pid).parent()
+        server.kill()
+        assert gone([server])
+        assert process.poll() is None
+        messages = answers(process)
+        assert messages[-1] == Note("end", {"status": "done", "error": ""})
+        assert end(process) == runners.UNKNOWN
+
+    @pytest.mark.slow
+    def test_nothing_is_left_of_it_when_its_owner_is_killed(self) -> None:
+        script = """
+import sys, threading
+launcher = Launcher().warm()
+launcher.wait(threading.Event())
+job = launcher.start(open(sys.argv[1], "wb"))
+print(job.pid, flush=True)
+threading.Event().wait()
+"""
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "VITPROF_WARM": "1"}
+        command = [sys.executable, "-c", script, os.devnull]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as owner:
+            assert owner.stdout is not None
+            job = psutil.Process(int(owner.stdout.readline()))
+            server = job.parent()
+            assert server is not None
+            owner.kill()
+        assert gone([job, server])

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreAwayError
-from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.manager import JobManager
-from vitprof.jobs.runners import Runner
+from vitprof.jobs.runners import Launcher, Runner
 from vitprof.store import RunStore
 
 POLL_S = 0.1

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-import vitprof
 from vitprof.errors import JobError
 from vitprof.home import open_log, temporary_prefix
 from vitprof.jobs.collector import POLL_S, Listener
@@ -29,7 +28,7 @@ from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
 from vitprof.store.chunks import n_rows
 
-STARTUP = Path(vitprof.__file__).parent / "watch" / "startup"
+STARTUP = Path(__file__).parents[1] / "watch" / "startup"
 """The folder that comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
 STOP_GRACE_S = 30.0
 """How long (s) a script may take to end after it was asked to, before it is killed: enough to write a checkpoint."""
@@ -156,16 +155,18 @@ class CommandRunner:
             return
         if self._stop_by is None:
             self._stop_by = time.monotonic() + STOP_GRACE_S
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        self._signal(number)
 
     def kill(self) -> None:
         """Kills a script that was asked to end and has not within `STOP_GRACE_S`. Any other script goes on, whatever
         happens to vitprof.
         """
         if self._stop_by is not None and time.monotonic() >= self._stop_by:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
 
     def close(self) -> str:
         self._closing.set()
@@ -310,15 +311,13 @@ class TrialRunner(CommandRunner):
         if not watched.get("made_changed"):
             here = watched.get("made_where")
             other = ", in another way or for another dataset" if here == trial.where else ""
-            why = self._problem() or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
+            problem = next((text for about, text in self._lines() if about == "problem"), "")
+            why = problem or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
             self._wrong = f"the setting was not applied to the loader that trains: {why}"
         elif differ := [name for name, value in trial.arguments.items() if _is_other(watched, name, value)]:
             self._wrong = f"the script sets {', '.join(differ)} itself after it has made its loader"
         if self._wrong:
             self._signal(signal.SIGTERM)
-
-    def _problem(self) -> str:
-        return next((text for about, text in self._lines() if about == "problem"), "")
 
     def _end_what_hangs(self) -> None:
         """Kills a script that should have ended: processes of a distributed job may wait for one that has ended."""
@@ -334,22 +333,12 @@ class TrialRunner(CommandRunner):
         if self._n >= self._trial.steps:  # how a script that was cut off ends does not matter
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
-        if last.values["status"] == "failed" and last.values["error"] != NOT_WATCHED:
-            last_error = _error_line(self._log)
-            error = f"{last.values['error']}{f': {last_error}' if last_error else ''}; its log is {self._log}"
-            return Note("end", {"status": "failed", "error": error})
+        if last.values["status"] != "failed":
+            return last
+        where, line = f"; its log is {self._log}", _error_line(self._log)
         if last.values["error"] == NOT_WATCHED:
-            return Note("end", {"status": "failed", "error": f"{NOT_WATCHED}, {self._log}"})
-        return last
-
-    def ask_stop(self) -> None:
-        self._asked = True
-        self._stop_by = time.monotonic() + STOP_GRACE_S
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        if self._stop_by is not None and time.monotonic() >= self._stop_by:
-            self._signal(signal.SIGKILL)
+            where, line = f", {self._log}", ""
+        return Note("end", {"status": "failed", "error": f"{last.values['error']}{line and f': {line}'}{where}"})
 
     def close(self) -> str:
         if self.returncode is None:  # its messages are no longer read

@@ -12,7 +12,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import STOP_COLUMNS, STOPS, end_s, in_stops, plain_stops, stop_sentence
-from vitprof.jobs.scheduling import MachineLock, device_of, name_of, running_beside, store_mark
+from vitprof.jobs.scheduling import MachineLock, device_of, name_of, running_beside
 from vitprof.recording.columns import Stop
 from vitprof.store import RunStore
 from vitprof.store.chunks import joined, n_rows
@@ -36,7 +36,6 @@ class ConcurrentJobs:
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store, self._run_id = store, run_id
-        self._mark = store_mark(store.url)
         self._lines: dict[object, str] = {}
         self._looked_s = time.perf_counter()
 
@@ -56,7 +55,7 @@ class ConcurrentJobs:
         for run in (*running, *ended):
             self._lines.setdefault(run.id, f"run {run.id} on {device_of(run)} ({run.name}) {SHARED}")
         for other in lock.others():
-            if other.store != self._mark:
+            if other.store != lock.holder.store:
                 line = f"{name_of(other)} on {other.device} ({other.who}) {SHARED}"
                 self._lines.setdefault((other.store, other.run, other.since_s), line)
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.gaps import Gaps, RunGaps
-from vitprof.analysis.timing.steady import end_s, in_stops, stops_of
+from vitprof.analysis.timing import gaps, steady
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.verdict import judge
@@ -22,7 +21,8 @@ from vitprof.config.availability import can_run
 from vitprof.errors import StoreAwayError, VitprofError, one_line
 from vitprof.jobs.spool import import_left
 from vitprof.recording.columns import Phase
-from vitprof.store import SPARK_BINS, RunStore, StoredRun, UnreadableRun
+from vitprof.store import RunStore, UnreadableRun
+from vitprof.store.stored_run import SPARK_BINS
 
 OPEN_S = 60.0
 """How long (s) a program that opens a store may spend on judging what others left there; the rest stays unjudged."""
@@ -32,25 +32,24 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
 
     `t_origin_s` and `t_end_s` are its start and end on its clock. Where the run cannot be judged, returns only
-    "notices", with the reason, so that the next run gets its turn whatever is wrong with this one. Raises `StoreError`.
+    "notices", with the reason, so that the next run gets its turn whatever is wrong with this one. Steps in which the
+    job was suspended become warm-up, also in the store. Raises `StoreError`.
     """
-    run, telemetry = store.run(run_id), store.telemetry(run_id)
-    steps = _without_suspensions(store, run, store.steps(run_id))
+    run, telemetry, steps = store.run(run_id), store.telemetry(run_id), store.steps(run_id)
+    suspended = steady.in_stops(steps, steady.stops_of(run.facts)) & (steps["warmup"] == 0)
+    if suspended.any():
+        store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][suspended])])
+        steps = {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}
     try:
-        return _findings(run, steps, telemetry, t_origin_s, t_end_s)
+        facts, of_run = run.environment | run.facts, gaps.RunGaps.of(steps, run.phases)
+        span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
+        summary = summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
+        verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run)
+        return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()
         return {"notices": [*run.notices, unjudged(one_line(error))]}
-
-
-def _without_suspensions(store: RunStore, run: StoredRun, steps: Series) -> Series:
-    """Returns the steps with those in which the job was stopped marked as warm-up, and marks them so in the store."""
-    suspended = in_stops(steps, stops_of(run.facts)) & (steps["warmup"] == 0)
-    if not suspended.any():
-        return steps
-    store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][suspended])])
-    return {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}
 
 
 def unjudged(reason: str) -> str:
@@ -58,22 +57,12 @@ def unjudged(reason: str) -> str:
     return f"this run could not be judged: {reason}; its steps and telemetry are kept and can be exported"
 
 
-def _findings(run: StoredRun, steps: Series, telemetry: Series, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
-    facts = run.environment | run.facts
-    gaps = RunGaps.of(steps, run.phases)
-    summary = summarise(
-        run.config, steps, telemetry, run.phases, facts, t_origin_s=t_origin_s, t_end_s=t_end_s, gaps=gaps
-    )
-    verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=gaps)
-    return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, gaps.every)}
-
-
-def spark(steps: Series, phases: Sequence[Phase], gaps: Gaps | None = None) -> list[float | None]:
+def spark(steps: Series, phases: Sequence[Phase], of_steps: gaps.Gaps | None = None) -> list[float | None]:
     """Returns the device's idle share (0 to 1) over the run, in at most `SPARK_BINS` bins; None where it is not known.
 
-    `gaps` are the gaps of all steps, if they were computed already.
+    `of_steps` are the gaps of all steps, if they were computed already.
     """
-    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=gaps)
+    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=of_steps)
     return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 
@@ -103,7 +92,7 @@ def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s
     if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
         return
     if time_left():
-        columns = settle(store, run_id, run.t_origin_s, float(end_s(steps)[-1]) if ended_s is None else ended_s)
+        columns = settle(store, run_id, run.t_origin_s, float(steady.end_s(steps)[-1]) if ended_s is None else ended_s)
     else:
         columns = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
     store.update_run(run_id, **columns)

@@ -27,6 +27,13 @@ LOOK_EVERY_S = 1.0
 NO_LIMIT = 2**60
 """Version 1 of control groups reports "no limit" as a number near 2**63."""
 TRY = "try a smaller batch size, fewer workers, a smaller prefetch factor, or a storage that is not kept in memory"
+OWNER = "VITPROF_OWNER"
+"""The environment variable of a job, and of all that it starts, that names the process that started it:
+"process_space-pid"."""
+OF_MULTIPROCESSING = "pymp-"
+"""Prefix of the temporary directories of Python's multiprocessing; their names do not say whose they are."""
+MARK = ".vitprof-"
+"""Prefix of the file in such a directory that marks it as ours."""
 
 
 @dataclass(frozen=True)
@@ -96,98 +103,60 @@ class MemoryWitness:
 
     def __init__(self, pid: int) -> None:
         self._pid, self._before = pid, kill_counts()
-        self._looked = -math.inf
-        self._held = math.nan
+        self._looked, self._held = -math.inf, 0
 
     def look(self) -> None:
         """Notes the resident memory of the job's processes, at most once a second."""
         now = time.monotonic()
-        if now - self._looked < LOOK_EVERY_S:
-            return
-        self._looked = now
-        with contextlib.suppress(psutil.Error, OSError):
-            held = float(sum(_resident(pid) for pid in _tree(self._pid)))
-            self._held = held or self._held  # 0: it has just ended
+        if now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            self._held = _resident(self._pid) or self._held  # 0: it has just ended
 
     def killed_words(self) -> str:
         """Returns why SIGKILL ended the job, in words, without a full stop."""
         now, before = kill_counts(), self._before
+        held = f"; the job held {size(self._held)} when last seen" if self._held else ""
         if _more(now.group, before.group) and _more(now.limit, before.limit):
-            limit = memory_limit()
-            of = f" of {size(limit)}" if limit is not None else ""
-            return (
-                f"the kernel ended it because its control group (a container's, or the session's) reached its limit{of}"
-                f"{self._held_words()}; {TRY}, or raise the limit (docker run --memory)"
-            )
+            of = "" if (limit := memory_limit()) is None else f" of {size(limit)}"
+            group = f"its control group (a container's, or the session's) reached its limit{of}"
+            return f"the kernel ended it because {group}{held}; {TRY}, or raise the limit (docker run --memory)"
         if _more(now.group, before.group) or (now.group is None and _more(now.machine, before.machine)):
-            total = size(psutil.virtual_memory().total)
-            return (
-                f"the kernel ended it because the machine's memory of {total} was used up{self._held_words()}; {TRY}, "
-                "or end other programs"
-            )
-        counted = now.group is not None or now.machine is not None
-        who = "not by the kernel for memory, so by a person or a program such as a batch system or earlyoom"
-        return f"{who if counted else 'the system may have run out of memory'}{self._held_words()}"
-
-    def _held_words(self) -> str:
-        return f"; the job held {size(self._held)} when last seen" if math.isfinite(self._held) else ""
+            machine = f"the machine's memory of {size(psutil.virtual_memory().total)} was used up"
+            return f"the kernel ended it because {machine}{held}; {TRY}, or end other programs"
+        if now.group is None and now.machine is None:
+            return f"the system may have run out of memory{held}"
+        return f"not by the kernel for memory, so by a person or a program such as a batch system or earlyoom{held}"
 
 
 def _more(now: int | None, before: int | None) -> bool:
     return now is not None and now > (before or 0)
 
 
-def _tree(pid: int) -> list[int]:
-    """Returns a process and its descendants, from the kernel's lists: psutil would read every process there is."""
-    found = [pid]
-    for children in (PROC / str(pid) / "task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in children.read_text().split():
-                found += _tree(int(child))
-    return found
-
-
 def _resident(pid: int) -> int:
-    """Returns the resident bytes of a process; 0 where it has ended."""
+    """Returns the resident bytes of a process and its descendants, by the kernel's lists (psutil would read every
+    process there is); 0 where they have ended.
+    """
+    held = 0
     with contextlib.suppress(OSError, IndexError, ValueError):
-        return int((PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
-    return 0
-
-
-def limit_words() -> str:
-    """Returns which ulimit bounds this process's memory, in words; "" where none does."""
-    for name, number, option in (("address space", resource.RLIMIT_AS, "-v"), ("data", resource.RLIMIT_DATA, "-d")):
-        soft, _ = resource.getrlimit(number)
-        if soft != resource.RLIM_INFINITY:
-            return f"this process may have {size(soft)} of {name} (ulimit {option})"
-    return ""
+        held = int((PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
+        for children in (PROC / str(pid) / "task").glob("*/children"):
+            held += sum(_resident(int(child)) for child in children.read_text().split())
+    return held
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether the system refused memory: a `MemoryError`, or the message of PyTorch's allocator or a fork."""
-    said = str(error)
-    return isinstance(error, MemoryError) or "can't allocate memory" in said or "Cannot allocate memory" in said
+    message = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in message or "Cannot allocate memory" in message
 
 
-def out_of_memory_words(said: str) -> str:
-    """Returns one line for a job that the system refused memory. `said`: the error's message."""
-    held = size(_resident_and_below())
-    limit = limit_words()
-    why = f"; {limit}: raise it, or {TRY}" if limit else f"; {TRY}, or end other programs"
-    return f"out of memory ({said}); the job held {held}{why}"
-
-
-def _resident_and_below() -> int:
-    return sum(_resident(pid) for pid in _tree(psutil.Process().pid))
-
-
-OWNER = "VITPROF_OWNER"
-"""The environment variable of a job, and of all that it starts, that names the process that started it:
-"process_space-pid"."""
-OF_MULTIPROCESSING = "pymp-"
-"""Prefix of the temporary directories of Python's multiprocessing; their names do not say whose they are."""
-MARK = ".vitprof-"
-"""Prefix of the file in such a directory that marks it as ours."""
+def out_of_memory_words(message: str) -> str:
+    """Returns one line for a job that the system refused memory, in which a limit of this process (ulimit) is named."""
+    todo = f"{TRY}, or end other programs"
+    for name, number, option in (("data", resource.RLIMIT_DATA, "-d"), ("address space", resource.RLIMIT_AS, "-v")):
+        if (soft := resource.getrlimit(number)[0]) != resource.RLIM_INFINITY:
+            todo = f"this process may have {size(soft)} of {name} (ulimit {option}): raise it, or {TRY}"
+    return f"out of memory ({message}); the job held {size(_resident(os.getpid()))}; {todo}"
 
 
 def owner_mark() -> str:
@@ -202,11 +171,18 @@ def mark_multiprocessing() -> None:
 
 
 def clear_orphans() -> None:
-    """Removes leftover temporary files and kills leftover processes."""
+    """Removes temporary files, and kills processes, of jobs whose owner is gone: what belongs to this user and is
+    marked by a vitprof process of this pid namespace (`home.process_space`).
+
+    Processes are those that were suspended (SIGSTOP, Ctrl-Z) and so never noticed; others end by themselves.
+    """
     clear_temporary()
-    for process in _stopped_and_alone():
-        with contextlib.suppress(psutil.Error):  # gone meanwhile; psutil notices if its id is another process's by now
-            process.kill()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # psutil notices if its id is another process's by now
+            if process.status() == psutil.STATUS_STOPPED and process.uids().real == os.getuid():
+                pid = _pid_of(process.environ().get(OWNER, ""))
+                if pid is not None and not psutil.pid_exists(pid):
+                    process.kill()
 
 
 def clear_temporary() -> None:
@@ -249,16 +225,3 @@ def _marked(directory: Path) -> int | None:
 def _pid_of(mark: str) -> int | None:
     place, _, pid = mark.rpartition("-")
     return int(pid) if place == process_space() and pid.isdecimal() else None
-
-
-def _stopped_and_alone() -> Iterator[psutil.Process]:
-    """Yields processes of our jobs that are suspended (SIGSTOP, Ctrl-Z) and whose owner is gone. Those that are running
-    end by themselves.
-    """
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.status() != psutil.STATUS_STOPPED or process.uids().real != os.getuid():
-                continue
-            pid = _pid_of(process.environ().get(OWNER, ""))
-            if pid is not None and not psutil.pid_exists(pid):
-                yield process

@@ -22,15 +22,15 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.killed_jobs import clear_orphans
-from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.outbox import Outbox
-from vitprof.jobs.runners import Runner
+from vitprof.jobs.runners import Launcher, Runner
 from vitprof.jobs.scheduling import MachineLock, ahead_in_store, ahead_of, queue_of, why_waiting
 from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_file
 from vitprof.jobs.users import check_may_stop, may_stop, who
 from vitprof.program import install_command
 from vitprof.recording.columns import Status
-from vitprof.store import RunStore, this_program
+from vitprof.store import RunStore
+from vitprof.store.stored_run import this_program
 
 RETRY_S = 5.0
 """Time (s) between two tries to record that a run was stopped before it began, while the store is unavailable."""

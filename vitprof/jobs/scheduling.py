@@ -27,7 +27,8 @@ from vitprof.formats import moment
 from vitprof.home import home, lock_dir
 from vitprof.names import tamed_name
 from vitprof.program import program
-from vitprof.store import LiveRun, RunStore, is_alive
+from vitprof.store import RunStore
+from vitprof.store.stored_run import LiveRun, is_alive
 from vitprof.telemetry.visible import visible_gpus
 
 N_PLACES = 32
@@ -144,18 +145,15 @@ def _places() -> Iterator[tuple[Path, Holder | None]]:
     """Yields each place with its holder, None where it is free. One that this user may not use is skipped."""
     for number in range(N_PLACES):
         path = lock_dir() / f"job-{number}.lock"
-        if not path.exists():
-            yield path, None
-            continue
         try:
-            with FileLock(path, blocking=False, mode=0o666):
-                pass
+            if path.exists():
+                with FileLock(path, blocking=False, mode=0o666):
+                    pass
+            yield path, None
         except Timeout:
             yield path, _read(path)
         except (OSError, NotImplementedError):
             continue
-        else:
-            yield path, None
 
 
 @contextlib.contextmanager
@@ -244,7 +242,7 @@ def queue_of(name: str) -> str:
 
 def ahead_in_store(store: RunStore, run_id: int) -> list[LiveRun]:
     """Returns the runs of its store that a run waits for, running ones first. Raises `StoreError`."""
-    return _ahead(store.live_runs(), run_id)
+    return _ahead(*_on_its_machine(store, run_id))
 
 
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
@@ -252,13 +250,12 @@ def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
 
     Raises `StoreError`.
     """
-    live = store.live_runs()
-    mine = next((run for run in live if run.id == run_id), None)
+    mine, there = _on_its_machine(store, run_id)
     if mine is None:
         return []
     mark, device, everywhere = store_mark(store.url), queue_of(mine.device), holders()
     of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
-    here = _ahead(live, run_id)
+    here = _ahead(mine, there)
     others = (h for h in everywhere if h.store != mark and not h.fits(mine.share_machine, device))
     return [
         *(Ahead(f"run {run.id}", device_of(run), run.share_machine, _owner(run, of_run.get(run.id))) for run in here),
@@ -268,20 +265,27 @@ def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
 
 def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
     """Returns the other runs that are running on the machine of a run. Raises `StoreError`."""
+    return [run for run in _on_its_machine(store, run_id)[1] if run.status == "running"]
+
+
+def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[LiveRun]]:
+    """Returns a live run and the others on its machine whose programs still run; None and none where it is not live."""
     live = store.live_runs()
     mine = next((run for run in live if run.id == run_id), None)
-    if mine is None:
-        return []
-    return [run for run in live if run.id != run_id and run.status == "running" and _is_there(run, mine)]
+    return mine, [run for run in live if mine is not None and run.id != run_id and _is_there(run, mine)]
+
+
+def _ahead(mine: LiveRun | None, others: Sequence[LiveRun]) -> list[LiveRun]:
+    """Returns those of the runs on the machine that `mine` waits for, running ones first."""
+    ahead = [run for run in others if mine is not None and run.id < mine.id and not _fit_together(run, mine)]
+    return sorted(ahead, key=lambda run: (run.status != "running", run.id))
 
 
 def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:
     """Returns a line on what a run waits for (`ahead_of`) and why; `shares`: whether it would run beside others."""
     first = ahead[0]
     more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-    reason = ONE_AT_A_TIME
-    if shares:
-        reason = ONE_A_DEVICE if first.shares else ALONE
+    reason = (ONE_A_DEVICE if first.shares else ALONE) if shares else ONE_AT_A_TIME
     owner = f" ({first.owner})" if first.owner else ""
     return f"waiting for {first.name} on {first.device}{owner}{more}; {reason}"
 
@@ -294,14 +298,6 @@ def device_of(run: LiveRun) -> str:
 def name_of(holder: Holder) -> str:
     """Returns a run of another store in words."""
     return f"run {holder.run} of another store" if holder.run else "a job"
-
-
-def _ahead(live: Sequence[LiveRun], run_id: int) -> list[LiveRun]:
-    mine = next((run for run in live if run.id == run_id), None)
-    if mine is None:
-        return []
-    ahead = [run for run in live if run.id < run_id and not _fit_together(run, mine) and _is_there(run, mine)]
-    return sorted(ahead, key=lambda run: (run.status != "running", run.id))
 
 
 def _owner(run: LiveRun, holder: Holder | None) -> str:
@@ -317,7 +313,5 @@ def _fit_together(a: LiveRun, b: LiveRun) -> bool:
 
 def _is_there(run: LiveRun, mine: LiveRun) -> bool:
     """Returns whether a run is on the same machine as `mine`, and its program still runs."""
-    if run.owner_host != mine.owner_host:
-        return False
-    same_program = (run.owner_pid, run.owner_started) == (mine.owner_pid, mine.owner_started)
-    return same_program or is_alive(run.owner_host, run.owner_pid, run.owner_started)
+    owner, mine_owner = ((r.owner_host, r.owner_pid, r.owner_started) for r in (run, mine))
+    return owner[0] == mine_owner[0] and (owner == mine_owner or is_alive(*owner))

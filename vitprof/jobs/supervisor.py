@@ -16,9 +16,8 @@ from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs.disturbances import Disturbances
 from vitprof.jobs.finalise import settle
-from vitprof.jobs.launcher import Launcher
 from vitprof.jobs.outbox import RETRY_S, Outbox
-from vitprof.jobs.runners import Runner, start_runner
+from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.jobs.scheduling import MachineLock, queue_of
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note

@@ -19,11 +19,11 @@ from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, summary_to_dict
 from vitprof.store.chunks import Chunk, chunks_of
 from vitprof.store.database import MAX_ID, figures, inserted_id, listed, now_utc, predictions, run_tags, runs, series
-from vitprof.store.listing import Listing
 from vitprof.store.series import SeriesStore, insert_chunks
 from vitprof.store.stored_run import (
     MADE_FOR_A_RUN,
     STORED,
+    Listing,
     RunGroup,
     StoredRun,
     UnreadableRun,

@@ -1,10 +1,11 @@
-"""A run as it is stored."""
+"""Runs as they are stored: whole, and as rows of a list, which the database searches, filters, sorts and pages."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -12,12 +13,14 @@ import psutil
 import sqlalchemy as sa
 
 from vitprof.config import RunConfig
+from vitprof.config.accelerators import is_simulated
+from vitprof.config.bounds import MAX_SEARCH, MOST_FILTERED
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.names import UNNAMED, tamed_name
-from vitprof.recording.columns import LIVE_STATUSES, Phase, summary_from_dict
+from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
 from vitprof.recording.recording import Recording
 from vitprof.recording.verdict import Verdict
-from vitprof.store.database import runs
+from vitprof.store.database import Database, run_tags, runs
 
 GroupKind = Literal["headroom", "prediction", "tournament", "autotune"]
 MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
@@ -163,3 +166,205 @@ def _verdict(values: dict[str, Any] | None) -> Verdict | None:
         return Verdict.from_dict(values) if values else None
     except ValueError:
         return None
+
+
+SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
+"""Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
+CHOICES: tuple[str, ...] = ("strategy", "dataset", "device", "verdict_kind", "status", "tag")
+ROLES_OF_THEIR_OWN = ("check",)
+"""Roles of runs in a group that the user asked for one by one: those that check a prediction."""
+SPARK_BINS = 40
+"""Most values of a sparkline."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as a row of a list."""
+
+    id: int
+    name: str
+    status: str
+    created_utc: str
+    """ISO 8601 with a Z."""
+    strategy: str
+    dataset: str
+    batch_size: int
+    device: str
+    """As asked for, such as "auto"."""
+    samples_per_s: float | None
+    """Steady-state throughput; None where it was not measured."""
+    idle_frac: float | None
+    """Share of the steady time in which the device computed nothing."""
+    verdict_kind: str
+    """The kind of the verdict, in a word or two; "" without one."""
+    note: str
+    spark: tuple[float | None, ...]
+    """The device's idle share over the run, at most `SPARK_BINS` values from 0 to 1; None where it is not known."""
+    group_key: str
+    role: str
+    error: str
+    tags: tuple[str, ...]
+
+    @property
+    def live(self) -> bool:
+        """Returns whether it is queued or running."""
+        return self.status in LIVE_STATUSES
+
+    @property
+    def simulated(self) -> bool:
+        """Returns whether it ran on a simulated device."""
+        return is_simulated(self.device)
+
+
+ROW_COLUMNS = tuple(f.name for f in dataclasses.fields(RunRow) if f.name in runs.c)
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """The part of a run that matters to other runs on its machine, which wait for it or ran at the same time."""
+
+    id: int
+    name: str
+    status: str
+    device: str
+    """As asked for, such as "auto"."""
+    share_machine: bool
+    """Whether it may run beside others; False for a run from before that could be chosen."""
+    owner_host: str
+    owner_pid: int
+    owner_started: float
+
+
+@dataclass(frozen=True)
+class RunQuery:
+    """Filters and order for a list of runs. Empty filters do not restrict it."""
+
+    text: str = ""
+    """Words, each of which must be found in the name, note, strategy, data set, device, a tag or the number ("12",
+    "#12")."""
+    statuses: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    """A run must have at least one of them."""
+    group_key: str | None = None
+    helpers: bool = False
+    """Also list runs made for others: those that measure a headroom, loader-only runs, trials of tournaments. Runs that
+    check a prediction are always listed."""
+    sort: str = "id"
+    descending: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` for unknown names, and for what a database would take forever over, or refuse."""
+        for name, value, known in (
+            ("sort", self.sort, SORTS),
+            *(("status", status, (*LIVE_STATUSES, *ENDED_STATUSES)) for status in self.statuses),
+        ):
+            if value not in known:
+                raise ConfigError(name, value, f"choose one of {', '.join(known)}")
+        if len(self.text) > MAX_SEARCH:
+            raise ConfigError("text", self.text[:20] + "...", f"give at most {MAX_SEARCH} characters")
+        for name, values in self.filters.items():
+            if len(values) > MOST_FILTERED:
+                raise ConfigError(name, values[0], f"{len(values):,} are too many; give at most {MOST_FILTERED}")
+
+    @property
+    def filters(self) -> dict[str, tuple[str, ...]]:
+        """Returns the wanted values of each filter, by the filter's name."""
+        return {
+            "status": self.statuses,
+            "strategy": self.strategies,
+            "dataset": self.datasets,
+            "device": self.devices,
+            "verdict": self.verdicts,
+            "tag": self.tags,
+        }
+
+
+class Listing(Database):
+    """Lists of runs. All methods raise `StoreError`."""
+
+    def list_runs(self, query: RunQuery, *, limit: int, offset: int = 0) -> list[RunRow]:
+        """Returns one page of the runs that match `query`. Those without a value to sort by come last."""
+        by = runs.c[query.sort]
+        order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
+        if by is not runs.c.id:
+            order = [by.is_(None), *order, runs.c.id.desc()]
+        wanted = sa.select(*(runs.c[name] for name in ROW_COLUMNS)).where(*_conditions(query)).order_by(*order)
+        with self.transaction() as db:
+            rows = db.execute(wanted.limit(limit).offset(offset)).fetchall()
+            ids = [row.id for row in rows]
+            tags: dict[int, list[str]] = {run_id: [] for run_id in ids}
+            for row in db.execute(sa.select(run_tags).where(run_tags.c.run_id.in_(ids)).order_by(run_tags.c.tag)):
+                tags[row.run_id].append(row.tag)
+        return [_run_row(row, tags[row.id]) for row in rows]
+
+    def count_runs(self, query: RunQuery) -> int:
+        """Returns the number of runs that match `query`."""
+        with self.transaction() as db:
+            return int(db.execute(sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))).scalar_one())
+
+    def live_runs(self) -> list[LiveRun]:
+        """Returns the queued and running runs, oldest first, even those that this version cannot read in full."""
+        query = _live_columns().where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
+        with self.transaction() as db:
+            return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
+
+    def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
+        """Returns the runs that were created after a run on its machine, began after `since_s` (seconds on the
+        monotonic clock), and have ended.
+        """
+        host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
+        later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s
+        with self.transaction() as db:
+            found = db.execute(_live_columns().where(*later, runs.c.status.not_in(LIVE_STATUSES)).order_by(runs.c.id))
+            return [LiveRun(**row._mapping) for row in found]
+
+    def choices(self, column: str) -> list[str]:
+        """Returns the non-empty values of one of `CHOICES` in all runs, sorted. Raises `ValueError` for any other."""
+        if column not in CHOICES:
+            raise ValueError(f"{column} is not one of {', '.join(CHOICES)}")
+        found = run_tags.c.tag if column == "tag" else runs.c[column]
+        with self.transaction() as db:
+            return [value for value in db.execute(sa.select(found).distinct().order_by(found)).scalars() if value]
+
+
+def _live_columns() -> sa.Select[Any]:
+    shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
+    return sa.select(*(runs.c[f.name] for f in dataclasses.fields(LiveRun) if f.name != "share_machine"), shares)
+
+
+def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
+    found: list[sa.ColumnElement[bool]] = []
+    for name, values in query.filters.items():
+        if values and name == "tag":
+            found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values))))
+        elif values:
+            found.append(runs.c["verdict_kind" if name == "verdict" else name].in_(values))
+    if query.group_key is not None:
+        found.append(runs.c.group_key == query.group_key)
+    elif not query.helpers:
+        found.append(sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN)))
+    return found + [_has_word(word) for word in query.text.split()]
+
+
+def _has_word(word: str) -> sa.ColumnElement[bool]:
+    places = [runs.c[name] for name in ("name", "note", "strategy", "dataset", "device")]
+    tagged = sa.select(run_tags.c.run_id).where(run_tags.c.tag.icontains(word, autoescape=True))
+    found = [place.icontains(word, autoescape=True) for place in places] + [runs.c.id.in_(tagged)]
+    number = word.removeprefix("#")
+    if number.isdecimal() and len(number) < 10:
+        found.append(runs.c.id == int(number))
+    return sa.or_(*found)
+
+
+def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns a row's values with a name that can be shown: older versions of vitprof stored any name."""
+    return {**values, "name": tamed_name(values["name"]) or UNNAMED}
+
+
+def _run_row(row: sa.Row[Any], tags: list[str]) -> RunRow:
+    values = _named(row._mapping)
+    return RunRow(**(values | {"spark": tuple(values["spark"] or ()), "tags": tuple(tags)}))

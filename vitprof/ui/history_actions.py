@@ -10,7 +10,8 @@ import streamlit as st
 from vitprof import formats, names
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
-from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, this_program
+from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
+from vitprof.store.stored_run import this_program
 from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile.page import USED
 from vitprof.ui.profile.settings import use_config

@@ -26,7 +26,7 @@ from vitprof.config.catalog import by_name
 from vitprof.errors import DeviceError, JobStopped, VitprofError, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, ignore, never
 from vitprof.home import temporary_prefix
-from vitprof.jobs.launcher import command, environment
+from vitprof.jobs.runners import command, environment
 from vitprof.program import program
 from vitprof.selftest.gpu import device_cases, job_cases
 from vitprof.selftest.gpu.bench import Bench
