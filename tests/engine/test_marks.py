@@ -24,8 +24,8 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
 from vitprof.config.resolve import resolve
-from vitprof.engine import pinned_buffers
 from vitprof.engine import train as train_module
+from vitprof.engine import transfer as transfers
 from vitprof.engine.loaders import dali
 from vitprof.engine.storage.arrays import MemoryStorage
 from vitprof.measure.devices.simulated import SimulatedDevice
@@ -229,13 +229,13 @@ def test_idle_time_is_alike_in_all_strategies(slow_reads: Any) -> None:
 @pytest.mark.parametrize("transfer", ["pinned", "stream"])
 def test_filling_pinned_memory_is_no_copy(played: Played, monkeypatch: pytest.MonkeyPatch, transfer: str) -> None:
     """Copying a batch to page-locked memory takes the host 6 ms, the copy from there next to none."""
-    to_pinned = pinned_buffers.to_pinned
+    to_pinned = transfers.to_pinned
 
     def slowly(*args: Any) -> torch.Tensor:
         played.host.works(6 * MS)
         return to_pinned(*args)
 
-    monkeypatch.setattr(pinned_buffers, "to_pinned", slowly)
+    monkeypatch.setattr(transfers, "to_pinned", slowly)
     values = {"strategy": "workers", "storage": "memory", "workers": 0, "batch_size": 20, "steps": 60}
     config, steps = played.run({}, transfer=transfer, **values)
     assert steady(steps, "h2d_s") < 0.01 * MS

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 def without_collections() -> Iterator[None]:
     """Keeps the garbage collector off while modules are imported, and from then on off what they have made.
 
-    Imports leave hardly any garbage, and collections would take a sixth of their time. Later, in a forked process, each
-    collection would copy the pages of everything imported.
+    Imports leave hardly any garbage, and in a forked process each collection would copy the pages of what is imported.
     """
     was_on = gc.isenabled()
     gc.disable()

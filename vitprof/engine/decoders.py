@@ -1,8 +1,7 @@
 """Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`.
 
-All do the same: decode, take the crop, resize it, mirror it, and write it into the caller's array. All spend their time
-outside the GIL. None rotates an image by its EXIF orientation. Each library resizes in its own way, so pixels differ
-slightly between them; tests/engine/decode/test_decoders.py states by how much.
+All decode, take the crop, resize it, mirror it, and write it into the caller's array, outside the GIL. None rotates an
+image by its EXIF orientation. Pixels differ slightly between libraries: test_decoders.py states by how much.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ ChooseCrop = Callable[[int, int], Crop]
 cv2 = opencv()
 
 AREA_FROM = 2.0
-"""OpenCV resizes with INTER_AREA from this shrinking factor on, with INTER_LINEAR below. Linear reads 2 x 2 pixels for
-each one it makes, so it skips none up to a factor of 2; there area takes 0.43 ms instead of 0.06 ms (328 to 224
-pixels)."""
+"""From this shrinking factor on OpenCV resizes with INTER_AREA. Below, INTER_LINEAR reads 2 x 2 pixels for each one, so
+it skips none, in 0.06 ms instead of 0.43 ms (328 to 224 pixels)."""
 
 
 class Decoder(Protocol):
@@ -100,8 +98,7 @@ def _dct_factor(box: Crop, size: int) -> int:
 def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
     """Does what `_fit` does for an image that is `factor` times smaller than the one `box` was chosen in.
 
-    There the box's edges are between pixels: rounding them would shift the sample by half a pixel (largest difference
-    from Pillow, on edges: 150 of 255 instead of 20).
+    The box's edges are between pixels then: rounding would shift the sample by half a pixel (150 of 255 on edges).
     """
     size = out.shape[0]
     step_x, step_y = box.width / (factor * size), box.height / (factor * size)
@@ -161,10 +158,7 @@ def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
 
 
 def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """Decodes with torchvision.io's decode_image, and resizes uint8 tensors with antialiasing. See `Decoder`.
-
-    Deprecated since torchvision 0.29; kept so that runs that chose it can be run again.
-    """
+    """Decodes with torchvision.io (deprecated since 0.29, kept for runs that chose it). See `Decoder`."""
     import torch
     from torchvision.io import ImageReadMode, decode_image
     from torchvision.transforms.v2 import functional
@@ -219,11 +213,7 @@ DECODERS: dict[str, Decoder] = {
 
 
 def open_decoder(name: str) -> Decoder:
-    """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
-
-    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it, `DataError` without
-    OpenCV.
-    """
+    """Returns the decoder called `name`. Raises `ConfigError` if the installed torchvision no longer has its own."""
     if name == "torchvision":
         try:
             from torchvision.io import decode_image  # noqa: F401

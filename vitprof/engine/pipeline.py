@@ -1,7 +1,7 @@
 """From a config to batches: makes the data set, then prepares, places, opens, caches and loads the storage.
 
-What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where, `decode` and
-`augment` change it, `loaders` make batches, `transfer` moves them to the device. This module connects them.
+What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where, `decoders` and
+`transforms` change it, `loaders` make batches, `transfer` moves them to the device. This module connects them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Loader
 from vitprof.engine.locations import open_location
 from vitprof.engine.locations.pagecache import set_page_cache
-from vitprof.engine.pinned_buffers import staged
 from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.cache import cached
+from vitprof.engine.storage.arrays import cached
 from vitprof.engine.storage.contract import Pixels
 from vitprof.engine.storage.prepare import prepare_storage
 from vitprof.engine.trainer import AUTOCAST
-from vitprof.engine.transfer import Resident, Transfer, open_transfer
+from vitprof.engine.transfer import Resident, Transfer, open_transfer, staged
 from vitprof.engine.transforms import ToInput, as_it_is
 from vitprof.errors import JobStopped, SampleError
 from vitprof.measure.devices import Clock, Device
@@ -75,10 +74,7 @@ class Pipeline:
 def open_pipeline(
     config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
 ) -> Iterator[Pipeline]:
-    """Opens the pipeline of the resolved `config` for the block. Reports phases and progress to `events`.
-
-    Raises `DataError`, `ConfigError`, `DeviceError` and `JobStopped`.
-    """
+    """Opens the pipeline of the resolved `config` for the block. Raises `VitprofError`, `JobStopped` among them."""
     info = dataset_info(config.dataset, config.n_images)
     storage_name = config.storage or ""
 
@@ -187,10 +183,7 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
 
 
 def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> RunConfig:
-    """Returns `config`, without `pin_memory` if the system refuses to pin a batch.
-
-    The DataLoader's pinning thread would fail on it and end the job.
-    """
+    """Returns `config`, without `pin_memory` if the system refuses it: the DataLoader's thread would end the job."""
     bytes_each = 4 if STORAGES[config.storage or ""].form == "samples" else 1
     device.pinning.empty((config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8)
     return dataclasses.replace(config, pin_memory=False) if device.pinning.refused else config
@@ -242,9 +235,8 @@ class ReplayLoader:
 def keep_batches(loader: Loader, place: Callable[[Tensor], Tensor], stop: Callable[[], bool]) -> ReplayLoader:
     """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
 
-    At most `MOST_BATCHES` and `MOST_BYTES` of images are kept; a smaller batch at the epoch's end only if it is the
-    first. `place` copies images or labels to where they are kept: a loader may reuse its own memory. Raises
-    `JobStopped` if `stop()` turns true, and what `loader` raises.
+    At most `MOST_BATCHES` and `MOST_BYTES` of images; a smaller batch only if it is the first. `place` copies images or
+    labels: a loader may reuse its own memory. Raises `JobStopped`, and what `loader` raises.
     """
     kept: list[Batch] = []
     used = 0

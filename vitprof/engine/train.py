@@ -56,11 +56,7 @@ def describe() -> dict[str, Any]:
 
 
 def process_tree_cpu_s() -> float:
-    """Returns the CPU seconds that this process and its descendants have used, user and system.
-
-    Those that have ended are counted through their parents' `children_` times: the time of workers that end with their
-    epoch must not be lost.
-    """
+    """Returns the CPU seconds of this process and its descendants, user and system, with those that have ended."""
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:
@@ -73,10 +69,7 @@ def process_tree_cpu_s() -> float:
 
 
 class CpuMeter:
-    """A meter of the CPU seconds of this process and its workers while it runs: over the steady part of training.
-
-    The training loop adds the samples of that part to `samples`.
-    """
+    """A meter of the CPU seconds of this process and its workers while it runs, and of the samples meanwhile."""
 
     def __init__(self) -> None:
         self.cpu_s = 0.0
@@ -142,11 +135,9 @@ def train(
 ) -> bool:
     """Runs the job that `config` describes and reports to `events`.
 
-    An open `device` is used in place of the config's, and `trains` makes the trainer. The self-test passes both, to do
-    work of a known length.
-
-    Returns True if the budget was spent, False if `stop()` turned true before. Raises `VitprofError` for what the user
-    can fix, and whatever a Dataset, a worker or torch raises.
+    The self-test passes an open `device` and `trains`, which makes the trainer, to do work of a known length. Returns
+    True if the budget was spent, False if `stop()` turned true before. Raises `VitprofError` for what the user can fix,
+    and whatever a Dataset, a worker or torch raises.
     """
     config = resolve(config)
     return report_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)

@@ -54,9 +54,8 @@ class Block(nn.Module):
 class ViT(nn.Module):
     """A Vision Transformer: images (b, channels, image_size, image_size), float -> logits (b, classes).
 
-    Attention logits are multiplied by `scale`: the article's model uses dim**-0.5, the usual value is dim_head**-0.5;
-    `vitprof.config.catalog.MODELS` states it for each preset. No dropout, so that a seed fixes the run. Raises
-    `ValueError` if `patch_size` does not divide `image_size`.
+    Attention logits are multiplied by `scale`: dim**-0.5 in the article's model, usually dim_head**-0.5.
+    No dropout, so that a seed fixes the run. Raises `ValueError` if `patch_size` does not divide `image_size`.
     """
 
     def __init__(self, preset: ModelPreset, *, image_size: int, channels: int, classes: int) -> None:
@@ -91,18 +90,16 @@ class ViT(nn.Module):
 
 
 AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""`RunConfig.precision` -> the type that autocast computes matrix products in. tf32 is missing because it is not a
-type of its own: it is float32 with products of lower precision."""
+"""`RunConfig.precision` -> the type that autocast computes matrix products in. (tf32 is no type of its own.)"""
 
 
 class Trainer(Protocol):
     """The training and evaluation of batches. `to_input` is None where a batch arrives ready for the model."""
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches one training step. Returns the mark where its compute begins, and its loss: a scalar on the device.
+        """Launches one training step. Returns the mark where its compute begins (usually `Moved.ready`), and its loss.
 
-        Usually compute begins where the batch is ready; a trainer that knows better returns a mark of its own. The loss
-        is None if the trainer has none.
+        The loss is a scalar on the device; None if the trainer has none.
         """
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:

@@ -30,17 +30,13 @@ ROTATION_RAD = math.radians(15.0)
 PADDED_CROP_PX = 2
 """Padding before a random crop, so a shift by at most this much: for small images, which are shown whole."""
 CROP_AREA = (0.35, 1.0)
-"""Range of the share of the image's area that a crop keeps. Its lower end is above RandomResizedCrop's 0.08 because
-the image has already been cropped to its centre and scaled to the model's input."""
+"""Range of the share of the image that a crop keeps: above RandomResizedCrop's 0.08: it is a crop already."""
 CROP_RATIO = (3 / 4, 4 / 3)
 """Range of a crop's width over its height, as in torchvision's RandomResizedCrop."""
 
 
 def affine(uniform: Tensor, info: DatasetInfo) -> Tensor:
-    """Returns one map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
-
-    The result is the theta of `torch.nn.functional.affine_grid`: (b, 2, 3), in the dtype of `uniform`.
-    """
+    """Returns for each row of `uniform` (b, N_UNIFORM) in 0..1 the theta of `affine_grid`, (b, 2, 3)."""
     u = uniform.unbind(1)
     angle = (2 * u[0] - 1) * ROTATION_RAD
     if info.kind == "jpeg":
@@ -84,10 +80,7 @@ def in_pixels(theta: Tensor, side: int) -> NDArray[np.float64]:
 
 
 def sample_uniform(seed: int, epoch: int, index: int, n: int) -> NDArray[np.float64]:
-    """Returns `n` random numbers in 0..1 that depend only on `seed`, `epoch` and `index`.
-
-    Every thread or process that makes the sample therefore draws the same.
-    """
+    """Returns `n` numbers in 0..1 that depend only on `seed`, `epoch` and `index`: everyone draws the same."""
     numbers: NDArray[np.float64] = np.random.Generator(np.random.Philox(key=[(seed << 32) | epoch, index])).random(n)
     return numbers
 
@@ -117,8 +110,8 @@ class Crop(NamedTuple):
 def centre_crop(height: int, width: int, size: int) -> Crop:
     """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size) for a height x width image.
 
-    It is the square in the middle whose side is 224/256 of the shorter side, rounded to pixels of the original: up to
-    half a pixel off torchvision's. An image of size x size is taken whole: it is a sample already.
+    Its side is 224/256 of the shorter side, in whole pixels: up to half a pixel off torchvision's. An image of that
+    size is taken whole: it is a sample already.
     """
     if height == width == size:
         return Crop(0, 0, height, width)
@@ -134,11 +127,7 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
 
 
 def random_crop(height: int, width: int, u: NDArray[np.float64]) -> Crop:
-    """Returns the crop of torchvision's RandomResizedCrop and RandomHorizontalFlip for a height x width image.
-
-    `u` (N_CROP_UNIFORM,) holds uniform numbers in [0, 1) and decides everything. If images must not be mirrored, use
-    `crop._replace(flip=False)`.
-    """
+    """Returns the crop of torchvision's RandomResizedCrop and RandomHorizontalFlip; `u` (N_CROP_UNIFORM,) decides."""
     # torchvision.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
     area = height * width
@@ -168,12 +157,10 @@ def opencv() -> ModuleType:
 
 
 class ToInput:
-    """A function from images in any pixel format to the model's input.
+    """A function from images (b, channels, height, width) in any pixel format to the model's input.
 
-    It takes (b, channels, height, width) and returns (b, channels, image_size, image_size) of `dtype`, normalised. The
-    arithmetic and its order are those of torchvision's ToTensor and Normalize, so that every strategy feeds the model
-    the same bits. With `augment_seed`, random flip, crop and rotation come before that, on pixels scaled to 0..1, where
-    black is 0.
+    The arithmetic and its order are those of torchvision's ToTensor and Normalize: every strategy feeds the same bits.
+    With `augment_seed`, random flip, crop and rotation come before that, on pixels scaled to 0..1, where black is 0.
     """
 
     def __init__(

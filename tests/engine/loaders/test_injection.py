@@ -13,7 +13,7 @@ import pytest
 from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
 from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
 from tests.engine_fixtures import trained
-from vitprof.engine.loaders import batch_assembly, batches, dataloader, threads
+from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.storage import torchvision_datasets
 from vitprof.errors import ConfigError
 from vitprof.measure import stopwatch
@@ -59,7 +59,7 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Sleeper:
     """In the place of the clock in all that makes batches in this process."""
     sleeper = Sleeper()
     monkeypatch.setattr(stopwatch, "time", sleeper)
-    for module in (stopwatch, batches, batch_assembly, dataloader, threads, torchvision_datasets):
+    for module in (stopwatch, batches, batch_assembly, dataloader, torchvision_datasets):
         monkeypatch.setattr(module, "perf_counter", sleeper.perf_counter)
     return sleeper
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -11,11 +12,18 @@ import pytest
 import torch
 
 from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, open_files, place, read_all
-from tests.engine_fixtures import SMALL
+from tests.engine_fixtures import N_PHOTOS, SMALL, descendants, gone, never
+from vitprof.config import RunConfig
+from vitprof.config.catalog import dataset_info
+from vitprof.config.resolve import resolve
+from vitprof.engine.data import datasets
+from vitprof.engine.data.mnist import read_split
+from vitprof.engine.loaders import open_loader
+from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.storage import arrays, open_storage
-from vitprof.engine.storage.arrays import MemmapStorage, Writer
+from vitprof.engine.storage.arrays import BYTES_A_MB, Cached, MemmapStorage, MemoryStorage, Writer, cached
 from vitprof.engine.storage.contract import Place, SplitFacts
-from vitprof.errors import DataError
+from vitprof.errors import DataError, JobStopped, SampleError
 
 
 @pytest.fixture
@@ -117,3 +125,224 @@ def test_too_little_memory_is_said_beforehand(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20))
     with pytest.raises(DataError, match=rf"needs {needs} and 1.00 MiB are available; choose a storage on disk"):
         open_storage(name, PHOTOS, where, train=True)
+
+
+N = 500
+SHAPE = (8, 8, 1)
+SAMPLE = 64
+SEED = 42
+
+
+class Counted:
+    """A storage that counts what is read from it. Some samples may be unreadable."""
+
+    def __init__(self, unreadable: tuple[int, ...] = (), error: type[Exception] = SampleError) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.images = torch.randint(0, 256, (N, *SHAPE), generator=generator, dtype=torch.uint8)
+        self.labels = torch.arange(N)
+        self.shape = SHAPE
+        self.block = 25
+        self.unreadable, self.error = unreadable, error
+        self.reads: list[int] = []
+        self.closed = False
+
+    def __len__(self) -> int:
+        return N
+
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        self.reads += indices.tolist()
+        for index in indices.tolist():
+            if index in self.unreadable:
+                raise self.error(f"/data/{index}.raw is too short")
+        return torch.index_select(self.images, 0, indices, out=out)
+
+    def read_encoded(self, index: int) -> bytes:
+        """Of different lengths: 40 to 64 bytes."""
+        self.reads.append(index)
+        if index in self.unreadable:
+            raise self.error(f"/data/{index}.jpg is empty")
+        return self.images[index].numpy().tobytes()[: 40 + index % 25]
+
+    def name_of(self, index: int) -> str:
+        return f"/data/{index}.jpg"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def filled(storage: Any, form: str, n_bytes: float, seed: int = SEED) -> Cached:
+    return cached(storage, form, n_bytes / BYTES_A_MB, seed, progress=lambda *_: None, stop=never)
+
+
+def assert_same_as_without(cache: Any, form: str) -> None:
+    """Read an epoch and compare it with the storage's own."""
+    order = epoch_order(N, 7, 0)
+    if form == "pixels":
+        for indices in order.split(64):
+            assert torch.equal(cache.read(indices), Counted().read(indices))
+    else:
+        for index in order.tolist():
+            assert cache.read_encoded(index) == Counted().read_encoded(index)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "resident"), [(1, 0), (63, 0), (64, 1), (100 * 64 + 63, 100), (N * 64, N), (1e9, N)], ids=str
+)
+def test_as_many_pixels_as_the_budget_holds(n_bytes: float, resident: int) -> None:
+    storage = Counted()
+    cache: Any = filled(storage, "pixels", n_bytes)
+    assert len(storage.reads) == resident  # it fills itself by reading each once
+    assert cache.hit_frac == resident / N
+    for _ in range(2):
+        storage.reads.clear()
+        assert_same_as_without(cache, "pixels")
+        assert len(storage.reads) == N - resident  # the hit rate that it states
+        assert len(set(storage.reads)) == N - resident
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_bytes", [1, 39, 500, 10_000, 1e9], ids=str)
+def test_as_many_encoded_files_as_the_budget_holds(n_bytes: float) -> None:
+    storage = Counted()
+    cache: Any = filled(storage, "encoded", n_bytes)
+    lengths = [40 + index % 25 for index in range(N)]
+    total = sum(lengths)
+    for _ in range(2):
+        storage.reads.clear()
+        assert_same_as_without(cache, "encoded")
+        missed = storage.reads
+        assert cache.hit_frac == (N - len(missed)) / N
+        in_cache = total - sum(lengths[index] for index in missed)
+        assert in_cache <= n_bytes
+        assert in_cache > min(n_bytes, total) - 64 - 1e-9  # the next one would not have fitted
+    assert cache.hit_frac == 1 if n_bytes >= total else cache.hit_frac < 1
+
+
+def test_not_a_byte_more_than_the_budget() -> None:
+    lengths = [40 + index % 25 for index in range(N)]
+    for n_bytes in range(40, 170):
+        storage = Counted()
+        cache: Any = filled(storage, "encoded", n_bytes)
+        asked = list(storage.reads)  # the last of them did not fit
+        storage.reads.clear()
+        for index in asked:
+            cache.read_encoded(index)
+        assert storage.reads == asked[-1:]
+        assert sum(lengths[index] for index in asked[:-1]) <= n_bytes < sum(lengths[index] for index in asked)
+
+
+@pytest.mark.parametrize("form", ["pixels", "encoded"])
+def test_the_subset_is_random_and_fixed(form: str) -> None:
+    def missed(seed: int) -> list[int]:
+        storage = Counted()
+        cache = filled(storage, form, 12_800, seed)
+        storage.reads.clear()
+        assert_same_as_without(cache, form)
+        return sorted(storage.reads)
+
+    first = missed(1)
+    assert first == missed(1)
+    assert first != missed(2)
+    assert 150 < sum(index < N // 2 for index in first) / len(first) * N < 350  # from all over the set
+
+
+def test_a_batch_goes_where_it_should() -> None:
+    cache: Any = filled(Counted(), "pixels", 100 * SAMPLE)
+    indices = torch.tensor([4, 499, 4, 0, 123])
+    out = torch.zeros((5, *SHAPE), dtype=torch.uint8)
+    assert cache.read(indices, out).data_ptr() == out.data_ptr()
+    assert torch.equal(out, Counted().images[indices])
+    first = cache.read(indices)
+    first.zero_()  # a batch is the caller's own
+    assert torch.equal(cache.read(indices), out)
+
+
+def test_it_stands_for_its_storage() -> None:
+    storage = Counted()
+    cache: Any = filled(storage, "pixels", 640)
+    assert (len(cache), cache.shape, cache.block) == (N, SHAPE, 25)
+    assert torch.equal(cache.labels, storage.labels)
+    assert cache.name_of(3) == "/data/3.jpg"
+    with pytest.raises(AttributeError):
+        _ = cache.device
+    cache.close()
+    assert storage.closed
+
+
+@pytest.mark.parametrize("form", ["pixels", "encoded"])
+def test_unreadable_samples_stay_out(form: str) -> None:
+    """Whoever reads them is told, as without a cache; all others are in it."""
+    bad = (3, 4, 400)
+    cache: Any = filled(Counted(bad), form, 1e9)
+    assert cache.hit_frac == (N - 3) / N
+    good = [index for index in range(N) if index not in bad]
+    for index in bad:
+        with pytest.raises(SampleError, match=f"/data/{index}\\."):
+            cache.read(torch.tensor([index])) if form == "pixels" else cache.read_encoded(index)
+    if form == "pixels":
+        assert torch.equal(cache.read(torch.tensor(good)), Counted().images[good])
+    else:
+        assert all(cache.read_encoded(index) == Counted().read_encoded(index) for index in good)
+
+
+@pytest.mark.parametrize("form", ["pixels", "encoded"])
+def test_other_errors_are_raised_at_once(form: str) -> None:
+    with pytest.raises(DataError, match="/data/3"):
+        filled(Counted((3,), DataError), form, 1e9)
+
+
+@pytest.mark.parametrize("form", ["pixels", "encoded"])
+def test_filling_can_be_stopped_and_followed(form: str) -> None:
+    seen: list[float] = []
+    cached(Counted(), form, 1, SEED, progress=lambda fraction, _: seen.append(fraction), stop=never)
+    assert seen == sorted(seen)
+    assert 0 <= seen[0] <= seen[-1] <= 1
+    storage = Counted()
+    with pytest.raises(JobStopped):
+        cached(storage, form, 1, SEED, progress=lambda *_: None, stop=lambda: len(storage.reads) > 0)
+    assert 0 < len(storage.reads) < N
+
+
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_worker_processes_share_it(workers: int) -> None:
+    config = resolve(
+        RunConfig(strategy="workers", storage="memmap", loader="dataloader", workers=workers, device="cpu")
+    )
+    images, labels = read_split(datasets.prepare("digits"), True)
+    storage = MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
+    cache: Any = filled(storage, "pixels", 300 * 784)
+    assert cache.hit_frac == 0.5
+    loader = open_loader(cache, SMALL, config, train=True)
+    try:
+        for epoch in (0, 1):
+            order = epoch_order(SMALL.n_train, 42, epoch)
+            batches = list(loader.epoch(epoch))
+            got = torch.cat([batch.images for batch in batches])[:, 0]
+            assert torch.equal(got, torch.from_numpy(images)[order])
+            assert torch.equal(torch.cat([batch.labels for batch in batches]), torch.from_numpy(labels)[order])
+    finally:
+        loader.close()
+    assert gone(descendants())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loader", ["threads", "dataloader"])
+def test_encoded_photos(loader: str, photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+    values: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS, "strategy": "workers", "augment": "off"}
+    values |= {"storage": "files", "loader": loader, "workers": 2, "batch_size": 16, "device": "cpu"}
+    config = resolve(RunConfig(**values))
+    info = dataset_info("photos", N_PHOTOS)
+    storage = open_storage("files", info, Place(datasets.prepare("photos", N_PHOTOS)), train=True)
+    size = sum(len(storage.read_encoded(index)) for index in range(N_PHOTOS))
+    cache = filled(storage, "encoded", size / 3)
+    assert 0.28 < cache.hit_frac <= 0.4
+    with_cache, without = (open_loader(s, info, config, train=True) for s in (cache, storage))
+    try:
+        pairs = list(zip(with_cache.epoch(0), without.epoch(0), strict=True))
+        assert len(pairs) == 8
+        assert all(torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) for a, b in pairs)
+    finally:
+        with_cache.close()
+        without.close()

@@ -41,10 +41,7 @@ class Maker(Protocol):
 
     @property
     def make(self) -> Callable[..., None]:
-        """The function `make(directory, *, progress, stop)`: puts the set's files under the existing `directory`.
-
-        It also takes `n_train` and `n_test` if the set can have any size.
-        """
+        """The function `make(directory, [n_train, n_test,] *, progress, stop)`: fills the existing `directory`."""
 
 
 class Source(Protocol):
@@ -56,16 +53,10 @@ class Source(Protocol):
     """(n,) int64."""
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8; JPEG files resized and cropped.
-
-        Raises a `SampleError` that names the file of a sample that cannot be read.
-        """
+        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8. Raises `SampleError`."""
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """Returns images [start, stop) as the bytes of JPEG files, unchanged from disk, or of PNG files.
-
-        Raises a `SampleError` that names the file of a sample that cannot be read.
-        """
+        """Returns images [start, stop) as the bytes of JPEG or PNG files. Raises a `SampleError` with the file."""
 
 
 @contextmanager
@@ -115,10 +106,7 @@ POLL_S = 0.2
 
 @contextmanager
 def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator[None]:
-    """Holds the lock file at `path`, which is not removed. `doing` says in messages what the lock is held for.
-
-    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` if the file cannot be written.
-    """
+    """Holds the lock file at `path`. Raises `JobStopped` if `stop()` turned true meanwhile, and `DataError`."""
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

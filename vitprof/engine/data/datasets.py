@@ -30,20 +30,15 @@ class Kind:
     """The files of a kind of data set (`DatasetInfo.kind`), and how they are checked and made."""
 
     files: Callable[[Path], Mapping[str, Path]]
-    """Returns the files under a root by their name in the manifest: those that should be there, if that is known
-    without a manifest, otherwise those that are."""
+    """Returns name -> path of the files that should be there, where that is known, else of those that are."""
     hashed: bool
-    """Whether content is compared too. Not for image files: reading a gigabyte at each start would take seconds, and a
-    damaged file is noticed when it is decoded."""
+    """Whether content is compared too. Not image files: that takes seconds, and decoding notices damage."""
     resumable: bool
     """Whether its maker continues from the files that an interrupted try has left."""
 
 
 def seal(directory: Path, kind: Kind, maker: Mapping[str, int | str]) -> None:
-    """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk.
-
-    Other files are left to the system: one that a power failure cuts short is recognised by its size.
-    """
+    """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk."""
     there = kind.files(directory)
     files = {name: _facts(path, kind.hashed) for name, path in there.items()}
     manifest = directory / MANIFEST
@@ -61,10 +56,9 @@ def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
 def read_manifest(
     root: Path, dicts: tuple[str, ...] = ("maker", "files"), numbers: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """Returns the manifest in `root`, a data set's or a storage's; None if nothing is there yet.
+    """Returns the manifest in `root`, a data set's or a storage's, with these entries; None if nothing is there.
 
-    Entries named in `dicts` must be dicts, those in `numbers` numbers. Raises `DataError` if the manifest is
-    unreadable, damaged, or missing although `root` has content.
+    Raises `DataError` if it is unreadable, damaged, or missing although `root` has content.
     """
     path = root / MANIFEST
     try:
@@ -146,13 +140,10 @@ def prepare(
 ) -> Path:
     """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.
 
-    The root is what `open_source` and torchvision's MNIST take, and ImageFolder with "train" or "test"
-    appended. `n_images` is the size of the training set, where that can be chosen. Several processes may call this at
-    once. With `skip_unreadable`, image files whose size differs from the record are left for the reader to detect.
-
-    Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be written to,
-    `DataError` if the set is damaged or cannot be made here (`SampleError` if one image file is damaged), `JobStopped`
-    if `stop()` turned true. Photos made until then are kept aside, and the next call continues from there.
+    `n_images` is the size of the training set, where that can be chosen. Several processes may call this at once.
+    With `skip_unreadable`, image files whose size differs from the record are left for the reader to detect. Raises
+    `ConfigError` for an unknown name or size, `VitprofError`, `DataError` (`SampleError` if one image file is damaged),
+    and `JobStopped`: photos made until then are kept, and the next call continues from there.
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
@@ -179,10 +170,7 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time.
-
-    Of a resumable kind that directory stays if it is interrupted, and the next try continues there.
-    """
+    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time."""
     parent, kind = home.ensure_dir(root.parent), KINDS[info.kind]
     identity = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"

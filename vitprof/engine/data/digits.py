@@ -57,10 +57,8 @@ def make(
 ) -> None:
     """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
 
-    The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow).
-    Labels are balanced (exactly if 10 divides n) and shuffled. Existing files are overwritten.
-    Raises `JobStopped` if `stop()` turned true (called after each chunk), `DataError` if the disk is full or the files
-    cannot be written. Files written until then stay: `datasets.prepare` works in a directory that it removes.
+    The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow). Labels are balanced
+    and shuffled. Raises `JobStopped` (`stop` is called after each chunk) and `DataError`.
     """
     ensure_space(directory, (n_train + n_test) * (SIDE * SIDE + 1) + 64 * 1024)
     with writing(directory):
@@ -86,8 +84,8 @@ def draw(
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Draws `n` images. Returns them, (n, 28, 28), and their labels (n,), both uint8.
 
-    `seed` and `stream` (0 train, 1 test) choose the random streams; different streams share nothing.
-    `chunk_done` is called in this thread with the size of each finished chunk; an exception it raises ends the drawing.
+    `seed` and `stream` (0 train, 1 test) choose the random streams. `chunk_done` is called in this thread with the
+    size of each finished chunk; an exception it raises ends the drawing.
     """
     images = np.empty((n, SIDE, SIDE), np.uint8)
     labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % 10).astype(np.uint8)
@@ -108,10 +106,7 @@ def draw(
 
 @cache
 def glyphs() -> NDArray[np.float32]:
-    """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, from 0 (background) to 1 (ink).
-
-    Each has a margin of background. The array is read-only.
-    """
+    """Returns the upright digits with a margin: (10, variants, CANVAS, CANVAS) float32, 0 to 1 (ink), read-only."""
     from PIL import Image, ImageDraw, ImageFont  # here, since the command line imports this module and needs no Pillow
 
     side = CANVAS * OVERSAMPLE
@@ -131,10 +126,7 @@ def glyphs() -> NDArray[np.float32]:
 
 
 def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Returns one image for each label: (n, 28, 28) uint8.
-
-    `bank` is what `glyphs` returns; `rng` decides everything but the labels.
-    """
+    """Returns one image for each label: (n, 28, 28) uint8. `rng` decides everything but the labels."""
     n = len(labels)
     variants = bank.shape[1]
     glyph = labels.astype(np.int64) * variants + rng.integers(variants, size=n)

@@ -49,10 +49,7 @@ def split_files(root: Path, train: bool) -> tuple[Path, Path]:
 
 
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
-    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; removes the file if that fails.
-
-    Raises `DataError` if the file cannot be written, `ValueError` for another dtype or number of axes.
-    """
+    """Writes uint8 (n,) or (n, height, width); no file stays if that fails. Raises `DataError`, `ValueError`."""
     if array.dtype != np.uint8 or array.ndim not in MAGICS:
         raise ValueError(f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}")
     header = struct.pack(f">{1 + array.ndim}I", MAGICS[array.ndim], *array.shape)
@@ -70,8 +67,7 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Reads an IDX file. Returns a writable uint8 array of shape (n,) or (n, height, width).
 
-    Raises a `DataError` that names the file if it is missing or unreadable, if the magic number is not one of `MAGICS`,
-    or if the file is not exactly as long as its header says.
+    Raises a `DataError` if it is missing, has another magic number, or is not exactly as long as its header says.
     """
     try:
         with path.open("rb") as file:
@@ -106,10 +102,7 @@ def _unusable(path: Path, reason: str) -> DataError:
 
 
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
-
-    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong together.
-    """
+    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of a split. Raises `DataError`."""
     images_file, labels_file = split_files(root, train)
     images, labels = read_idx(images_file), read_idx(labels_file)
     if images.shape != (*labels.shape, 28, 28) or labels.max(initial=0) > 9:
@@ -155,9 +148,7 @@ NEEDED_BYTES = 70_000_000
 def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) -> None:
     """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
 
-    torchvision checks the archives' MD5. `stop()` is called before and after the download, not in between.
-    Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. Files downloaded until then
-    stay: `datasets.prepare` works in a directory that it removes.
+    torchvision checks the archives' MD5. `stop()` is called before and after. Raises `DataError` and `JobStopped`.
     """
     ensure_space(directory, NEEDED_BYTES)
     progress(0.0, "downloading MNIST")
@@ -198,10 +189,7 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns one line for `error`.
-
-    torchvision's has a line for each mirror, between headings: only the reasons are kept, each once.
-    """
+    """Returns the reasons in torchvision's error, which has a line for each mirror between headings, each once."""
     lines = [line.strip(" <>") for line in str(error).splitlines()]
     messages = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]
     return "; ".join(dict.fromkeys(messages)) or type(error).__name__

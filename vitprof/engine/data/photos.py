@@ -74,9 +74,8 @@ def make(
     """Makes both splits under `directory`, which must exist. Complete files that already exist are kept.
 
     The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same NumPy,
-    OpenCV and simplejpeg. Labels are balanced (exactly if 100 divides n) and shuffled.
-    Raises `JobStopped` if `stop()` turned true (called after every `IMAGES_A_CHUNK`), `DataError` if the disk is full
-    or the files cannot be written. Files made until then stay, and the next call continues from there.
+    OpenCV and simplejpeg. Labels are balanced and shuffled. Raises `JobStopped` (`stop` is called after every
+    `IMAGES_A_CHUNK`) and `DataError`; the next call continues from the files made until then.
     """
     n = n_train + n_test
     # before the list of files to make: for millions of images that takes minutes and 2 GB
@@ -126,10 +125,7 @@ def _n_files(directory: Path) -> int:
 
 
 def _complete(path: Path) -> bool:
-    """Returns whether a file of an earlier try is complete: it ends with JPEG's end-of-image marker.
-
-    The marker occurs nowhere else in a file.
-    """
+    """Returns whether a file is complete: it ends with JPEG's end-of-image marker, which occurs nowhere else."""
     try:
         with path.open("rb") as file:
             file.seek(-2, os.SEEK_END)
@@ -147,10 +143,7 @@ def unreadable(path: Path | str, reason: object) -> SampleError:
 
 
 class PhotosSource:
-    """A split in JPEG files, in the order of torchvision's ImageFolder: by class folder, then by file name.
-
-    Raises `DataError` if the split has no images, the wrong number of class folders, or two files of one name.
-    """
+    """A split in JPEG files, in the order of torchvision's ImageFolder. Raises `DataError`."""
 
     def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
         self._shape = (info.image_size, info.image_size, info.channels)

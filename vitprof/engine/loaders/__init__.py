@@ -8,7 +8,7 @@ from typing import Any
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
-from vitprof.engine.loaders import batch_assembly, batches, dataloader, threads
+from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
 from vitprof.measure.devices import Mark
 
@@ -24,8 +24,8 @@ def open_loader(
 ) -> Loader:
     """Starts the loader that the resolved `config` names over one split, in `storage`.
 
-    `buffer` gives the memory for batches made in this process; without it each batch gets new memory. `mark` is that of
-    the training device, for loaders that make batches on it (`Batch.decoded`); None if their time is not measured.
+    `buffer` gives the memory for batches made in this process; None: new memory for each. `mark` is that of the
+    training device, for loaders that make batches on it (`Batch.decoded`); None if their time is not measured.
     """
     if config.loader == "dali":
         from vitprof.engine.loaders import dali  # it needs packages that only image files need
@@ -48,6 +48,6 @@ def open_loader(
         return batches.BatchReader(schedule, batches.one_by_one(make))
     if config.loader == "threads":
         assert isinstance(make, batch_assembly.EncodedMaker)
-        return threads.ThreadsLoader(schedule, make, config, buffer)
+        return batches.ThreadsLoader(schedule, make, config, buffer)
     reader = batches.BatchReader(schedule, batches.in_buffers(make, buffer))
     return batches.AheadReader(reader, config) if config.loader == "ahead" else reader

@@ -22,7 +22,7 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
 from vitprof.engine import transforms
 from vitprof.engine.loaders.contract import Batch
-from vitprof.engine.storage.contract import EncodedStorage, PixelStorage
+from vitprof.engine.storage.contract import EncodedStorage, PixelStorage, read_readable
 from vitprof.errors import SampleError
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
@@ -41,8 +41,7 @@ class Maker(Protocol):
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
 
-        With `RunConfig.loader_times` the batch has its times. Raises `SampleError` for a sample that cannot be read,
-        unless such samples are skipped.
+        With `RunConfig.loader_times` it has its times. Raises `SampleError` unless unreadable samples are skipped.
         """
 
     def punctual(self) -> Maker:
@@ -87,7 +86,9 @@ class PixelMaker(StorageMaker):
         except SampleError:
             if not self._skip:
                 raise
-            indices, pixels, unreadable = self._read_what_can_be_read(indices, out)
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
+            indices, unreadable = read_readable(self._storage, indices, out)
+            pixels = out[: len(indices)]
         changed = read = perf_counter() if times else 0.0
         if self._augment:
             if wait is not None:
@@ -105,20 +106,6 @@ class PixelMaker(StorageMaker):
         return Batch(
             images, labels, unreadable, BatchTimes(read - begun, 0.0, changed - read, end - changed, begun, end)
         )
-
-    def _read_what_can_be_read(self, indices: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-        if out is None:
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
-        good: list[int] = []
-        unreadable: list[str] = []
-        for index in indices.tolist():
-            row = len(good)
-            try:
-                self._storage.read(torch.tensor([index]), out[row : row + 1])
-                good.append(index)
-            except SampleError as error:
-                unreadable.append(str(error))
-        return torch.tensor(good, dtype=torch.int64), out[: len(good)], tuple(unreadable)
 
 
 class EncodedMaker(StorageMaker):

@@ -30,8 +30,7 @@ class Batch(NamedTuple):
     made: BatchTimes | None = None
     """Times of making it; None where the loader cannot tell."""
     decoded: Any = None
-    """`devices.Mark` in the training stream after the loader's own work on the device; None where the images are
-    complete when the batch is handed over."""
+    """`devices.Mark` in the training stream after the loader's own work on the device; None where there is none."""
 
 
 class Loader(Protocol):
@@ -43,9 +42,8 @@ class Loader(Protocol):
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
 
-        Closing the iterator ends the epoch early; the next epoch is complete again. A batch stays valid until the next
-        but one is requested. Where unreadable samples are skipped a batch has fewer samples, or none if none of them
-        could be read.
+        Closing the iterator ends the epoch early; the next is complete. A batch is valid until the next but one is
+        requested. Where unreadable samples are skipped it has fewer samples, or none.
         """
 
     def close(self) -> None:
@@ -76,8 +74,8 @@ class Schedule:
 def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> Tensor:
     """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
 
-    `shuffle` "full" permutes the samples. "block" permutes blocks of `block` consecutive samples and keeps the stored
-    order within each, so that samples read together are stored together. "none" is the stored order.
+    `shuffle` "full" permutes samples; "block" permutes blocks of `block` consecutive samples and keeps the stored order
+    within each, so that samples read together are stored together; "none" is the stored order.
     """
     if shuffle == "none":
         return torch.arange(n)

@@ -84,10 +84,7 @@ class UnderWay:
     """What reading raised; raised when the batch's turn comes."""
 
     def read(self) -> list[Sample]:
-        """Waits until the batch is read. Returns the samples that could be read, in their order; keeps what was raised.
-
-        No thread still reads for the batch afterwards.
-        """
+        """Waits until it is read. Returns the samples that could be read, in their order; keeps what was raised."""
         wait(self.pieces)
         try:
             samples = [sample for piece in self.pieces for sample in piece.result()]
@@ -222,10 +219,7 @@ class DaliLoader:
         return Batch(images_first(images), labels, batch.unreadable, batch.times() if self._times else None, decoded)
 
     def _output(self) -> Tensor:
-        """Returns the pipeline's next batch: (b, height, width, channels) uint8, on the device that decodes.
-
-        Raises what DALI raises.
-        """
+        """Returns the pipeline's next batch: (b, height, width, channels) uint8, on the device that decodes."""
         # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its memory
         # is not used again before it is read.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
@@ -264,10 +258,7 @@ class DaliLoader:
 
 
 def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
-    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8 from `workers` threads.
-
-    Raises `ConfigError` if DALI is missing, `DataError` if it fails.
-    """
+    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8."""
     try:
         dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
     except (ImportError, OSError) as error:
@@ -318,8 +309,8 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
 def end_pipeline(pipeline: Any) -> None:
     """Ends the pipeline's threads, as its deletion would. May be called twice.
 
-    Deletion may come late, because the traceback of an error that DALI raised keeps the object. Deleted in a DataLoader
-    worker that was forked meanwhile, it would wait forever for threads that do not exist there.
+    Deletion may come late, since the traceback of an error keeps the object; in a worker forked meanwhile it would wait
+    forever for threads that do not exist there.
     """
     if pipeline is not None:
         pipeline.__del__()
@@ -332,10 +323,7 @@ def feed(pipeline: Any, samples: list[Sample]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Returns the line of DALI's message that says what is wrong.
-
-    It is the last informative one; those before it quote the pipeline's definition.
-    """
+    """Returns the line of DALI's message that says what is wrong: the last informative one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]
     return informative[-1] if informative else type(error).__name__

@@ -1,7 +1,6 @@
 """PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage.
 
-The Dataset's own code is unchanged, since tutorials show it in that form. Each batch is timed around it, and the
-storage times stages inside it (`vitprof.engine.storage.SampleStorage.dataset`).
+The Dataset's own code is unchanged. Each batch is timed around it, and the storage times stages inside it.
 """
 
 from __future__ import annotations
@@ -120,10 +119,7 @@ def fetch(samples: Any, indices: list[int]) -> Any:
 def open_samples(
     storage: Any, config: RunConfig, *, train: bool
 ) -> tuple[Dataset[Any], Callable[[Any], Batch | list[Any]]]:
-    """Returns the Dataset of a storage of form "samples" and its collate function, for the resolved `config`.
-
-    With nothing to time, to delay or to skip, these are the storage's own Dataset and PyTorch's `default_collate`.
-    """
+    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped."""
     wait = asked_wait(config, train=train)
     stopwatch = Stopwatch(wait) if config.loader_times or wait is not None else None
     samples: Dataset[Any] = storage.dataset() if stopwatch is None else storage.dataset(stopwatch)
@@ -204,9 +200,8 @@ def end_with_the_job(_worker: int) -> None:
 def start_method(config: RunConfig) -> str | None:
     """Returns the start method of worker processes; None means Python's default.
 
-    A job in its own process forks: that takes 0.03 of spawn's time to the first batch, with no deadlock in 10 of 10
-    runs. The dashboard's process, with its many threads, deadlocked in 5 of 16 runs when it forked, so a job in one of
-    its threads uses a fork server.
+    A job in its own process forks: 0.03 of spawn's time to the first batch, and no deadlock in 10 runs. The dashboard's
+    process, with its many threads, deadlocked in 5 of 16: a job in one of its threads uses a fork server.
     """
     if config.start_method is not None:
         return config.start_method
@@ -275,8 +270,7 @@ class DataLoaderLoader:
 def _end_workers(batches: Iterator[Any] | None) -> None:
     """Ends the worker processes of a DataLoader's iterator, if it has any.
 
-    PyTorch has no public way to do this (pytorch issue 57273). Dropping the iterator would do it too, but only when it
-    is garbage-collected, and processes would stay until then.
+    PyTorch has no public way (issue 57273). Dropping the iterator would do it only when it is garbage-collected.
     """
     end = getattr(batches, "_shutdown_workers", None)
     if end is not None:

@@ -1,7 +1,6 @@
 """Locations: where a storage's files are while a job reads them, and how fast they can be read there.
 
-`open_location` brings a prepared storage to the place that a config asks for and removes everything it made when the
-job ends. Importing this module does not import torch; the dashboard asks `vitprof.telemetry.tmpfs` for a RAM disk.
+Importing this module does not import torch; the dashboard asks `vitprof.telemetry.tmpfs` for a RAM disk.
 """
 
 from __future__ import annotations
@@ -49,11 +48,7 @@ class Located:
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
     def open(self, opener: Callable[[Place], Any], *, measured: bool = True) -> Any:
-        """Returns `opener(place)`. Raises what it raises.
-
-        With `measured` False it is for evaluation, and reads at the real drive's speed: a slow drive would only make
-        evaluation take longer.
-        """
+        """Returns `opener(place)`; for evaluation (`measured` False) at the speed of the real drive."""
         return opener(self.place if measured or self.unmeasured is None else self.unmeasured)
 
     def let_go(self) -> None:
@@ -81,9 +76,8 @@ def open_location(
 ) -> Iterator[Located]:
     """Provides the files of `directory` at the location that the resolved `config` names, for the block.
 
-    Everything made for it (copies, the state of a throttled drive) is removed at the end, also after an exception;
-    what a killed job left is removed at the next start. Close storages and loaders before the block ends. Raises
-    `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and `JobStopped`.
+    Everything made for it is removed at the end; what a killed job left, at the next start. Close storages and loaders
+    before. Raises `DataError` (RAM disk missing or too small, disk full, unreadable file) and `JobStopped`.
     """
     from vitprof.engine.storage.contract import Place  # here, since it imports torch
 
@@ -126,9 +120,8 @@ LOCK_SUFFIX = ".lock"
 def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
     """Makes a new directory under `parent` (made if missing) for the block, and removes it with everything in it.
 
-    Its owner holds a lock on a file next to it. The system releases that lock however the owner ends, so a directory
-    whose lock is free is a leftover. Process ids would not do: they are reused, and mean nothing in another container.
-    Raises `DataError` if the directory cannot be made.
+    Its owner holds a lock on a file next to it, which the system releases however the owner ends: a directory whose
+    lock is free is a leftover. Process ids are reused, and mean nothing in another container. Raises `DataError`.
     """
     # The host is part of the name because hosts may share a home, and locks do not always work across hosts.
     name = f"{label}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,7 @@ OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
     """Yields the relative path and the size in bytes of each regular file under `directory`, ordered by name.
 
-    Links are followed; each directory is visited once. Raises a `DataError` that names what cannot be listed or is not
-    a file.
+    Links are followed; each directory is visited once. Raises a `DataError` that names what cannot be listed or read.
     """
     seen: set[tuple[int, int]] = set()
 
@@ -45,10 +45,8 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
         inside = os.path.relpath(top, directory)
         for name in sorted(names):
             path = os.path.join(top, name)
-            try:
+            with reading(path):
                 facts = os.stat(path)
-            except OSError as error:
-                raise unreadable(path, error) from error
             if not stat.S_ISREG(facts.st_mode):
                 raise DataError(f"{path} is neither a file nor a directory; remove it")
             yield name if inside == os.curdir else f"{inside}{os.sep}{name}", facts.st_size
@@ -70,20 +68,36 @@ def unreadable(path: str | Path, error: Exception) -> DataError:
     return DataError(f"{path} cannot be read ({reason}); make it readable, or remove it")
 
 
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turns an `OSError` or a `ValueError` raised inside into a `DataError` that names the file that is read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+@contextmanager
+def _writing(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(f"disk full while copying to {path}; free some space or choose another location") from error
+        raise DataError(f"cannot write {path}: {error.strerror or error}; choose another location") from error
+
+
 BLOCK_BYTES = 2**20
 """Bytes read at once. A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were
 a little faster than 8 MiB, and faster than sendfile and copy_file_range."""
 PIECE_BYTES = 16 * 2**20
-"""Size of the pieces in which several threads copy a large file: writes to one file wait for each other, but one thread
-reads while another writes. Two threads copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82
-(medians of 8)."""
+"""Size of the pieces of a large file: writes to it wait for each other, but one thread reads while another writes. Two
+threads copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82 (medians of 8)."""
 COPY_THREADS = 2
-"""Files or pieces copied at once: while one waits for the disk, the other is written. More threads gained nothing on
-two cores."""
+"""Files or pieces copied at once: one waits for the disk, the other is written. More gained nothing on two cores."""
 MOST_COPY_THREADS = 512
-"""Most readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 to use its bandwidth
-with files of 100 KB, and never does with small ones: 60,000 digits took 25 s with 512 readers, 50 s with 256. Each
-holds one open file while it waits, and systems allow 1,024."""
+"""Most readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 with files of 100 KB;
+60,000 digits took 25 s with 512, 50 s with 256. Each holds one open file, and systems allow 1,024."""
 TELL_EVERY_S = 0.1
 """How often progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
@@ -108,29 +122,24 @@ def copy_tree(
     wanted: Callable[[str], bool] = lambda name: True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
-    """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it is given.
+    """Copies the `wanted` files under `source` into the new directory `target`, at the speed of `throttle` if given.
 
-    Copies the files whose path relative to `source` is `wanted` (by default all).
-    Progress reports MB (10^6 bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be read
-    or written) and `JobStopped`; what was copied until then is removed.
+    Raises `DataError` (no room, `target` exists, a file that cannot be read or written) and `JobStopped`; what was
+    copied until then is removed.
     """
     began = clock()
     files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]
     total = sum(n for _, n in files)
-    try:
+    with _writing(target):
         target.mkdir(parents=True)  # fails if it exists: that would not be ours to remove
-    except OSError as error:
-        raise _unwritable(target, error) from error
     try:
-        _ensure_room(target, total)
-        for top, folders, _ in os.walk(source, followlinks=True):  # empty folders too: a class may have no image
-            for folder in folders:
-                (target / os.path.relpath(top, source) / folder).mkdir()
-        copy = _Copy(source, target, throttle, files)
-        copy.run(lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)), stop)
-    except OSError as error:  # from a folder; errors of files are `DataError` already
-        shutil.rmtree(target, ignore_errors=True)
-        raise _unwritable(target, error) from error
+        with _writing(target):
+            _ensure_room(target, total)
+            for top, folders, _ in os.walk(source, followlinks=True):  # empty folders too: a class may have no image
+                for folder in folders:
+                    (target / os.path.relpath(top, source) / folder).mkdir()
+            copy = _Copy(source, target, throttle, files)
+            copy.run(lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)), stop)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -173,7 +182,8 @@ class _Copy:
         self._pieces = deque(_pieces(files))
         self._threads = max(1, min(_threads(throttle, files), MOST_COPY_THREADS, len(self._pieces)))
         for name in {piece.name for piece in self._pieces if not piece.whole}:
-            os.close(_open(f"{self._target}{os.sep}{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, _unwritable))
+            with _opened(f"{self._target}{os.sep}{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, _writing):
+                pass  # the threads write their pieces to it
         self._done = [0] * self._threads
         self._halt = threading.Event()
 
@@ -203,50 +213,44 @@ class _Copy:
             self._pay(min(self._block, piece.stop - piece.start), 1 if piece.start == 0 else 0)
             if self._halt.is_set():
                 return
-            reading = _open(source, os.O_RDONLY, unreadable)
-            try:
-                writing = _open(target, os.O_WRONLY | new, _unwritable)
-                try:
-                    if not piece.whole:
-                        _read_ahead(reading)
-                    for at in range(piece.start, max(piece.stop, 1), self._block):
-                        block = buffer[: min(self._block, piece.stop - at)]
-                        if at > piece.start:
-                            self._pay(len(block), 0)
-                        if self._halt.is_set():
-                            return
-                        self._read(reading, source, block, at)
-                        self._write(writing, target, block, at)
-                        self._done[thread] += len(block)
-                finally:
-                    os.close(writing)
-            finally:
-                os.close(reading)
+            with (
+                _opened(source, os.O_RDONLY, reading) as read_from,
+                _opened(target, os.O_WRONLY | new, _writing) as written_to,
+            ):
+                if not piece.whole:
+                    _read_ahead(read_from)
+                for at in range(piece.start, max(piece.stop, 1), self._block):
+                    block = buffer[: min(self._block, piece.stop - at)]
+                    if at > piece.start:
+                        self._pay(len(block), 0)
+                    if self._halt.is_set():
+                        return
+                    _read(read_from, source, block, at)
+                    _write(written_to, target, block, at)
+                    self._done[thread] += len(block)
 
     def _pay(self, n_bytes: int, n_files: int) -> None:
         """Waits as long as the drive takes; opening a file counts with its first block."""
         if self._throttle is not None:
             self._throttle.wait(n_bytes, n_files, self._halt.is_set)
 
-    def _read(self, descriptor: int, path: str, room: memoryview, at: int) -> None:
-        """Fills `room` from the file."""
-        got = 0
+
+def _read(descriptor: int, path: str, room: memoryview, at: int) -> None:
+    """Fills `room` from the file."""
+    got = 0
+    with reading(path):
         while got < len(room):
-            try:
-                n = os.preadv(descriptor, (room[got:],), at + got)
-            except OSError as error:
-                raise unreadable(path, error) from error
+            n = os.preadv(descriptor, (room[got:],), at + got)
             if not n:
                 raise DataError(f"{path} became shorter while it was copied; try again")
             got += n
 
-    def _write(self, descriptor: int, path: str, block: memoryview, at: int) -> None:
-        written = 0
+
+def _write(descriptor: int, path: str, block: memoryview, at: int) -> None:
+    written = 0
+    with _writing(path):
         while written < len(block):
-            try:
-                written += os.pwrite(descriptor, block[written:], at + written)
-            except OSError as error:
-                raise _unwritable(path, error) from error
+            written += os.pwrite(descriptor, block[written:], at + written)
 
 
 def _read_ahead(descriptor: int) -> None:
@@ -255,11 +259,14 @@ def _read_ahead(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
 
 
-def _open(path: str, flags: int, wrong: Callable[[str, OSError], DataError]) -> int:
+@contextmanager
+def _opened(path: str, flags: int, doing: Callable[[str], AbstractContextManager[None]]) -> Iterator[int]:
+    with doing(path):
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     try:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise wrong(path, error) from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
@@ -278,9 +285,3 @@ def _ensure_room(target: Path, needed_bytes: int) -> None:
             f"no room for a copy: {target} needs {needed_bytes / 1e6:.1f} MB and has {free_bytes / 1e6:.1f} MB free; "
             "free some space or choose another location"
         )
-
-
-def _unwritable(path: str | Path, error: OSError) -> DataError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DataError(f"disk full while copying to {path}; free some space or choose another location")
-    return DataError(f"cannot write {path}: {error.strerror or error}; choose another location")

@@ -1,7 +1,6 @@
 """The system's page cache: measures how much of some files is in it, reads files into it, or drops them from it.
 
-Cold and warm reads are different experiments (cold ones were measured to have 0.07 to 0.22 of the
-speed), so a run records which it was.
+Cold reads were measured to have 0.07 to 0.22 of the speed of warm ones, so a run records which it was.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.data.contract import OnProgress, Stop
-from vitprof.engine.locations.copying import BLOCK_BYTES, unreadable, walk
+from vitprof.engine.data.contract import OnProgress, Stop, never, silent
+from vitprof.engine.locations.copying import BLOCK_BYTES, reading, walk
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import percent
 from vitprof.telemetry.tmpfs import is_in_ram
@@ -31,26 +30,24 @@ STILL_CACHED = 0.03
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
     """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
 
-    Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it is unknown. Call it before opening
-    a storage: pages mapped into a process cannot be dropped. Raises `DataError` and `JobStopped`, and `ValueError` for
-    another `wanted`.
+    Returns the share of their bytes in the page cache afterwards, NaN where it is unknown. Call it before opening a
+    storage: mapped pages cannot be dropped. Raises `DataError`, `JobStopped`, and `ValueError` for another `wanted`.
     """
     if wanted not in ("as-is", "warm", "cold"):
         raise ValueError(wanted)
     paths = [directory / name for name, _ in walk(directory)]
     if wanted == "cold":
-        return drop(paths, progress=progress, stop=stop)
+        return drop(paths, progress, stop)
     if wanted == "warm":
-        warm(paths, progress=progress, stop=stop)
+        warm(paths, progress, stop)
     return cached_fraction(paths)
 
 
 def cached_fraction(paths: Iterable[Path]) -> float:
     """Returns the share of the bytes of `paths` that the page cache holds, 0..1, from mincore.
 
-    At most `MOST_FILES_ASKED` files are examined. NaN where the system cannot tell: no mincore, or files of other users
-    (for those Linux reports every page as cached). Files that cannot be mapped do not count; raises `DataError` for one
-    whose size cannot be read.
+    NaN where the system cannot tell: no mincore, or files of other users (Linux reports all their pages as cached).
+    Files that cannot be mapped do not count; raises `DataError` for one whose size cannot be read.
     """
     every = [path for path in paths if _bytes(path)]
     chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES_ASKED)).astype(int)]
@@ -69,12 +66,11 @@ def cached_fraction(paths: Iterable[Path]) -> float:
     return cached / pages if pages else math.nan
 
 
-def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> float:
+def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = never) -> float:
     """Drops `paths` from the page cache. Returns the share that is still in it by mincore, at most `STILL_CACHED`.
 
-    Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` if the files cannot be
-    dropped (the system has no such call, a RAM disk, a process has them mapped) or it cannot be told whether they
-    were, and `JobStopped`.
+    Each file is written out first: only clean pages can be dropped. Raises `DataError` if they cannot be dropped (no
+    such call, a RAM disk, a process has them mapped) or it cannot be told whether they were, and `JobStopped`.
     """
     if not hasattr(os, "posix_fadvise") or _mincore() is None:
         raise DataError(f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm")
@@ -102,21 +98,15 @@ def drop(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop:
     return cached
 
 
-def warm(paths: Sequence[Path], *, progress: OnProgress = lambda *_: None, stop: Stop = lambda: False) -> None:
-    """Reads `paths` from beginning to end, so that the system caches as much of them as it has room for.
-
-    Raises a `DataError` that names a file that cannot be read, and `JobStopped`.
-    """
+def warm(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = never) -> None:
+    """Reads `paths` so that the system caches as much as it has room for. Raises `DataError` and `JobStopped`."""
     buffer = memoryview(bytearray(BLOCK_BYTES))
     total, done = sum(_bytes(path) for path in paths), 0
     for path in paths:
-        try:
-            with path.open("rb", buffering=0) as file:
-                while n := file.readinto(buffer):
-                    done += n
-                    _tell(progress, stop, done, total, "reading files into the page cache")
-        except OSError as error:
-            raise unreadable(path, error) from error
+        with reading(path), path.open("rb", buffering=0) as file:
+            while n := file.readinto(buffer):
+                done += n
+                _tell(progress, stop, done, total, "reading files into the page cache")
 
 
 def _tell(progress: OnProgress, stop: Stop, done: int, total: int, message: str) -> None:
@@ -126,22 +116,14 @@ def _tell(progress: OnProgress, stop: Stop, done: int, total: int, message: str)
 
 
 def _bytes(path: Path) -> int:
-    try:
+    with reading(path):
         return path.stat().st_size
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def _drop(path: Path) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), path.open("rb", buffering=0) as file:
+        os.fsync(file)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _mincore() -> ctypes._FuncPointer | None:
@@ -156,20 +138,17 @@ def _mincore() -> ctypes._FuncPointer | None:
 
 def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] | None:
     """Returns (cached, all) pages of a file; None where the system does not tell."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            facts = os.fstat(file.fileno())
-            # Linux tells the truth only to the owner and users with write access (mm/mincore.c, can_do_mincore)
-            may_write = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-            if facts.st_uid != os.geteuid() and not may_write:
-                return None
-            if not facts.st_size:
-                return 0, 0
-            with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-                view = np.frombuffer(mapped, np.uint8)
-                state = np.empty(-(-len(view) // mmap.PAGESIZE), np.uint8)
-                failed = mincore(view.ctypes.data, len(view), state.ctypes.data)
-                del view  # a mapping with a view on it cannot be closed
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+    with reading(path), path.open("rb", buffering=0) as file:
+        facts = os.fstat(file.fileno())
+        # Linux tells the truth only to the owner and users with write access (mm/mincore.c, can_do_mincore)
+        may_write = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+        if facts.st_uid != os.geteuid() and not may_write:
+            return None
+        if not facts.st_size:
+            return 0, 0
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            view = np.frombuffer(mapped, np.uint8)
+            state = np.empty(-(-len(view) // mmap.PAGESIZE), np.uint8)
+            failed = mincore(view.ctypes.data, len(view), state.ctypes.data)
+            del view  # a mapping with a view on it cannot be closed
     return None if failed else (int(np.count_nonzero(state & 1)), len(state))

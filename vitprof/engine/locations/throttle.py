@@ -33,12 +33,10 @@ def describe(drive: SlowDrive) -> str:
 
 
 class TokenBucket:
-    """Bandwidth and latency shared by all processes and threads that use it, however they were started.
+    """Bandwidth and latency shared by all processes and threads that use it, however they were started: a `Throttle`.
 
-    Its state is in a small file, locked with flock while it is read or changed. So nothing has to be inherited, and a
-    killed process releases the lock. Each thread of each process opens the file on its own. Implements
-    `vitprof.engine.storage.Throttle`. The clock must be one that all processes share (CLOCK_MONOTONIC). Raises
-    `DataError` if the file cannot be written.
+    Its state is in a small file that each thread opens, locked with flock while used: nothing has to be inherited,
+    and a killed process releases the lock. All processes must share the clock (CLOCK_MONOTONIC). Raises `DataError`.
     """
 
     def __init__(
@@ -66,8 +64,7 @@ class TokenBucket:
     def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
         """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
 
-        Returns sooner if `stop()` turns true or the bucket is closed: then the bytes are no longer needed. Raises
-        `DataError` if the state file cannot be used.
+        Sooner if `stop()` turns true or the bucket is closed. Raises `DataError` if the state file cannot be used.
         """
         due = self._reserve(n_bytes, n_files)
         while (left := due - self._clock()) > 0:

@@ -1,8 +1,7 @@
 """Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do.
 
-A storage gives one of three things (its form): finished samples one by one through a torch Dataset, uint8 pixels in
-whole batches, or encoded images. `loaders` makes batches of them. A `Place` says where the files are and how fast they
-can be read (`vitprof.engine.locations`).
+A storage gives one of three things (its form): finished samples through a torch Dataset, uint8 pixels in whole batches,
+or encoded images. A `Place` says where its files are and how fast they can be read (`vitprof.engine.locations`).
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ class Entry(NamedTuple):
     module: str
     """Module of this package."""
     opener: str
-    """What opens the storage there: called with the data set's facts, the place, and whether to open the training
-    split."""
+    """What opens the storage there: called with the data set's facts, the place, whether it is the training split."""
     format: str = ""
     """The `Format` there that writes it; "" for a storage that is read from another one."""
 
@@ -35,9 +33,9 @@ REGISTRY: dict[str, Entry] = {
     "imagefolder": Entry("torchvision_datasets", "ImageFolderStorage"),
     "files": Entry("files", "FilesStorage", "IMAGE_FORMAT"),
     "raw-files": Entry("files", "RawFilesStorage", "RAW_FORMAT"),
-    "pt": Entry("pt", "PtStorage", "FORMAT"),
-    "pt-single": Entry("pt", "open_mapped", "SINGLE_FORMAT"),
-    "pt-whole": Entry("pt", "open_whole"),
+    "pt": Entry("files", "PtStorage", "PT_FORMAT"),
+    "pt-single": Entry("files", "open_mapped", "SINGLE_FORMAT"),
+    "pt-whole": Entry("files", "open_whole"),
     "hdf5": Entry("hdf5", "ContiguousStorage", "CONTIGUOUS_FORMAT"),
     "hdf5-chunked": Entry("hdf5", "ChunkedStorage", "CHUNKED_FORMAT"),
     "hdf5-encoded": Entry("hdf5", "EncodedStorage", "ENCODED_FORMAT"),
@@ -50,10 +48,9 @@ REGISTRY: dict[str, Entry] = {
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
-    """Opens one split of the storage called `name`. Returns a `SampleStorage`, `PixelStorage` or `EncodedStorage`.
+    """Opens one split of a storage: a `SampleStorage`, `PixelStorage` or `EncodedStorage`, as `parts.STORAGES` says.
 
-    `parts.STORAGES[name].form` says which. `options` are the storage's own, such as `augment` for those that have
-    transforms. Raises `DataError` if a file is missing or damaged.
+    `options` are the storage's own, such as `augment`. Raises `DataError` if a file is missing or damaged.
     """
     entry = REGISTRY[name]
     return entry.get(entry.opener)(info, place, train, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -14,31 +15,18 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data.contract import OnProgress, Stop
 from vitprof.engine.data.mnist import read_split
-from vitprof.engine.storage.contract import (
-    Format,
-    Pixels,
-    PixelStorage,
-    Place,
-    SplitFacts,
-    SplitWriter,
-    StoredSplit,
-    image_bytes,
-    read_labels,
-)
-from vitprof.errors import DataError
+from vitprof.engine.storage import contract
+from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 from vitprof.measure.stopwatch import Stopwatch
 
 
-class Writer(SplitWriter):
-    """A writer of train.npy or test.npy, chunk after chunk.
+class Writer(contract.SplitWriter):
+    """A writer of train.npy or test.npy with write calls: writing to mapped memory on a full disk kills the process."""
 
-    It uses write calls, not a mapping: on a full disk a write call fails with an error, while writing to mapped memory
-    kills the process (SIGBUS).
-    """
-
-    def __init__(self, directory: Path, split: SplitFacts) -> None:
+    def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._file = (directory / f"{split.name}.npy").open("wb")
         header = {"descr": "|u1", "fortran_order": False, "shape": (split.n, *split.shape)}
         npy.write_array_header_1_0(self._file, header)
@@ -50,22 +38,21 @@ class Writer(SplitWriter):
         self._file.close()
 
 
-FORMAT = Format(1, "pixels", Writer, image_bytes)
+FORMAT = contract.Format(1, "pixels", Writer, contract.image_bytes)
 
 
-class MemmapStorage(StoredSplit):
+class MemmapStorage(contract.StoredSplit):
     """Images in a mapped file: one gather of rows for each batch.
 
-    It gives the system no advice (madvise). From a cold cache MADV_RANDOM read 0.05 times as fast for rows of 150 kB,
-    since it turns readahead off, and MADV_WILLNEED for each row was no faster than no advice. From a warm cache all
-    three were equally fast.
+    Without madvise: from a cold cache MADV_RANDOM (no readahead) read 0.05 times as fast for rows of 150 kB,
+    and MADV_WILLNEED no faster than no advice; from a warm cache all three were equally fast.
     """
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
         self._path = place.root / f"{self._split}.npy"
-        self._image_bytes = image_bytes(info)
-        self.labels = read_labels(place.root, train=train)
+        self._image_bytes = contract.image_bytes(info)
+        self.labels = contract.read_labels(place.root, train=train)
         self._here()
 
     def _open(self) -> Tensor:
@@ -74,19 +61,17 @@ class MemmapStorage(StoredSplit):
             # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
             images = np.load(self._path, mmap_mode="c", allow_pickle=False)
         except FileNotFoundError:
-            raise self._unusable("cannot be read (it is missing)") from None
+            raise contract.unusable(self._path, "it is missing") from None
         except OSError as error:
-            raise self._unusable(f"cannot be read ({error.strerror or error})") from error
+            raise contract.unusable(self._path, error.strerror or str(error)) from error
         except (ValueError, EOFError, OverflowError) as error:  # NumPy's message advises to trust the file
-            raise self._unusable("cannot be read (it is not an array of numbers, or it is damaged)") from error
+            raise contract.unusable(self._path, "it is not an array of numbers, or it is damaged") from error
         if not isinstance(images, np.memmap):
-            raise self._unusable("is not a .npy file")
+            raise self._unusable(f"{self._path} is not a .npy file")
         if images.dtype != np.uint8 or images.shape != (len(self), *self.shape):
-            raise self._unusable(f"holds {images.dtype} {images.shape}, not uint8 {(len(self), *self.shape)}")
+            wanted = (len(self), *self.shape)
+            raise self._unusable(f"{self._path} holds {images.dtype} {images.shape}, not uint8 {wanted}")
         return torch.from_numpy(images)
-
-    def _unusable(self, reason: str) -> DataError:
-        return DataError(f"{self._path} {reason}; {self._remedy}")
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         self._place.reading(len(indices) * self._image_bytes)
@@ -126,7 +111,7 @@ class MemoryStorage:
 class FloatStorage:
     """Images (n, channels, height, width) float32 in 0..1 and labels (n,) int64, as the article keeps them."""
 
-    pixels: Pixels = "unit"
+    pixels: contract.Pixels = "unit"
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images = images
@@ -144,11 +129,8 @@ class FloatStorage:
         """Does nothing: no file is open."""
 
 
-def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
-    """Returns the split as stored, one byte for each pixel value.
-
-    Raises `DataError` if the files cannot be read or the split does not fit into memory.
-    """
+def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryStorage:
+    """Returns the split as stored, one byte for each pixel value. Raises `DataError`, also if it does not fit."""
     source = _stored(info, place, train)
     if isinstance(source, MemoryStorage):
         return source
@@ -161,11 +143,8 @@ def open_uint8(info: DatasetInfo, place: Place, train: bool) -> MemoryStorage:
     return MemoryStorage(images, source.labels)
 
 
-def open_float(info: DatasetInfo, place: Place, train: bool) -> FloatStorage:
-    """Returns the split as one float32 tensor scaled to 0..1: four bytes for each pixel value.
-
-    Raises `DataError` as `open_uint8` does.
-    """
+def open_float(info: DatasetInfo, place: contract.Place, train: bool) -> FloatStorage:
+    """Returns the split as one float32 tensor in 0..1: four bytes for each pixel value. Raises as `open_uint8` does."""
     source = _stored(info, place, train)
     ensure_memory(4 * len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
     height, width, channels = source.shape
@@ -187,9 +166,123 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
         )
 
 
-def _stored(info: DatasetInfo, place: Place, train: bool) -> PixelStorage:
+def _stored(info: DatasetInfo, place: contract.Place, train: bool) -> contract.PixelStorage:
     """Returns a storage of the images: IDX files read into memory, or the array on disk that other sets have."""
     if info.kind != "idx":
         return MemmapStorage(info, place, train)
     images, labels = read_split(place.root, train)
     return MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
+
+
+BYTES_A_MB = 1e6
+SAMPLES_AT_ONCE = 256
+"""Samples read at once while the cache is filled, between two progress reports."""
+
+
+class Cached:
+    """The common part of caches of pixels and of encoded images: which sample is in which slot of the cache."""
+
+    hit_frac: float
+    """Share of the samples that are in the cache: the hit rate of every epoch."""
+
+    def __init__(self, storage: Any, resident: Tensor) -> None:
+        n = len(storage)
+        self._storage = storage
+        self.labels: Tensor = storage.labels
+        self.hit_frac = len(resident) / n if n else 0.0
+        self._slot = torch.full((n,), -1, dtype=torch.int64)
+        self._slot[resident] = torch.arange(len(resident))
+
+    def __len__(self) -> int:
+        return len(self._storage)
+
+    def close(self) -> None:
+        self._storage.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_storage":  # not set yet while unpickling
+            raise AttributeError(name)
+        return getattr(self._storage, name)  # a chunked storage's block, a file's name
+
+
+class CachedPixels(Cached):
+    """A `PixelStorage` with part of it in memory."""
+
+    def __init__(self, storage: contract.PixelStorage, resident: Tensor, progress: OnProgress, stop: Stop) -> None:
+        self.shape = storage.shape
+        # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other workers.
+        self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
+        kept: list[Tensor] = []
+        n = 0
+        for start in range(0, len(resident), SAMPLES_AT_ONCE):
+            _report(progress, stop, start, len(resident))
+            indices, _ = contract.read_readable(storage, resident[start : start + SAMPLES_AT_ONCE], self._images[n:])
+            kept.append(indices)
+            n += len(indices)
+        super().__init__(storage, torch.cat(kept) if kept else resident[:0])
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        if out is None:
+            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
+        slots = self._slot.index_select(0, indices)
+        missed = (slots < 0).nonzero().flatten()
+        if len(missed) < len(indices):
+            torch.index_select(self._images, 0, slots.clamp_(min=0), out=out)
+        if len(missed):
+            read = self._storage.read(indices.index_select(0, missed))
+            out.numpy()[missed.numpy()] = read.numpy()  # torch's index_copy_ makes a read 2.7 times as slow
+        return out
+
+
+class CachedEncoded(Cached):
+    """An `EncodedStorage` with part of its encoded images in memory."""
+
+    def __init__(
+        self, storage: contract.EncodedStorage, n_bytes: float, order: Tensor, progress: OnProgress, stop: Stop
+    ) -> None:
+        kept: list[int] = []
+        pieces: list[bytes] = []
+        free = n_bytes
+        for i, index in enumerate(order.tolist()):
+            if i % SAMPLES_AT_ONCE == 0:
+                _report(progress, stop, n_bytes - free, n_bytes)
+            try:
+                encoded = storage.read_encoded(index)
+            except SampleError:
+                continue  # reading it from the storage raises the error again
+            if len(encoded) > free:
+                break
+            kept.append(index)
+            pieces.append(bytes(encoded))
+            free -= len(encoded)
+        super().__init__(storage, torch.tensor(kept, dtype=torch.int64))
+        self._ends = [0]
+        for piece in pieces:
+            self._ends.append(self._ends[-1] + len(piece))
+        joined = b"".join(pieces)
+        self._bytes = torch.frombuffer(bytearray(joined or b"\0"), dtype=torch.uint8)
+        self._where: list[int] = self._slot.tolist()
+
+    def read_encoded(self, index: int) -> bytes:
+        slot = self._where[index]
+        if slot < 0:
+            return self._storage.read_encoded(index)  # type: ignore[no-any-return]
+        cached_bytes: bytes = self._bytes[self._ends[slot] : self._ends[slot + 1]].numpy().tobytes()
+        return cached_bytes
+
+
+def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: OnProgress, stop: Stop) -> Cached:
+    """Returns `storage` with as much of it in memory as `budget_mb` (10^6 bytes each) allows. Raises what it raises."""
+    n = len(storage)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    if form == "encoded":
+        return CachedEncoded(storage, budget_mb * BYTES_A_MB, order, progress, stop)
+    sample_bytes = math.prod(storage.shape)
+    resident = order[: min(n, int(budget_mb * BYTES_A_MB // sample_bytes))]
+    return CachedPixels(storage, resident.sort().values, progress, stop)
+
+
+def _report(progress: OnProgress, stop: Stop, done: float, total: float) -> None:
+    if stop():
+        raise JobStopped("stopped while the cache was being filled")
+    progress(done / total, "filling the cache")

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.errors import DataError
+from vitprof.errors import DataError, SampleError
 from vitprof.measure.stopwatch import Stopwatch
 
 Pixels = Literal["uint8", "unit", "normalised"]
@@ -84,8 +84,7 @@ os.register_at_fork(
 class StoredSplit:
     """The common part of storages: place, split, shape of images, and what each process that reads opens itself.
 
-    A forked child shares its parent's descriptors, and LMDB and HDF5 then return wrong data (pytorch issues 11929 and
-    11887).
+    With a descriptor of their parent LMDB and HDF5 return wrong data (pytorch issues 11929 and 11887).
     """
 
     labels: Tensor
@@ -115,6 +114,10 @@ class StoredSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def _unusable(self, what: str, error: type[DataError] = DataError) -> DataError:
+        """Returns the error to raise for a file or sample that cannot be used: one line that says what to do."""
+        return error(f"{what}; {self._remedy}")
+
     def _room(self, indices: Tensor, out: Tensor | None) -> Tensor:
         """Returns `out`, or new memory for the images at `indices`."""
         return torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
@@ -133,8 +136,8 @@ class SampleStorage(Storage, Protocol):
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         """Returns the Dataset: pairs of image (channels, height, width) and label.
 
-        Its samples note on `stopwatch`, if given, how long their stages took; `Stopwatch.noted` is set to those stages,
-        `Stopwatch.rest` to the stage that the rest of the time belongs to.
+        Samples note on `stopwatch` how long stages took: `Stopwatch.noted` is set to those, `Stopwatch.rest` to the
+        stage that the rest of the time belongs to.
         """
 
 
@@ -147,10 +150,29 @@ class PixelStorage(Storage, Protocol):
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in `out` if it is given.
 
-        Without `out` the result may share memory with the storage and must not be written to. Safe to call from
-        several threads. Raises a `SampleError` that names the file if one sample cannot be read, `DataError` if the
-        storage as a whole cannot.
+        Without `out` the result may be the storage's own memory: do not write to it. Safe to call from several threads.
+        Raises a `SampleError` that names the file if one sample cannot be read, `DataError` if the storage cannot.
         """
+
+
+def read_readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> tuple[Tensor, tuple[str, ...]]:
+    """Reads what can be read of the samples at `indices` into the first rows of `out`.
+
+    Returns the indices of these samples, and the message of each of the others.
+    """
+    unreadable: list[str] = []
+    try:
+        storage.read(indices, out[: len(indices)])
+        return indices, ()
+    except SampleError:
+        good: list[int] = []
+        for index in indices.tolist():
+            try:
+                storage.read(torch.tensor([index]), out[len(good) : len(good) + 1])
+                good.append(index)
+            except SampleError as error:
+                unreadable.append(str(error))
+    return torch.tensor(good, dtype=torch.int64), tuple(unreadable)
 
 
 class EncodedStorage(Storage, Protocol):
@@ -207,8 +229,7 @@ class Format:
     bytes_a_sample: Callable[[DatasetInfo], float]
     """Approximate room that a sample takes on disk; free space is checked with it before anything is written."""
     resumable: bool = False
-    """Whether a try continues where the last one was interrupted. Formats of many small files do: 70,000 files take 7
-    to 19 s. Those of one file start over: the whole of `digits` takes 0.1 to 0.3 s."""
+    """Whether a try continues where the last one was interrupted, as with many small files: 70,000 take 7 to 19 s."""
 
 
 def image_bytes(info: DatasetInfo) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import os
+import pickle
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +19,10 @@ from torch import Tensor
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
 from vitprof.engine.data.datasets import open_source
-from vitprof.engine.storage.contract import (
-    Format,
-    Place,
-    SplitFacts,
-    SplitWriter,
-    StoredSplit,
-    image_bytes,
-    read_ids,
-    read_labels,
-)
-from vitprof.errors import SampleError
+from vitprof.engine.storage import arrays, contract
+from vitprof.engine.storage.arrays import ensure_memory
+from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
+from vitprof.errors import DataError, SampleError
 
 FILES_IN_A_FOLDER = 1000
 DISK_BLOCK_BYTES = 4096
@@ -40,13 +37,10 @@ def sample_path(index: int, name: str, *, train: bool) -> str:
 
 def write_file(path: str, content: bytes | memoryview) -> None:
     """Writes a small file. Raises `OSError`."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
+    with io.FileIO(path, "w") as file:
         left = memoryview(content)
         while left:
-            left = left[os.write(descriptor, left) :]
-    finally:
-        os.close(descriptor)
+            left = left[file.write(left) :]
 
 
 class FolderWriter(SplitWriter):
@@ -73,7 +67,10 @@ RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(
 
 
 def _paths(root: Path, train: bool, suffix: str = "") -> list[str]:
-    return [f"{root}/{sample_path(i, name, train=train)}{suffix}" for i, name in enumerate(read_ids(root, train=train))]
+    return [
+        f"{root}/{sample_path(i, name, train=train)}{suffix}"
+        for i, name in enumerate(contract.read_ids(root, train=train))
+    ]
 
 
 class RawFilesStorage(StoredSplit):
@@ -81,7 +78,7 @@ class RawFilesStorage(StoredSplit):
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
-        self.labels = read_labels(place.root, train=train)
+        self.labels = contract.read_labels(place.root, train=train)
         self._paths = _paths(place.root, train)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
@@ -99,10 +96,10 @@ class RawFilesStorage(StoredSplit):
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                raise SampleError(f"{path} cannot be read ({error.strerror or error}); {self._remedy}") from error
+                raise self._unusable(f"{path} cannot be read ({error.strerror or error})", SampleError) from error
             if n_read != n_bytes:
                 length = f"more than {n_bytes:,}" if n_read > n_bytes else f"{n_read:,}"
-                raise SampleError(f"{path} is damaged ({length} bytes instead of {n_bytes:,}); {self._remedy}")
+                raise self._unusable(f"{path} is damaged ({length} bytes instead of {n_bytes:,})", SampleError)
             first += n_bytes
         self._place.reading(first, len(indices))
         return out
@@ -122,7 +119,7 @@ class FilesStorage(StoredSplit):
             self.labels = torch.from_numpy(source.labels)
             self._paths = [str(source.path(i)) for i in range(len(source.ids))]  # type: ignore[attr-defined]
             return
-        self.labels = read_labels(place.root, train=train)
+        self.labels = contract.read_labels(place.root, train=train)
         self._paths = _paths(place.root, train, ".png")
 
     def read_encoded(self, index: int) -> bytes:
@@ -135,16 +132,190 @@ class FilesStorage(StoredSplit):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise self._unreadable(path, f"cannot be read ({error.strerror or error})") from error
-        if not encoded:
-            raise self._unreadable(path, "is empty")
-        if len(encoded) != size:
-            raise self._unreadable(path, f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)")
+            raise self._unusable(f"{path} cannot be read ({error.strerror or error})", SampleError) from error
+        if len(encoded) != size or not encoded:
+            what = f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)" if size else "is empty"
+            raise self._unusable(f"{path} {what}", SampleError)
         self._place.reading(size, 1)
         return encoded
 
-    def _unreadable(self, path: str, reason: str) -> SampleError:
-        return SampleError(f"{path} {reason}; {self._remedy}")
-
     def name_of(self, index: int) -> str:
         return self._paths[index]
+
+
+PARTITION = "partition.json"
+"""{"train": [IDs], "validation": [IDs]}, as in the tutorial; "validation" is the test split."""
+LABELS = "labels.json"
+"""{ID: label} of both splits."""
+PARTITIONS = {"train": "train", "test": "validation"}
+OVERHEAD_BYTES = 1500
+"""Approximate size of what torch.save adds to the pixels."""
+
+
+class PtWriter(SplitWriter):
+    """A writer of data/<id>.pt for each sample, a uint8 tensor (height, width, channels); then partition and labels."""
+
+    def __init__(self, directory: Path, split: SplitFacts) -> None:
+        self._directory = directory
+        self._split = split
+        (directory / "data").mkdir(exist_ok=True)
+
+    def add(self, start: int, images: NDArray[np.uint8]) -> None:
+        for name, image in zip(self._split.ids[start:], torch.from_numpy(np.ascontiguousarray(images)), strict=False):
+            file = io.BytesIO()  # torch.save to a path hides why a file could not be written
+            torch.save(image.clone(), file)  # a view would save the whole chunk
+            write_file(f"{self._directory}/data/{name}.pt", file.getbuffer())
+
+    def finish(self) -> None:
+        split = self._split
+        _add_to(self._directory / PARTITION, {PARTITIONS[split.name]: split.ids})
+        _add_to(self._directory / LABELS, dict(zip(split.ids, split.labels.tolist(), strict=True)))
+
+
+def _add_to(path: Path, entries: dict[str, Any]) -> None:
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(known | entries), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+PT_FORMAT = Format(1, "pixels", PtWriter, lambda info: on_disk(image_bytes(info) + OVERHEAD_BYTES), resumable=True)
+
+
+class _Loaded(StoredSplit):
+    """The common part of storages that are read with `torch.load`."""
+
+    def _load(self, path: str, error_type: type[DataError] = DataError, **options: Any) -> Any:
+        """Returns `torch.load(path, weights_only=True)`. Its errors become an `error_type` with a one-line message."""
+        try:
+            return torch.load(path, weights_only=True, map_location="cpu", **options)
+        except Exception as error:  # parsers raise anything on a damaged file
+            what = "is damaged and cannot be loaded"
+            if isinstance(error, OSError):
+                what = f"cannot be read ({error.strerror or error})"
+            elif isinstance(error, pickle.UnpicklingError):
+                what = "is refused: it holds more than tensors (a pickled object, which could run code), or is damaged"
+            raise self._unusable(f"{path} {what}", error_type) from error
+
+
+class PtStorage(_Loaded):
+    """Pixels in one .pt file for each sample: torch.load for each, IDs from partition and labels as in the tutorial."""
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+        super().__init__(info, place, train)
+        partition, labels = (self._read_json(place.root / name) for name in (PARTITION, LABELS))
+        part = PARTITIONS[self._split]
+        ids = partition.get(part)
+        if not isinstance(ids, list):
+            raise self._unusable(f"{place.root / PARTITION} has no {part!r}")
+        for name in ids:
+            if type(labels.get(name)) is not int:
+                raise self._unusable(f"{place.root / LABELS} has no label for {name!r}")
+        self._paths = [f"{place.root}/data/{name}.pt" for name in ids]
+        self.labels = torch.tensor([labels[name] for name in ids], dtype=torch.int64)
+
+    def _read_json(self, path: Path) -> dict[str, Any]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise self._unusable(f"{path} cannot be read ({error.strerror or error})") from error
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise self._unusable(f"{path} is damaged (not a JSON object)")
+        return content
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        out = self._room(indices, out)
+        for row, i in zip(out, indices.tolist(), strict=True):
+            path = self._paths[i]
+            image = self._load(path, SampleError)
+            if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.shape != self.shape:
+                raise self._unusable(f"{path} holds {_described(image)}, not uint8 {self.shape}", SampleError)
+            row.copy_(image)
+            if self._place.throttle is not None:
+                self._place.reading(os.path.getsize(path), 1)
+        return out
+
+
+class SingleWriter(arrays.Writer):
+    """A writer that collects a split's images in a .npy file and makes <split>.pt from it: never all in memory."""
+
+    def __init__(self, directory: Path, split: SplitFacts) -> None:
+        super().__init__(directory, split)
+        self._split = split
+        self._array, self._path = directory / f"{split.name}.npy", directory / f"{split.name}.pt"
+
+    def finish(self) -> None:
+        self.close()
+        images = torch.from_numpy(np.load(self._array, mmap_mode="c", allow_pickle=False))
+        labels = torch.from_numpy(self._split.labels.copy())
+        with self._path.open("wb") as file:  # torch.save to a path hides why a file could not be written
+            torch.save({"images": images, "labels": labels, "ids": self._split.ids}, file)
+        self._array.unlink()
+
+
+# Twice the pixels: while a split is being finished its array and its .pt file both exist.
+SINGLE_FORMAT = Format(1, "pixels", SingleWriter, lambda info: 2 * image_bytes(info))
+
+
+class SingleStorage(_Loaded):
+    """All images of a split in one .pt file: {"images": (n, height, width, channels) uint8, "labels", "ids"}."""
+
+    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, mapped: bool) -> None:
+        super().__init__(info, place, train)
+        self._path = place.root / f"{self._split}.pt"
+        self._mapped = mapped
+        self._image_bytes = image_bytes(info)
+        self._here()
+
+    def _open(self) -> Tensor:
+        if not self._mapped and self._path.exists():
+            n_bytes = self._path.stat().st_size
+            ensure_memory(n_bytes, str(self._path))
+            self._place.reading(n_bytes)
+        self._place.reading(0, 1)
+        content = self._load(str(self._path), mmap=self._mapped)
+        images, labels = (content.get(name) if isinstance(content, dict) else None for name in ("images", "labels"))
+        if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
+            raise self._unusable(f"{self._path} holds no images and labels")
+        if labels.dtype != torch.int64 or labels.dim() != 1:
+            raise self._unusable(f"{self._path} holds labels {_described(labels)}, not int64 with one axis")
+        wanted = (len(labels), *self.shape)
+        if images.dtype != torch.uint8 or images.shape != wanted:
+            raise self._unusable(f"{self._path} holds images {_described(images)}, not uint8 {wanted}")
+        self.labels = labels.clone()  # not a part of the mapped file
+        return images
+
+    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+        images = self._here()
+        if self._mapped:
+            self._place.reading(len(indices) * self._image_bytes)
+        elif (first := _first_of_run(indices)) is not None:
+            batch: Tensor = images[first : first + len(indices)]  # sliced, not gathered: the point of this storage
+            if len(batch) == len(indices):
+                return batch if out is None else out.copy_(batch)
+        return torch.index_select(images, 0, indices, out=out)
+
+
+open_mapped = partial(SingleStorage, mapped=True)
+"""Opens <split>.pt mapped into memory: pages are read when first used."""
+open_whole = partial(SingleStorage, mapped=False)
+"""Opens <split>.pt read into memory; `read` of consecutive indices is a slice of it."""
+
+
+def _first_of_run(indices: Tensor) -> int | None:
+    """Returns the first index if each is one more than the last; None if not, or if there are none."""
+    n = len(indices)
+    if n == 0:
+        return None
+    first, last = int(indices[0]), int(indices[-1])
+    if first < 0 or last - first != n - 1 or not bool((indices[1:] - indices[:-1] == 1).all()):
+        return None
+    return first
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return f"a {type(value).__name__}"

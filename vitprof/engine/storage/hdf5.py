@@ -23,16 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage.contract import (
-    Format,
-    Place,
-    SplitFacts,
-    SplitWriter,
-    StoredSplit,
-    image_bytes,
-    read_ids,
-    unusable,
-)
+from vitprof.engine.storage import contract
 from vitprof.errors import SampleError
 
 HDF5_FILE = "data.h5"
@@ -41,9 +32,8 @@ HDF5_FILE = "data.h5"
 class FileBeingWritten:
     """The HDF5 file at `path`, open for writing; created if it does not exist.
 
-    The first write that the system refuses is raised here as an `OSError` and hidden from HDF5. Otherwise HDF5, unable
-    to write its own structures, could not close the file either and would end the process with a segmentation fault
-    (h5py issue 914; HDF5 2.0.0 on a full disk).
+    The first write that the system refuses is raised here and hidden from HDF5, which could not close the file either
+    and would end the process with a segmentation fault (h5py issue 914; HDF5 2.0.0 on a full disk).
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,7 +95,7 @@ def opened(path: Path) -> Iterator[Any]:
         with open_file(path) as file:
             yield file
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise unusable(path, str(error)) from error
+        raise contract.unusable(path, str(error)) from error
 
 
 def open_file(path: Path) -> Any:
@@ -115,28 +105,24 @@ def open_file(path: Path) -> Any:
         # is compressed, so rows go straight from the file into the batch.
         return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
     except FileNotFoundError:
-        raise unusable(path, "it is missing") from None
+        raise contract.unusable(path, "it is missing") from None
     except OSError as error:
-        raise unusable(path, str(error)) from error
+        raise contract.unusable(path, str(error)) from error
 
 
 def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
-    """Returns the HDF5 data set `name`, checked.
-
-    Raises `DataError` if it is missing, not uint8 of `shape`, of another layout than `chunked` says, or beyond the
-    end of the file.
-    """
+    """Returns the HDF5 data set `name`: uint8 of `shape`, in the layout that `chunked` says, all there."""
     found = array(file, path, name, "uint8", shape)
     plain = found.id.get_create_plist()
     layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(plain.get_layout(), "of another layout")
     if plain.get_external_count():
         layout = "in another file"
     if layout != ("chunked" if chunked else "contiguous"):
-        raise unusable(path, f"{name} is {layout}, not {'chunked' if chunked else 'contiguous'}")
+        raise contract.unusable(path, f"{name} is {layout}, not {'chunked' if chunked else 'contiguous'}")
     if not chunked and found.size:
         offset = found.id.get_offset()
         if offset is None or offset + found.size > path.stat().st_size:
-            raise unusable(path, f"{name} reaches beyond the end of the file")
+            raise contract.unusable(path, f"{name} reaches beyond the end of the file")
     return found
 
 
@@ -144,9 +130,9 @@ def array(file: Any, path: Path, name: str, dtype: str, shape: tuple[int, ...] |
     """Returns the HDF5 data set `name`. Raises `DataError` unless it has that dtype and shape (None: any one axis)."""
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
-        raise unusable(path, f"it holds no data set {name}")
+        raise contract.unusable(path, f"it holds no data set {name}")
     if found.dtype != dtype or (found.ndim != 1 if shape is None else found.shape != shape):
-        raise unusable(path, f"{name} is {found.dtype} {found.shape}, not {dtype} {shape or 'with one axis'}")
+        raise contract.unusable(path, f"{name} is {found.dtype} {found.shape}, not {dtype} {shape or 'with one axis'}")
     return found
 
 
@@ -163,10 +149,10 @@ def chunk_rows(row_bytes: int) -> int:
     return rows
 
 
-class Writer(SplitWriter):
+class Writer(contract.SplitWriter):
     """A writer of the images of a split, chunk after chunk."""
 
-    def __init__(self, directory: Path, split: SplitFacts, *, chunked: bool) -> None:
+    def __init__(self, directory: Path, split: contract.SplitFacts, *, chunked: bool) -> None:
         rows = min(chunk_rows(math.prod(split.shape)), split.n)
         self._file = FileBeingWritten(directory / HDF5_FILE)
         try:
@@ -185,16 +171,16 @@ class Writer(SplitWriter):
         self._file.close()
 
 
-CONTIGUOUS_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=False), image_bytes)
-CHUNKED_FORMAT = Format(1, "pixels", functools.partial(Writer, chunked=True), image_bytes)
+CONTIGUOUS_FORMAT = contract.Format(1, "pixels", functools.partial(Writer, chunked=False), contract.image_bytes)
+CHUNKED_FORMAT = contract.Format(1, "pixels", functools.partial(Writer, chunked=True), contract.image_bytes)
 
 
-class _Storage(StoredSplit):
+class _Storage(contract.StoredSplit):
     """The common part of both layouts: the file, checked when the storage is opened, and its labels."""
 
     _chunked: bool
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
         self._path = place.root / HDF5_FILE
         with opened(self._path) as file:
@@ -212,8 +198,7 @@ class _Storage(StoredSplit):
 class ContiguousStorage(_Storage):
     """Images in one piece of the file, mapped into memory: one gather of rows for each batch.
 
-    h5py checks the file and says where that piece is. Reading through h5py itself, with sorted indices, was measured
-    to take about 1.6 times as long.
+    h5py says where that piece is. Reading through it, with sorted indices, takes about 1.6 times as long (measured).
     """
 
     _chunked = False
@@ -266,7 +251,7 @@ class ChunkedStorage(_Storage):
                 target.select_hyperslab((start, 0, 0, 0), block)
                 images.id.read(target, source, rows, h5t.NATIVE_UINT8)
         except (OSError, RuntimeError) as error:
-            raise unusable(self._path, str(error)) from error
+            raise contract.unusable(self._path, str(error)) from error
         return out
 
     def close(self) -> None:
@@ -278,10 +263,10 @@ class ChunkedStorage(_Storage):
 COPY_BYTES = 8 << 20
 
 
-class EncodedWriter(SplitWriter):
+class EncodedWriter(contract.SplitWriter):
     """A writer that first collects a split's bytes in a separate file: their total length is known only at the end."""
 
-    def __init__(self, directory: Path, split: SplitFacts) -> None:
+    def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._path = directory / HDF5_FILE
         self._split = split
         self._collected = (directory / f"{split.name}.bytes").open("w+b")
@@ -307,13 +292,13 @@ class EncodedWriter(SplitWriter):
 
 
 # Twice the 0.1 MB of an average photo: while a split is being finished its bytes are on disk twice.
-ENCODED_FORMAT = Format(1, "encoded", EncodedWriter, lambda info: 220_000)
+ENCODED_FORMAT = contract.Format(1, "encoded", EncodedWriter, lambda info: 220_000)
 
 
-class EncodedStorage(StoredSplit):
+class EncodedStorage(contract.StoredSplit):
     """Encoded images, each read with one `pread` at the position that h5py and the offsets give."""
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
         self._path = place.root / HDF5_FILE
         with opened(self._path) as file:
@@ -321,7 +306,7 @@ class EncodedStorage(StoredSplit):
             name = f"offsets_{self._split}"
             offsets: NDArray[np.int64] = array(file, self._path, name, "int64", (len(self.labels) + 1,))[:]
             if offsets[0] != 0 or (np.diff(offsets) < 0).any():
-                raise unusable(self._path, f"{name} does not rise from 0")
+                raise contract.unusable(self._path, f"{name} does not rise from 0")
             images = image_set(file, self._path, f"X_{self._split}", (int(offsets[-1]),), chunked=False)
             self._positions = offsets + (images.id.get_offset() or 0)
 
@@ -329,25 +314,25 @@ class EncodedStorage(StoredSplit):
         file = self._here().fileno()
         begin, end = self._positions[index : index + 2].tolist()
         if begin == end:
-            raise SampleError(f"{self.name_of(index)} is empty; {self._remedy}")
+            raise self._unusable(f"{self.name_of(index)} is empty", SampleError)
         self._place.reading(end - begin)
         try:
             data = os.pread(file, end - begin, begin)
         except OSError as error:
-            reason = f"cannot be read ({error.strerror or error})"
-            raise SampleError(f"{self.name_of(index)} {reason}; {self._remedy}") from error
+            what = f"{self.name_of(index)} cannot be read ({error.strerror or error})"
+            raise self._unusable(what, SampleError) from error
         if len(data) != end - begin:
-            raise unusable(self._path, "it became shorter while it was read")
+            raise contract.unusable(self._path, "it became shorter while it was read")
         return data
 
     def _open(self) -> io.FileIO:
         try:
             return io.FileIO(self._path)
         except OSError as error:
-            raise unusable(self._path, error.strerror or str(error)) from error
+            raise contract.unusable(self._path, error.strerror or str(error)) from error
 
     def name_of(self, index: int) -> str:
-        return f"{self._path}: {read_ids(self._place.root, train=self._split == 'train')[index]}"
+        return f"{self._path}: {contract.read_ids(self._place.root, train=self._split == 'train')[index]}"
 
     def close(self) -> None:
         if self._opened is not None:

@@ -6,37 +6,29 @@ import ctypes
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data import datasets
 from vitprof.engine.data.contract import fsync
-from vitprof.engine.data.datasets import MANIFEST
+from vitprof.engine.data.datasets import MANIFEST, read_manifest
 from vitprof.errors import DataError
 
 FEW_FILES = 100
-"""At most this many files are waited for one by one. 70,000 would take minutes: then one call waits for the whole file
-system."""
+"""At most this many files are waited for one by one; 70,000 would take minutes: one call for the file system then."""
 
 
 def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
-    """Returns the identity of a storage: it is made again if this changes. Raises `DataError`.
-
-    The data set is identified by the maker in its own manifest; `datasets.prepare` checks its files.
-    """
-    path = source_root / MANIFEST
-    try:
-        maker = json.loads(path.read_text(encoding="utf-8"))["maker"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} cannot be read, so it is not known what is in it; delete {source_root} and it is made again"
-        ) from error
+    """Returns the identity of a storage, with the maker from the data set's manifest. Raises `DataError`."""
+    manifest = read_manifest(source_root)
+    if manifest is None:
+        raise DataError(f"{source_root} is empty; delete it and it is made again")
     return {
         "storage": storage,
         "version": version,
         "dataset": info.name,
-        "maker": maker,
+        "maker": manifest["maker"],
         "n": [info.n_train, info.n_test],
         "shape": [info.image_size, info.image_size, info.channels],
     }
@@ -45,8 +37,8 @@ def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -
 def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
     """Adds the files in `directory` and the room they take to `facts`, writes the manifest there and returns it.
 
-    Files next to the manifest are listed with their size, directories only with their number of entries: that can be
-    compared quickly at each use, even with 70,000 files. Raises `OSError` and `DataError`.
+    Files next to it are listed with their size, directories with their number of entries: quickly compared, even
+    with 70,000 files. Raises `OSError` and `DataError`.
     """
     files, folders = _files(directory)
     facts = facts | {"files": files, "folders": folders, "size_bytes": allocated_bytes(directory)}
@@ -54,21 +46,10 @@ def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def read_manifest(root: Path) -> dict[str, Any] | None:
-    """Returns the manifest of the storage in `root`; None if there is none yet.
-
-    Raises `DataError` if it cannot be read.
-    """
-    numbers = ("size_bytes", "prepare_s", "n_unreadable")
-    return datasets.read_manifest(root, ("made_of", "files", "folders"), numbers)
-
-
 def check(root: Path, manifest: dict[str, Any]) -> None:
     """Compares what is in `root` with its manifest. Raises a `DataError` that names the first file that differs."""
-    try:
+    with _reading(root):
         files, folders = _files(root)
-    except OSError as error:
-        raise DataError(f"{root} cannot be read ({error.strerror or error}); make it readable, or delete it") from error
     remedy = f"delete {root} and it is made again"
     for name, size in manifest["files"].items():
         if name not in files:
@@ -80,15 +61,18 @@ def check(root: Path, manifest: dict[str, Any]) -> None:
             raise DataError(f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}")
 
 
-def allocated_bytes(root: Path) -> int:
-    """Returns the bytes that the files under `root` take on disk: allocated blocks, which matter with many small files.
-
-    Raises `DataError` if `root` cannot be read.
-    """
+@contextmanager
+def _reading(root: Path) -> Iterator[None]:
     try:
-        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _walk(root))
+        yield
     except OSError as error:
         raise DataError(f"{root} cannot be read ({error.strerror or error}); make it readable, or delete it") from error
+
+
+def allocated_bytes(root: Path) -> int:
+    """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
+    with _reading(root):
+        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _walk(root))
 
 
 def to_disk(directory: Path) -> None:

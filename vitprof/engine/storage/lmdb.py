@@ -1,8 +1,7 @@
 """A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file.
 
-Both splits are in `data.mdb`. Sample 12 of the training split has the key `train-00000012`, so that the keys sort in
-the order of the samples; `meta-train` says how many there are. Finished files are only read: without locks, and without
-the system's readahead, which would read pages that are not needed (lmdb.readthedocs.io, `Environment`).
+Both splits are in `data.mdb`: sample 12 of the training split has the key `train-00000012`, `meta-train` their number.
+Finished files are read without locks and without readahead, which would read pages that are not needed.
 """
 
 from __future__ import annotations
@@ -22,18 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage.contract import (
-    Format,
-    Place,
-    Process,
-    SplitFacts,
-    SplitWriter,
-    StoredSplit,
-    image_bytes,
-    read_labels,
-    unusable,
-)
-from vitprof.errors import DataError, SampleError
+from vitprof.engine.storage import contract
+from vitprof.errors import SampleError
 
 # Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16 bytes; then
 # follow magic, version, address, map size, two MDB_db (the first one's first field is the page size), last page and
@@ -55,35 +44,26 @@ _shared: weakref.WeakValueDictionary[tuple[str, int], Shared] = weakref.WeakValu
 
 
 def _ensure_whole(path: Path) -> None:
-    """Raises `DataError` unless this is an LMDB file of its full length.
-
-    LMDB itself maps a file of any length: a read beyond its end would kill the process with SIGBUS.
-    """
+    """Raises `DataError` unless this LMDB file has its full length: a read beyond its end would kill the process."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            first = _META.unpack(_exactly(file.read(_META.size)))
+            first = _META.unpack(file.read(_META.size))
             page_size = first[4]
             if first[0] != _MAGIC or not 256 <= page_size <= 65536:
-                raise unusable(path, "it is not an LMDB file")
+                raise contract.unusable(path, "it is not an LMDB file")
             file.seek(page_size)
-            second = _META.unpack(_exactly(file.read(_META.size)))
+            second = _META.unpack(file.read(_META.size))
     except FileNotFoundError:
-        raise unusable(path, "it is missing") from None
+        raise contract.unusable(path, "it is missing") from None
     except OSError as error:
-        raise unusable(path, error.strerror or str(error)) from error
-    except EOFError:
-        raise unusable(path, "it ends inside its header") from None
+        raise contract.unusable(path, error.strerror or str(error)) from error
+    except struct.error:
+        raise contract.unusable(path, "it ends inside its header") from None
     last_page = max(first, second, key=lambda meta: int(meta[6]))[5]
     wanted = (last_page + 1) * page_size
     if size < wanted:
-        raise unusable(path, f"{size:,} bytes long, and its header says {wanted:,}")
-
-
-def _exactly(raw: bytes) -> bytes:
-    if len(raw) != _META.size:
-        raise EOFError
-    return raw
+        raise contract.unusable(path, f"{size:,} bytes long, and its header says {wanted:,}")
 
 
 LMDB_FILE = "data.mdb"
@@ -91,17 +71,12 @@ FIRST_MAP_BYTES = 1 << 28
 """Size of the map at first, which is doubled when the file outgrows it. The map takes no room on the disk."""
 
 
-def _keys(split: str) -> bytes:
-    """Returns the format of a split's keys: `% number` gives a sample's key."""
-    return f"{split}-%08d".encode()
-
-
-class Writer(SplitWriter):
+class Writer(contract.SplitWriter):
     """A writer that puts each chunk in a transaction of its own."""
 
-    def __init__(self, directory: Path, split: SplitFacts) -> None:
+    def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._path = directory / LMDB_FILE
-        self._key = _keys(split.name)
+        self._key = f"{split.name}-%08d".encode()
         try:
             # No lock file: `prepare` holds a lock of its own. No sync: it waits for the disk once, at the end.
             self._env = lmdb.open(str(self._path), subdir=False, lock=False, sync=False, map_size=FIRST_MAP_BYTES)
@@ -149,18 +124,18 @@ def _refused(path: Path, error: Exception, n_bytes: int = 0) -> OSError:
 
 # Pages hold five images of 784 bytes: 1.05 times the pixels, and some more for the test split, whose keys come before
 # those of the training split and so are not appended. Encoded files fill whole pages of 4 KiB.
-PIXEL_FORMAT = Format(1, "pixels", Writer, lambda info: image_bytes(info) * 1.15)
-ENCODED_FORMAT = Format(1, "encoded", Writer, lambda info: 115_000)
+PIXEL_FORMAT = contract.Format(1, "pixels", Writer, lambda info: contract.image_bytes(info) * 1.15)
+ENCODED_FORMAT = contract.Format(1, "encoded", Writer, lambda info: 115_000)
 
 
-class _Storage(StoredSplit):
+class _Storage(contract.StoredSplit):
     """The common part of both forms: the file, the split's keys, and the environment of this process."""
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
-        self._key = _keys(self._split)
+        self._key = f"{self._split}-%08d".encode()
         self._path = place.root / LMDB_FILE
-        self.labels = read_labels(place.root, train=train)
+        self.labels = contract.read_labels(place.root, train=train)
         try:
             self._check_meta()
         finally:
@@ -176,10 +151,10 @@ class _Storage(StoredSplit):
             self._damaged(error)
         if found != wanted:
             what = f"says {found}" if found else f"has no key meta-{self._split}"
-            raise DataError(f"{self._path} {what} where {wanted} is expected; {self._remedy}")
+            raise self._unusable(f"{self._path} {what} where {wanted} is expected")
 
     def _open(self) -> Shared:
-        key = os.path.realpath(self._path), Process.generation
+        key = os.path.realpath(self._path), contract.Process.generation
         shared = _shared.get(key)
         if shared is None or not shared.readers:
             for (path, _), inherited in list(_shared.items()):
@@ -191,12 +166,12 @@ class _Storage(StoredSplit):
                     lmdb.open(str(self._path), subdir=False, readonly=True, lock=False, readahead=False, meminit=False)
                 )
             except lmdb.Error as error:
-                raise unusable(self._path, str(error)) from error
+                raise contract.unusable(self._path, str(error)) from error
         shared.readers.add(self)
         return shared
 
     def close(self) -> None:
-        with Process.opening:
+        with contract.Process.opening:
             if self._opened is not None:
                 self._opened.readers.discard(self)
                 if not self._opened.readers:
@@ -204,10 +179,7 @@ class _Storage(StoredSplit):
         super().close()
 
     def _damaged(self, error: Exception) -> NoReturn:
-        raise DataError(f"{self._path} is damaged ({error}); {self._remedy}") from error
-
-    def _unusable(self, index: int, what: str) -> SampleError:
-        return SampleError(f"{self.name_of(index)} {what}; {self._remedy}")
+        raise self._unusable(f"{self._path} is damaged ({error})") from error
 
     def name_of(self, index: int) -> str:
         return f"{self._path}: key {(self._key % index).decode()}"
@@ -216,9 +188,9 @@ class _Storage(StoredSplit):
 class PixelStorage(_Storage):
     """Pixels in LMDB. A batch is one transaction: a `get` for each key, one join of the values, one copy."""
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
-        self._n_bytes = image_bytes(info)
+        self._n_bytes = contract.image_bytes(info)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         out = self._room(indices, out)
@@ -232,7 +204,11 @@ class PixelStorage(_Storage):
                 # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer (0.069 of
                 # a C gather's speed instead of 0.086). cursor.getmulti was slower still (0.019).
                 values = [get(key % number) for number in numbers]
-                if _lengths(values) != {self._n_bytes}:
+                try:
+                    whole = set(map(len, values)) == {self._n_bytes}
+                except TypeError:  # one is None
+                    whole = False
+                if not whole:
                     self._blame(numbers, values)
                 # The buffers are valid only during the transaction.
                 out.view(-1).numpy()[:] = np.frombuffer(b"".join(values), np.uint8)
@@ -243,18 +219,10 @@ class PixelStorage(_Storage):
     def _blame(self, numbers: list[int], values: list[memoryview | None]) -> NoReturn:
         """Raises an error that names the first sample of the batch that is missing or of another length."""
         for number, value in zip(numbers, values, strict=True):
-            if value is None:
-                raise self._unusable(number, "is missing")
-            if len(value) != self._n_bytes:
-                raise self._unusable(number, f"holds {len(value)} bytes, not {self._n_bytes}")
+            if value is None or len(value) != self._n_bytes:
+                what = "is missing" if value is None else f"holds {len(value)} bytes, not {self._n_bytes}"
+                raise self._unusable(f"{self.name_of(number)} {what}", SampleError)
         raise AssertionError("every value is right")
-
-
-def _lengths(values: list[memoryview | None]) -> set[int | None]:
-    try:
-        return set(map(len, values))  # type: ignore[arg-type]
-    except TypeError:
-        return {None}
 
 
 class EncodedStorage(_Storage):
@@ -265,7 +233,8 @@ class EncodedStorage(_Storage):
             with self._here().environment.begin(buffers=True) as txn:
                 value = txn.get(self._key % index)
                 if not value:
-                    raise self._unusable(index, "is missing" if value is None else "is empty")
+                    what = "is missing" if value is None else "is empty"
+                    raise self._unusable(f"{self.name_of(index)} {what}", SampleError)
                 self._place.reading(len(value))
                 return bytes(value)
         except lmdb.Error as error:

@@ -1,8 +1,7 @@
 """Makes a storage from a data set once: timed, with progress, and never used half made.
 
-A storage is kept in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` next to it, chunk by
-chunk. Only when everything is written is the directory, with its manifest, renamed to its final name. An interrupted
-try starts over, except with many small files: then it continues from a journal of what has been written.
+It is written to `<storage>.partial` in `<home>/prepared/<data set>`, chunk by chunk, and renamed when it is complete.
+An interrupted try starts over, except with many small files: then it continues from a journal.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import psutil
@@ -26,10 +25,10 @@ from vitprof import home
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
 from vitprof.engine.data.contract import OnProgress, Source, Stop, ensure_space, fsync, locked, write_error, writing
-from vitprof.engine.data.datasets import MANIFEST, open_source
+from vitprof.engine.data.datasets import MANIFEST, open_source, read_manifest
 from vitprof.engine.storage import format_of
 from vitprof.engine.storage.contract import Format, SplitFacts, image_bytes, write_labels
-from vitprof.engine.storage.inventory import allocated_bytes, check, identity, read_manifest, to_disk, write_manifest
+from vitprof.engine.storage.inventory import allocated_bytes, check, identity, to_disk, write_manifest
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 
@@ -51,8 +50,7 @@ class Prepared:
     size_bytes: int
     """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are small."""
     prepare_s: float
-    """Seconds that making it took, when it was made (0 for a data set's own files), with the earlier tries that it
-    continued."""
+    """Seconds that making it took in all tries (0 for a data set's own files)."""
     n_unreadable: int = 0
     """Samples of the data set that were left out because they cannot be read."""
     unreadable: tuple[str, ...] = ()
@@ -71,9 +69,8 @@ def prepare_storage(
 ) -> Prepared:
     """Makes `storage` of the data set under `source_root` if it does not exist yet. Returns where it is, and facts.
 
-    Several processes may call this at once: one makes it, the others wait. With `skip_unreadable`, samples of the data
-    set that cannot be read are left out and counted in the manifest. Raises `DataError` (`SampleError` for an
-    unreadable sample) and `JobStopped`; formats of many small files keep what is written until then for the next try.
+    Several processes may call this: one makes it, the others wait. With `skip_unreadable`, samples that cannot be
+    read are left out and counted in the manifest. Raises `DataError` (`SampleError` for a sample) and `JobStopped`.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -83,7 +80,7 @@ def prepare_storage(
     lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
     with locked(lock, f"preparing {stored_as}", progress, stop):
         wanted = identity(stored_as, form.version, info, source_root)
-        manifest = read_manifest(root)
+        manifest = read_manifest(root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable"))
         if manifest is None or manifest["made_of"] != wanted:
             manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(skip_unreadable)
         check(root, manifest)
@@ -136,17 +133,33 @@ class _Making:
                 if not skip_unreadable:
                     raise
             # Looked for only once one is found, so that intact data sets are not read twice.
-            found = {
-                name: find_unreadable(sources[name], self._form.needs, self._chunk, self._tell(name), self._stop)
-                for name in SPLITS
-            }
-            return self._write(sources, self._start_over(found), began)
+            unreadable = {name: self._unreadable(name, source) for name, source in sources.items()}
+            return self._write(sources, self._start_over(unreadable), began)
         except BaseException as error:
             if not self._form.resumable:
                 shutil.rmtree(self._partial, ignore_errors=True)
             if isinstance(error, OSError):
                 raise self._failed(error) from error
             raise
+
+    def _unreadable(self, split: str, source: Source) -> dict[int, str]:
+        """Returns number -> reason for each sample that cannot be read."""
+        read, tell, n = getattr(source, self._form.needs), self._tell(split), len(source.ids)
+        reasons: dict[int, str] = {}
+        for start in range(0, n, self._chunk):
+            if self._stop():
+                raise JobStopped("stopped while looking for unreadable samples")
+            end = min(start + self._chunk, n)
+            try:
+                read(start, end)
+            except SampleError:
+                for i in range(start, end):
+                    try:
+                        read(i, i + 1)
+                    except SampleError as error:
+                        reasons[i] = str(error)
+            tell(start / n, f"looking for unreadable samples, {len(reasons):,} found")
+        return reasons
 
     def _start_over(self, unreadable: dict[str, dict[int, str]]) -> Journal:
         with writing(self._partial):
@@ -242,31 +255,6 @@ class _Making:
             delete = f"delete {self._partial}, which frees {size(allocated_bytes(self._partial))}"
             remedy = f"and start again to continue from there, or {delete}"
         return DataError(f"disk full while preparing {self._root}; free some space {remedy}")
-
-
-def find_unreadable(
-    source: Source, needs: Literal["pixels", "encoded"], chunk: int, progress: OnProgress, stop: Stop
-) -> dict[int, str]:
-    """Returns number -> reason for each sample that cannot be read. Reads all samples, `chunk` at once.
-
-    Raises `JobStopped` if `stop()` turns true.
-    """
-    read = getattr(source, needs)
-    found: dict[int, str] = {}
-    n = len(source.ids)
-    for start in range(0, n, chunk):
-        if stop():
-            raise JobStopped("stopped while looking for unreadable samples")
-        try:
-            read(start, min(start + chunk, n))
-        except SampleError:
-            for i in range(start, min(start + chunk, n)):
-                try:
-                    read(i, i + 1)
-                except SampleError as error:
-                    found[i] = str(error)
-        progress(start / n, f"looking for unreadable samples, {len(found):,} found")
-    return found
 
 
 class Readable:

@@ -33,11 +33,7 @@ PADDING_PX = 2
 
 
 class IdxStorage(StoredSplit):
-    """`torchvision.datasets.MNIST` with the transforms that every tutorial uses.
-
-    With `augment` they rotate, crop and (where a mirrored image keeps its class) flip at random. Raises a `DataError`
-    that names a missing or damaged file.
-    """
+    """`torchvision.datasets.MNIST` with the transforms that every tutorial uses; with `augment` random ones too."""
 
     pixels: Pixels = "normalised"
 
@@ -74,9 +70,8 @@ class IdxStorage(StoredSplit):
 class ImageFolderStorage(StoredSplit):
     """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by Pillow.
 
-    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; otherwise, and always in the test
-    split, Resize and CenterCrop (torchvision's reference training). Raises `DataError` if the folder cannot be read or
-    has another number of classes or images than the data set; samples raise a `SampleError` that names the file.
+    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip, else Resize and CenterCrop
+    (torchvision's reference training). Raises `DataError` if the folder is not the data set's; samples a `SampleError`.
     """
 
     pixels: Pixels = "normalised"
@@ -97,13 +92,12 @@ class ImageFolderStorage(StoredSplit):
         except OSError as error:
             # torchvision's own error, without an errno, if there are no class folders
             reason = error.strerror or "it has no class folders"
-            raise DataError(f"cannot read {error.filename or root}: {reason}; {self._remedy}") from error
+            raise self._unusable(f"cannot read {error.filename or root}: {reason}") from error
         if len(self._dataset.classes) != info.classes:
-            found = len(self._dataset.classes)
-            raise DataError(f"{root} has {found} class folders instead of {info.classes}; {self._remedy}")
+            raise self._unusable(f"{root} has {len(self._dataset.classes)} class folders instead of {info.classes}")
         expected = info.n_train if train else info.n_test
         if len(self._dataset) != expected:  # torchvision silently skips what is not a file
-            raise DataError(f"{root} has {len(self._dataset):,} images instead of {expected:,}; {self._remedy}")
+            raise self._unusable(f"{root} has {len(self._dataset):,} images instead of {expected:,}")
         self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
@@ -159,10 +153,7 @@ class _Loader:
 
 
 class TimedCompose:
-    """A `Compose` as torchvision's that also notes the seconds. Can be pickled if the transforms can.
-
-    It replaces torchvision's instead of wrapping it: one more call for each sample would cost more than the clock.
-    """
+    """A `Compose` as torchvision's that notes the seconds. Wrapping it would cost more than the clock."""
 
     def __init__(self, compose: Any, stopwatch: Stopwatch) -> None:
         self.transforms: list[Callable[[Any], Any]] = compose.transforms
@@ -179,11 +170,7 @@ class TimedCompose:
 
 
 class TimedFile:
-    """A file that notes the seconds of each `read`; everything else is the file's own.
-
-    This separates reading from decoding in a decoder that reads as it goes, such as Pillow, without changing how it
-    reads.
-    """
+    """A file that notes the seconds of each `read`: tells reading from decoding where a decoder reads as it goes."""
 
     def __init__(self, file: BinaryIO, stopwatch: Stopwatch) -> None:
         self._file, self._stopwatch = file, stopwatch
