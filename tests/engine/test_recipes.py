@@ -96,6 +96,13 @@ class ToyStorage:
 '''
 
 
+RUN = """from tests.engine_fixtures import trained
+
+def test_trained(shared_home):
+    assert trained(strategy="toy", steps=3, evaluate=False).completed
+"""
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the package and of its tests."""
@@ -114,19 +121,10 @@ def test_a_storage_is_added_in_four_files(tree: Path) -> None:
         (tree / name).write_text(text.replace(before, new + before), encoding="utf-8")
     (tree / "vitprof/engine/storage/toy.py").write_text(TOY, encoding="utf-8")
     assert len(NEW_STORAGE) + 1 <= 5
+    (tree / "tests/engine/test_toy.py").write_text(RUN, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", "digits-toy-disk or trained"]
     env = os.environ | {"PYTHONPATH": str(tree)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "toy"]
-    tests = ["tests/engine/test_contract.py", "tests/config", "tests/engine/storage/test_prepare.py"]
+    tests = ["tests/engine/test_contract.py", "tests/engine/test_toy.py"]
     ended = subprocess.run([*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree)
     assert ended.returncode == 0, ended.stdout[-3000:]
-    assert (
-        "digits-toy-disk-ahead"
-        in subprocess.run(
-            [*command[:-2], "--collect-only", tests[0]], check=True, capture_output=True, text=True, env=env, cwd=tree
-        ).stdout
-    )
-    run = ["run", "--strategy", "toy", "--steps", "3", "--device", "cpu", "--batch-size", "32", "--no-evaluate"]
-    job = subprocess.run(
-        [sys.executable, "-m", "vitprof", *run], check=False, capture_output=True, text=True, env=env, cwd=tree
-    )
-    assert job.returncode == 0, job.stderr
+    assert "digits-toy-disk-ahead" in ended.stdout

@@ -52,9 +52,7 @@ PROCESSES: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "variant", [*QUICK, PROCESSES[0], *(pytest.param(v, marks=pytest.mark.slow) for v in PROCESSES[1:])], ids=variant_id
-)
+@pytest.mark.parametrize("variant", PROCESSES, ids=variant_id)
 def test_each_epoch_has_each_sample_once_in_the_shared_order(variant: dict[str, Any]) -> None:
     """And the same pixels, to the last bit."""
     images, labels = digits()
@@ -79,14 +77,6 @@ def test_other_orders(variant: dict[str, Any], shuffle: str) -> None:
         for epoch in (0, 1):
             labels = labels_of(collected(loader.epoch(epoch)))
             assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch, shuffle)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", QUICK, ids=variant_id)
-def test_the_test_set_comes_as_it_is_stored(variant: dict[str, Any]) -> None:
-    with opened(config_of(**variant), train=False) as loader:
-        for epoch in (0, 1):
-            assert torch.equal(labels_of(collected(loader.epoch(epoch))), digits(train=False)[1])
 
 
 def check_whole(loader: Loader, epoch: int) -> None:

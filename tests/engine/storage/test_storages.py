@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests import ROOT
-from tests.engine.storage.preparing import images_of, open_files, place, read_all
+from tests.engine.storage.preparing import images_of, place, read_all
 from tests.engine_fixtures import SMALL
 from vitprof.engine.data import datasets, mnist
 from vitprof.engine.data.mnist import read_split
@@ -39,17 +36,6 @@ def opened(name: str, *, train: bool = True) -> Any:
 
 def labels_of(train: bool = True) -> torch.Tensor:
     return torch.from_numpy(read_split(datasets.prepare("digits"), train)[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("name", EVERY)
-def test_labels(name: str, train: bool) -> None:
-    storage = opened(name, train=train)
-    assert len(storage) == (600 if train else 100)
-    assert storage.labels.dtype == torch.int64
-    assert torch.equal(storage.labels, labels_of(train))
-    storage.close()
 
 
 @pytest.mark.slow
@@ -88,21 +74,6 @@ def test_a_sample_that_does_not_exist(name: str) -> None:
         opened(name).read(torch.tensor([3, 600]))
 
 
-@pytest.mark.parametrize("train", [True, False])
-@pytest.mark.parametrize("name", SAMPLES)
-def test_samples_one_by_one(name: str, train: bool) -> None:
-    storage = opened(name, train=train)
-    images, labels = torch.from_numpy(images_of(train=train)).permute(0, 3, 1, 2), labels_of(train)
-    samples = storage.dataset()
-    assert len(samples) == len(labels)
-    for i in (0, 1, 57, len(labels) - 1):
-        image, label = samples[i]
-        assert (image.shape, image.dtype) == ((1, 28, 28), torch.float32)
-        assert int(label) == labels[i]
-        unit = images[i] / 255
-        assert torch.equal(image, unit if storage.pixels == "unit" else (unit - 0.1307) / 0.3081)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single", "hdf5", "hdf5-chunked", "lmdb"])
 def test_several_threads_at_once(name: str) -> None:
@@ -114,17 +85,6 @@ def test_several_threads_at_once(name: str) -> None:
         for order, batch in zip(orders, pool.map(storage.read, orders), strict=True):
             assert np.array_equal(batch.numpy(), images[order.numpy()])
     storage.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EVERY)
-def test_closed_storages_leave_nothing_open(name: str) -> None:
-    root = place(name).root
-    storage = opened(name)
-    (storage.read_encoded(3) if name == "files" else storage.dataset()[0] if name in SAMPLES else read_all(storage))
-    storage.close()
-    storage.close()
-    assert not [path for path in open_files() if path.startswith(str(root))]
 
 
 @pytest.mark.slow
@@ -157,27 +117,6 @@ def test_read_in_a_forked_process() -> None:
     expected = images_of().tobytes()
     assert batches == dict.fromkeys(PIXELS, expected)
     assert all(read_all(storage).tobytes() == expected for storage in storages.values())  # and here, afterwards
-
-
-@pytest.mark.slow
-def test_read_in_a_fresh_process(tmp_path: Path) -> None:
-    """What spawn and forkserver do: the storage arrives pickled and opens its files anew."""
-    storages = {name: opened(name) for name in PIXELS}
-    (tmp_path / "storages").write_bytes(pickle.dumps(storages))
-    script = (
-        "import pickle, sys, torch\n"
-        "for name, s in pickle.load(open(sys.argv[1], 'rb')).items():\n"
-        "    print(name, s.read(torch.arange(len(s))).numpy().tobytes() == open(sys.argv[2], 'rb').read())\n"
-    )
-    (tmp_path / "images").write_bytes(images_of().tobytes())
-    found = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "storages"), str(tmp_path / "images")],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    assert found.stdout.split() == [word for name in PIXELS for word in (name, "True")]
 
 
 class Meter:
@@ -223,8 +162,7 @@ def test_reading_does_not_change_what_is_stored() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["memory", "memory-float", "idx"])
-@pytest.mark.parametrize("damage", ["cut", "missing", "empty", "other magic"])
-def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_idx_file_is_named_in_one_line(name: str, tmp_path: Path) -> None:
     raw = mnist.raw_dir(tmp_path)
     raw.mkdir(parents=True)
     for file in mnist.FILES:
@@ -232,8 +170,7 @@ def test_a_damaged_idx_file_is_named_in_one_line(name: str, damage: str, tmp_pat
     images_file, _ = mnist.split_files(tmp_path, True)
     whole = images_file.read_bytes()
     images_file.unlink()
-    if damage != "missing":
-        images_file.write_bytes({"cut": whole[:-1], "empty": b"", "other magic": b"\1\2\3\4" + whole[4:]}[damage])
+    images_file.write_bytes(whole[:-1])
     with pytest.raises(DataError, match="train-images-idx3-ubyte") as caught:
         open_storage(name, SMALL, Place(tmp_path), train=True)
     assert "\n" not in one_line(caught.value)
