@@ -401,7 +401,7 @@ def test_a_home_that_cannot_be_written_to(read_only_dir: Path, monkeypatch: pyte
 
 @usual
 def test_a_data_set_without_its_manifest(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{tmp_path}/manifest\.json cannot be read"):
+    with pytest.raises(DataError, match=rf"{tmp_path}/manifest\.json is missing"):
         making.prepare_storage("memmap", SMALL, tmp_path, progress=Log(), stop=lambda: False)
 
 
