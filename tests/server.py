@@ -25,6 +25,8 @@ import pytest
 
 from tests import ROOT
 
+LOGS: list[IO[str]] = []
+"""What each server that runs now has printed, for the report of a test that fails."""
 START_LIMIT_S = 60
 STOP_LIMIT_S = 15
 
@@ -102,10 +104,12 @@ def serve(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "VITPROF_WARM": "0", **(env or {})}
     with tempfile.NamedTemporaryFile("r") as log:
         server = start([*arguments, *flags], environment, log.name)
+        LOGS.append(log)
         try:
             _await_health(server, f"{url}/_stcore/health", log)
             yield f"{url}/{query and '?' + query.lstrip('?')}"
         finally:
+            LOGS.remove(log)
             left = _stop(server)
     assert not left, f"the server left processes behind: {left}"
 

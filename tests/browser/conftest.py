@@ -71,9 +71,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Adds to the report of a failed test what its page said."""
+    """Adds to the report of a failed test what its page said, and what the servers printed."""
     report = yield
     page = getattr(item, "funcargs", {}).get("page")
+    if report.failed:
+        report.sections += [("server", Path(log.name).read_text(errors="replace")[-8000:]) for log in server.LOGS]
     if report.when == "call" and report.failed and page is not None:
         with contextlib.suppress(Exception):  # such as a page that has crashed: the failure itself must be told
             report.sections.append(("page", f"{page.url}\n{page.inner_text('body', timeout=5_000)}"))

@@ -24,13 +24,11 @@ const facts = line && JSON.parse(line.innerText);
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(shutil.copy(app.__file__, tmp_path_factory.mktemp("app") / "app.py"))
-
-
-@pytest.fixture(scope="module")
-def url(serve: Any, script: Path) -> Iterator[str]:
-    with serve(script) as address:
+def url(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Under a base path, which all that the chart loads must know."""
+    script = Path(shutil.copy(app.__file__, tmp_path_factory.mktemp("app") / "app.py"))
+    with serve(script, flags=["--server.baseUrlPath", "team/vit"]) as address:
+        assert "/team/vit/" in address
         yield address
 
 
@@ -161,27 +159,7 @@ def test_hidden_trace_stays_hidden_until_another_run(demo: Demo) -> None:
     demo.until("gd._fullLayout.xaxis.range[1] * 10 >= facts.points - 30")
 
 
-def test_keeps_its_node_its_size_and_follows_the_theme(demo: Demo) -> None:
-    demo.read("gd.mark = 'mine'")
-    demo.tick("thick")
-    demo.until("gd._fullData[0].line.width === 3")
-    demo.after_refreshes(5)
-    expect(demo.page.locator(".js-plotly-plot")).to_have_count(1)
-    assert demo.read("gd.mark") == "mine"
-
-    demo.page.set_viewport_size({"width": 900, "height": 900})
-    demo.until("gd._fullLayout.width < 850 && gd._fullLayout.width === gd.clientWidth")
-
-    demo.tick("paused")
-    before = demo.read("gd._fullLayout.font.color")
-    demo.page.emulate_media(color_scheme="dark")
-    demo.until(f"gd._fullLayout.font.color !== '{before}'")
-    read = "getComputedStyle(gd).getPropertyValue"
-    demo.until(f"{read}('--st-text-color') === gd._fullLayout.font.color")
-    demo.until(f"{read}('--st-background-color') === gd._fullLayout.paper_bgcolor")
-
-
-def test_leaving_the_page_for_a_moment_and_for_longer(demo: Demo) -> None:
+def test_leaving_the_page_for_a_moment_and_for_longer_then_another_size_and_theme(demo: Demo) -> None:
     demo.drag(0.3, 0.6)
     demo.until("facts.view")
     zoomed = demo.read("gd.mark = gd._fullLayout.xaxis.range")
@@ -200,6 +178,25 @@ def test_leaving_the_page_for_a_moment_and_for_longer(demo: Demo) -> None:
     demo.until("gd?._fullLayout && gd.data[0].x.length >= 600")
     demo.tick("paused")
     demo.until("facts.points === gd.data[0].x.length && facts.view === null && gd._fullLayout.xaxis.autorange")
+
+    demo.tick("paused")
+    demo.read("gd.mark = 'mine'")
+    demo.tick("thick")
+    demo.until("gd._fullData[0].line.width === 3")
+    demo.after_refreshes(5)
+    expect(demo.page.locator(".js-plotly-plot")).to_have_count(1)
+    assert demo.read("gd.mark") == "mine"
+
+    demo.page.set_viewport_size({"width": 900, "height": 900})
+    demo.until("gd._fullLayout.width < 850 && gd._fullLayout.width === gd.clientWidth")
+
+    demo.tick("paused")
+    before = demo.read("gd._fullLayout.font.color")
+    demo.page.emulate_media(color_scheme="dark")
+    demo.until(f"gd._fullLayout.font.color !== '{before}'")
+    read = "getComputedStyle(gd).getPropertyValue"
+    demo.until(f"{read}('--st-text-color') === gd._fullLayout.font.color")
+    demo.until(f"{read}('--st-background-color') === gd._fullLayout.paper_bgcolor")
 
 
 def test_a_lost_update_is_asked_for(page: Any, url: str) -> None:
@@ -240,10 +237,3 @@ def test_says_what_could_not_be_loaded(page: Any, url: str, name: str) -> None:
     page.wait_for_function(f"() => {{ {NAMES} return facts.refreshes > 3; }}")
     assert all(name in problem or "ERR_FAILED" in problem for problem in page.problems), page.problems
     page.problems.clear()
-
-
-def test_under_a_base_path(serve: Any, page: Any, script: Path) -> None:
-    with serve(script, flags=["--server.baseUrlPath", "team/vit"]) as address:
-        assert "/team/vit/" in address
-        Demo(page, address).after_refreshes(2)
-        page.goto("about:blank")

@@ -1,8 +1,9 @@
-"""Charts of idle time: the figures they draw are those of the analysis, in words and in few shapes."""
+"""Bars of time, and time lines: the figures they draw are those of the analysis, in words and in few shapes."""
 
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.timeline import timeline
 from vitprof.analysis.timing.utilisation import idle_bins
-from vitprof.charts.breakdown import device_time, loading_bar, transform_bars
+from vitprof.analysis.verdict.headroom import Anchor, headroom
+from vitprof.charts.breakdown import device_time, loading_bar, transform_bars, waterfall
 from vitprof.charts.comparison import idle_strips
-from vitprof.charts.style import COMPUTE, DATA_WAIT, DEVICE_TIME, LOADING_COLOURS
+from vitprof.charts.style import COMPUTE, DATA_WAIT, DEVICE_TIME, LOADING_COLOURS, NEUTRAL
 from vitprof.charts.timeline import MAX_SHAPES, timeline_chart
 from vitprof.config import RunConfig
 from vitprof.recording.columns import Phase
@@ -93,7 +95,8 @@ def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> 
     assert timeline_chart(timeline(steps, (), 0, 0), origin_s=ORIGIN).data == ()
 
 
-def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
+def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps, make_steps: Any) -> None:
+    assert device_time(find_gaps(make_steps([], []), ())).data == ()
     figure = valid(device_time(gaps, idle_interval(gaps)))
     assert (figure.layout.barmode, sum(trace.x[0] for trace in figure.data)) == ("stack", pytest.approx(100))
     shares = gaps.shares()
@@ -128,10 +131,6 @@ def test_launch_bubbles_have_a_lane_of_their_own_and_are_no_kernels_in_the_bar(s
     assert waits.x[0] == pytest.approx(3 * kernels.x[0]), "30 ms of each 40 of compute"
     assert (kernels.name.split()[0], waits.name[:14]) == ("kernels", "launch bubbles")
     assert "the device waited for the next launch inside a step<br>3" in waits.hovertext[0]
-
-
-def test_a_run_without_a_span_gives_an_empty_bar(make_steps: Any) -> None:
-    assert device_time(find_gaps(make_steps([], []), ())).data == ()
 
 
 def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: Any) -> None:
@@ -176,3 +175,37 @@ def test_a_bar_for_each_in_the_order_of_the_compose() -> None:
     assert max(map(len, figure.layout.yaxis.ticktext[1:])) == 22
     titles = (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text)
     assert titles == ("mean time for each sample (ms)", "transform")
+
+
+def made(role: str, ms: float, spread: float = 0.01) -> Anchor:
+    s = ms / 1e3
+    return Anchor(role, s, s * (1 - spread), s * (1 + spread), 2, 120)
+
+
+FOUR = [made("A", 4), made("B", 4.01), made("C", 10), made("D", 16)]
+
+
+def test_each_bar_stands_on_the_one_before() -> None:
+    bar, words = waterfall(headroom(FOUR), 10).data
+    assert list(bar.x) == ["data free (A)", "transfer", "preparation", "storage", "the job, cold (D)"]
+    assert list(bar.base) == pytest.approx([0, 40, 40.1, 100, 0])
+    assert list(bar.y) == pytest.approx([40, 0.1, 59.9, 60, 160])
+    assert bar.base[3] + bar.y[3] == pytest.approx(bar.y[4])
+    assert (bar.error_y.array[0], bar.error_y.arrayminus[4]) == (pytest.approx(0.4), pytest.approx(1.6))
+    assert list(words.y) == pytest.approx([40.4, words.y[1], words.y[2], words.y[3], 161.6])
+    assert "250 samples/s" in bar.hovertext[0]
+    assert "60.0 ms a step" in bar.hovertext[3]
+    assert [colour == NEUTRAL for colour in bar.marker.color] == [False, True, False, False, False]
+    assert "not distinguishable" in words.text[1]
+    assert "simulated" in waterfall(headroom(FOUR, simulated=True), 10).layout.yaxis.title.text
+
+
+def test_missing_anchors() -> None:
+    lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
+    bar, _ = waterfall(headroom([FOUR[0], lost, FOUR[2]]), 10).data
+    assert list(bar.x) == ["data free (A)", "transfer and preparation", "the job (C)"]
+    assert not waterfall(headroom([]), 10).data
+    begun, _ = waterfall(headroom(FOUR[:2]), 10).data
+    assert begun.x[-1] == "data in host memory (B)"
+    alone, _ = waterfall(headroom([FOUR[0]]), 10).data
+    assert list(alone.x) == ["data free (A)"]

@@ -16,7 +16,7 @@ from tests.stored_series import append_telemetry
 from tests.ui.dashboard import LIMIT_S, add_run, app, charts, kept_in_url, said
 from tests.ui.tournaments import DEVICE, KEYS, add_tournament, in_address, spec
 from vitprof.analysis.tournament.recommend import recommend
-from vitprof.errors import JobError, StoreError
+from vitprof.errors import JobError
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import tournament_csv
@@ -64,20 +64,16 @@ def test_the_answer_comes_first(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_another_baseline_stands_in_the_address(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS))
+def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(store: RunStore) -> None:
+    one, other = add_tournament(store, WAITS), add_tournament(store, WAITS)
+    at = shown(one)
     at.selectbox(key="against").set_value(KEYS["memory"]).run()
     assert not at.exception
     assert kept_in_url(at)["against"] == KEYS["memory"]
     assert list(at.dataframe[0].value["vs baseline"][:2]) == ["baseline", "slower"]
     assert list(at.dataframe[0].value["Result"][:2]) == ["★ recommended", "slower"]
-    at = shown(int(in_address(at, "tournament")), against="memory, batch 128")
-    assert list(at.dataframe[0].value["vs baseline"][:2]) == ["baseline", "slower"]
-
-
-def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_section(store: RunStore) -> None:
-    one, other = add_tournament(store, WAITS), add_tournament(store, WAITS)
     at = shown(one, against="memory, batch 128", section="Heat map")
+    assert list(at.dataframe[0].value["vs baseline"][:2]) == ["baseline", "slower"]
     assert [*charts(at)] == ["tournament-heat"]
     at.button(key="tournament-back").click().run()
     at.button(key=f"tournament-open-{other}").click().run()
@@ -87,8 +83,8 @@ def test_another_tournament_is_opened_with_its_own_baseline_and_the_first_sectio
 @pytest.mark.slow
 def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     tournament_id = add_tournament(store, WAITS)
-    found = {words: [*charts(shown(tournament_id, section=words))] for words, _ in SECTIONS.values()}
-    assert found == {
+    pages = {words: shown(tournament_id, section=words) for words, _ in SECTIONS.values()}
+    assert {words: [*charts(at)] for words, at in pages.items()} == {
         "Throughput": ["tournament-bars"],
         "Epochs by batch size": [],
         "Heat map": ["tournament-heat"],
@@ -96,20 +92,12 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
         "Break-even": ["tournament-break-even"],
         "One setting": [],
     }
-
-
-def test_the_articles_table_has_numbers(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS), section="Epochs by batch size")
-    frame = at.dataframe[1].value
+    frame = pages["Epochs by batch size"].dataframe[1].value
     assert list(frame["Setting"]) == ["memory", "per-sample", "tensordataset"]
     assert frame["Epoch (s), batch 128"][0] < frame["Epoch (s), batch 128"][1]
-    assert "Not available here: GPU memory and GPU-util" in said(at)
-
-
-def test_one_setting_with_its_runs(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS), section="One setting")
-    runs = at.dataframe[1].value
-    assert list(runs["Round"]) == [1, 2]
+    assert "Not available here: GPU memory and GPU-util" in said(pages["Epochs by batch size"])
+    at = pages["One setting"]
+    assert list(at.dataframe[1].value["Round"]) == [1, 2]
     at.selectbox(key="setting").set_value(KEYS["tensordataset"]).run()
     assert len(at.dataframe) == 1, "it has no runs"
 
@@ -129,29 +117,17 @@ def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     assert [*charts(at)] == ["tournament-heat"]
 
 
-def test_the_first_ones_are_compared(store: RunStore) -> None:
+def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS))
+    at.toggle(key="tournament-code-best").set_value(True).run()
+    compile(at.code[0].value, "script", "exec")
+    assert "import vitprof" not in at.code[0].value
     at.button(key="tournament-compare").click().run()
     assert not at.exception
     compared = {store.run(int(run_id)).config.strategy for run_id in in_address(at, "runs").split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
     assert store.run(base).config.strategy == "per-sample", "the tournament's baseline, not the slowest"
-
-
-def test_the_winner_as_code(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS))
-    at.toggle(key="tournament-code-best").set_value(True).run()
-    assert not at.exception
-    compile(at.code[0].value, "script", "exec")
-    assert "import vitprof" not in at.code[0].value
-
-
-@pytest.mark.slow
-def test_nothing_gave_a_figure(store: RunStore) -> None:
-    at = shown(add_tournament(store, {}, failed="memory"))
-    assert "No setting gave a figure" in said(at)
-    assert not charts(at)
 
 
 def test_one_whose_program_is_gone_can_be_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +192,10 @@ def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
     assert "Paused" not in said(at)
     at.button(key="tournament-stop").click().run()
     assert runner.stopped
+    runner.alive = False  # as where another program runs it
+    at.run()
+    assert "It runs in another program" in said(at)
+    assert not [b for b in at.button if b.label in ("Pause", "Stop", "Resume")]
     runner.end()
     at.run()
     assert not at.exception
@@ -244,13 +224,6 @@ def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
     assert in_address(at, "tournament") == str(runner.id)
 
 
-def test_of_another_program_it_only_shows_how_far_it_is(runner: Runner) -> None:
-    runner.alive = False
-    at = shown(runner.id)
-    assert "It runs in another program" in said(at)
-    assert not [b for b in at.button if b.label in ("Pause", "Stop", "Resume")]
-
-
 def _draw_question(number: int) -> None:
     from vitprof.ui.tournament.page import ask_to_delete
 
@@ -259,7 +232,10 @@ def _draw_question(number: int) -> None:
 
 @pytest.mark.slow
 def test_the_list_opens_and_deletes(store: RunStore) -> None:
-    old, new = add_tournament(store, WAITS, name="old one"), add_tournament(store, {}, name="*new* one")
+    old, new = (
+        add_tournament(store, WAITS, name="old one"),
+        add_tournament(store, {}, failed="memory", name="*new* one"),
+    )
     at = app("tournament")
     assert said(at).index(f"{new}: *new* one") < said(at).index(f"{old}: old one")
     assert "recommended: memory, batch 128, 21," in said(at)
@@ -272,26 +248,25 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert not at.exception
     assert at.session_state["tournament-done"] == f"Tournament {old} and its 4 runs deleted"
     assert [t.id for t in list_tournaments(store)] == [new]
-    assert not store.count_runs(RunQuery(helpers=True))
+    assert store.count_runs(RunQuery(helpers=True)) == 1
     at = app("tournament")
     at.button(key=f"tournament-open-{new}").click().run()
     assert in_address(at, "tournament") == str(new)
+    assert "No setting gave a figure" in said(at)
+    assert not charts(at)
     at.button(key="tournament-back").click().run()
     assert "tournament" not in at.query_params
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("named", ["7", "x", "-1", "9" * 30, "<b>"])
+@pytest.mark.parametrize("named", ["7", "<b>" * 9])
 def test_one_that_is_not_there_is_a_line(store: RunStore, named: str) -> None:
     at = app("tournament", tournament=named)
     (line,) = at.warning
     assert f"Tournament {named[:20]} is not here" in line.value.replace("\\", "")
-    assert "python" not in line.value
     at.button(key="tournament-list").click().run()
     assert "New tournament" in said(at)
     assert "tournament" not in at.query_params
-    with pytest.raises(StoreError):
-        tournament(store, 7)
 
 
 def test_one_of_another_machine_can_be_taken_over(store: RunStore) -> None:

@@ -109,23 +109,20 @@ def test_no_tournament_starts_beside_it(store: RunStore) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_it_does_not_start_beside_a_tournament(store: RunStore) -> None:
+def test_it_does_not_start_beside_a_tournament_or_other_runs(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="running")
+    at = page()
+    assert at.button(key="tune-start").disabled
+    assert "they would disturb it" in said(at)
+    store.update_run(run_id, status="done")
     made = create_tournament(store, spec())
     claim(store, made)
-    at = page()
+    at.run()
     assert at.button(key="tune-start").disabled
     assert f"Tournament {made} is running" in said(at)
     with pytest.raises(JobError, match="is running"):
         state.start_tuning(RunConfig(), 30.0, False)
     assert not work().running
-
-
-@pytest.mark.usefixtures("asked")
-def test_it_does_not_start_beside_other_runs(store: RunStore) -> None:
-    add_run(store, n=0, status="running")
-    at = page()
-    assert at.button(key="tune-start").disabled
-    assert "they would disturb it" in said(at)
 
 
 @pytest.mark.usefixtures("store")

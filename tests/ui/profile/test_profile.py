@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,10 +16,11 @@ from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
 from vitprof.recording.columns import RunSummary
-from vitprof.recording.verdict import Verdict
+from vitprof.recording.verdict import Kind, Verdict
 from vitprof.store import RunGroup, RunStore
 from vitprof.store.predictions import list_predictions, update_prediction
 from vitprof.ui import findings, resources
+from vitprof.ui.profile.page import LOOKS
 
 CHARTS: dict[str, set[str]] = {
     "Answer": {"device-time"},
@@ -45,16 +46,6 @@ def verdict(at: AppTest) -> str:
     return line
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wait_s", "kind"), [(0.005, "Input-bound"), (0.0008, "Moderately input-bound"), (0.0001, "Not input-bound")]
-)
-def test_the_verdict_is_one_sentence(store: RunStore, wait_s: float, kind: str) -> None:
-    at = app(run=str(add_run(store, wait_s=wait_s)))
-    assert verdict(at).startswith(":material/"), "not by colour alone"
-    assert f"**{kind}:**" in verdict(at)
-
-
 def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: RunStore) -> None:
     run_id = add_run(store)
     card = {"device": "cuda:1", "device_name": "NVIDIA A100", "gpu_uuid": "MIG-5115ce00-d72c-4106-c12f-20bd9faed9f6"}
@@ -66,27 +57,23 @@ def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: Run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("figures", "below", "said_of_it"),
-    [
-        ((41.0, 23.0, 9.0), "SM activity 23%", "SM activity: 23%, occupancy 9.0%."),
-        ((41.0, math.nan, math.nan), "SM activity n/a", "SM activity: not available: this GPU has no GPM counters."),
-        # of a slice in MIG mode NVML counts the one and not the other
-        ((math.nan, 23.0, 9.0), "SM activity 23%", "SM activity: 23%, occupancy 9.0%."),
-    ],
-)
-def test_sm_activity_beside_util(
-    store: RunStore, figures: tuple[float, float, float], below: str, said_of_it: str
-) -> None:
+def test_sm_activity_beside_util(store: RunStore) -> None:
     run_id = add_run(store)
-    util, active, occupancy = figures
-    known = {"gpu_util_pct_mean": util, "gpu_sm_active_pct_mean": active, "gpu_sm_occupancy_pct_mean": occupancy}
-    why = "this GPU has no GPM counters" if math.isnan(active) else None
-    summary = dataclasses.replace(store.run(run_id).summary or RunSummary(), **known)
-    store.update_run(run_id, summary=summary, environment={"device": "cuda:0", "sm_activity_not_available": why})
-    (tile,) = (tile for tile in app(run=str(run_id)).metric if tile.label == "GPU-util")
-    assert (tile.value, tile.delta) == ("n/a" if math.isnan(util) else "41%", below)
-    assert said_of_it in tile.proto.help.replace("\\", "")
+    summary = store.run(run_id).summary or RunSummary()
+    reason = "this GPU has no GPM counters"
+    for util, active, occupancy, shown, said_of_it in (
+        (41.0, 23.0, 9.0, ("41%", "SM activity 23%"), "SM activity: 23%, occupancy 9.0%."),
+        (41.0, math.nan, math.nan, ("41%", "SM activity n/a"), f"SM activity: not available: {reason}."),
+        # of a slice in MIG mode NVML counts the one and not the other
+        (math.nan, 23.0, 9.0, ("n/a", "SM activity 23%"), "SM activity: 23%, occupancy 9.0%."),
+    ):
+        known = {"gpu_util_pct_mean": util, "gpu_sm_active_pct_mean": active, "gpu_sm_occupancy_pct_mean": occupancy}
+        unknown = {"sm_activity_not_available": reason} if math.isnan(active) else {}
+        environment = {"device": "cuda:0", **unknown}
+        store.update_run(run_id, summary=dataclasses.replace(summary, **known), environment=environment)
+        (tile,) = (tile for tile in app(run=str(run_id)).metric if tile.label == "GPU-util")
+        assert (tile.value, tile.delta) == shown
+        assert said_of_it in tile.proto.help.replace("\\", "")
 
 
 def test_too_few_steps_are_inconclusive(store: RunStore) -> None:
@@ -103,8 +90,9 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
     for tab, keys in CHARTS.items():
         at = app(run=str(run_id), show=tab)
         assert charts(at).keys() == keys, tab
-        assert "Input-bound" in verdict(at), "the sentence stands above the tabs"
+        assert verdict(at).startswith(":material/hourglass_top: **Input-bound:**"), "in words, and above the tabs"
         assert len(at.metric) >= 4
+    assert LOOKS.keys() == set(get_args(Kind))
     assert "import torch" in at.code[0].value
     assert {"download-Bundle", "download-Report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
 
@@ -113,13 +101,10 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
 def test_the_tab_of_before_is_shown_when_the_next_run_has_ended(store: RunStore) -> None:
     run_id = add_run(store)
     at = app(run=str(run_id), show="Loading")
-    assert drawn(at, "loading-bar")
-    store.update_run(run_id, status="running")
-    at.run()
-    assert not at.tabs
-    store.update_run(run_id, status="done")
-    at.run()
-    assert drawn(at, "loading-bar")
+    for status in ("done", "running", "done"):
+        store.update_run(run_id, status=status)
+        at.run()
+        assert drawn(at, "loading-bar") is (status == "done")
 
 
 @pytest.mark.slow
@@ -165,17 +150,13 @@ def test_a_run_that_is_opened_brings_its_settings_along(store: RunStore) -> None
 
 def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = add_run(store, batch_size=96, n=50)
-    started: list[RunConfig] = []
-
-    def submit(_: object, config: RunConfig) -> int:
-        started.append(config)
-        return store.create_run(config)
-
-    monkeypatch.setattr(type(resources.manager()), "submit", submit)
+    submit: list[RunConfig] = []
+    started = type(resources.manager()), "submit", lambda _, config: submit.append(config) or store.create_run(config)
+    monkeypatch.setattr(*started)
     at = app(run=str(run_id))
     at.number_input(key="set-batch_size").set_value(64).run()
     at.button(key="run-again").click().run()
-    assert (started, at.query_params["run"]) == ([store.run(run_id).config], str(run_id + 1))
+    assert (submit, at.query_params["run"]) == ([store.run(run_id).config], str(run_id + 1))
     assert at.number_input(key="set-batch_size").value == 96, "what goes on is what the sidebar says"
     assert "run-again" not in buttons(at)
 
@@ -197,6 +178,7 @@ def test_a_stored_verdict_is_shown_as_it_is(store: RunStore) -> None:
     run_id = add_run(store)
     at = app(run=str(run_id))
     assert "**Input-bound:**" in said(at)
+    assert "vitprof's own recording took at most 0.0% of this run's time" in said(at)
     other = {"kind": "not input-bound", "sentence": "Not input-bound: as it was stored.", "simulated": False}
     store.update_run(run_id, verdict=other)
     at.run()
@@ -235,20 +217,17 @@ def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     assert not buttons(at) & {"measure-headroom", "predict"}
 
 
-def test_without_times_from_inside_the_loader(store: RunStore) -> None:
-    at = app(run=str(add_run(store, loader_times=False)), show="Loading")
+@pytest.mark.slow
+def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStore) -> None:
+    run_id = add_run(store, loader_times=False)
+    for status in ("stopped", "failed"):
+        store.update_run(run_id, status=status, error="the reason")
+        at = app(run=str(run_id))
+        assert "**Input-bound:**" in said(at)
+        assert any("the reason" in shown.value for shown in [*at.error, *at.warning])
+    at = app(run=str(run_id), show="Loading")
     assert "was off in this run" in said(at)
     assert not drawn(at, "loading-bar")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("status", ["stopped", "failed", "interrupted"])
-def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStore, status: str) -> None:
-    run_id = add_run(store, status=status)
-    store.update_run(run_id, error="the reason")
-    at = app(run=str(run_id))
-    assert "**Input-bound:**" in said(at)
-    assert any("the reason" in shown.value for shown in [*at.error, *at.warning])
 
 
 def test_a_run_without_steps_says_only_why(store: RunStore) -> None:
@@ -256,11 +235,6 @@ def test_a_run_without_steps_says_only_why(store: RunStore) -> None:
     assert any("ended before its first step" in shown.value for shown in at.info)
     assert not charts(at)
     assert not metrics(at)
-
-
-def test_recording_cost_is_stated(store: RunStore) -> None:
-    at = app(run=str(add_run(store)))
-    assert "vitprof's own recording took at most 0.0% of this run's time" in said(at)
 
 
 def add_anchors(store: RunStore, run_id: int) -> None:
@@ -283,11 +257,13 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
 
 def test_headroom_at_work_in_another_program_cannot_be_started_again(store: RunStore) -> None:
     run_id = add_run(store)
-    live = add_run(store, n=0, group_key=RunGroup("headroom", run_id).key, role="B")
-    store.update_run(live, status="running", stage="training")
+    group = RunGroup("headroom", run_id).key
+    add_run(store, wait_s=0.0001, group_key=group, role="A")
+    store.update_run(add_run(store, n=0, group_key=group, role="C"), status="running", stage="training")
     at = app(run=str(run_id), show="What if")
     assert "measure-headroom" not in buttons(at)
-    assert any("anchor B" in str(bar.proto) for bar in at.get("progress"))
+    assert any("anchor C" in str(bar.proto) for bar in at.get("progress"))
+    assert "anchor C is still to come" in said(at)
 
 
 @pytest.mark.slow
@@ -318,12 +294,18 @@ def test_predictions_stand_beside_what_was_measured(store: RunStore) -> None:
 
 
 def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> None:
-    shown, profiled = add_run(store), add_run(store, name="profiled")
+    profiled = add_run(store, name="profiled")  # run 1, as tournament 1 has its number
     for role in ANCHOR_ROLES[:3]:
         add_run(store, n=0, status="queued", group_key=RunGroup("headroom", profiled).key, role=role)
-    at = app(run=str(shown))
+    role = "memory/b64/w-/as-is#2"
+    trial = add_run(store, n=0, status="running", group_key="tournament:1", role=role)
+    at = app()
+    assert [t.value for t in at.title] == ["Is your GPU starved by data loading?"], "no run of a stranger"
     assert f"Headroom of run {profiled}: profiled (3 to go)" in said(at)
-    assert len([key for key in buttons(at) if key.startswith("show-")]) == 1
+    assert "Tournament 1: memory, batch 64 (running, cpu)" in said(at)
+    assert len([key for key in buttons(at) if key.startswith("show-")]) == 2
+    assert "stop-" not in "".join(b.key or "" for b in at.button), "its own page stops it"
+    assert "Trial of tournament 1: memory, batch 64" in said(app(run=str(trial)))
 
 
 def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,30 +328,3 @@ def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypa
     update_prediction(store, unchecked.id, samples_per_s=90_000.0, low=80_000.0, high=95_000.0)
     app(run=str(run_id))
     assert [(a.samples_per_s, a.measured) for a in taken] == [(20_000.0, True)]
-
-
-def test_an_anchor_that_is_still_to_come_is_said(store: RunStore) -> None:
-    run_id = add_run(store)
-    add_run(store, wait_s=0.0001, group_key=RunGroup("headroom", run_id).key, role="A")
-    add_run(store, n=0, status="queued", group_key=RunGroup("headroom", run_id).key, role="C")
-    assert "anchor C is still to come" in said(app(run=str(run_id), show="What if"))
-
-
-def test_a_tournament_is_one_line_of_the_queue_and_no_run_of_a_stranger(store: RunStore) -> None:
-    add_run(store, name="not asked for")  # run 1, as tournament 1 has its number
-    role = "memory/b64/w-/as-is#2"
-    trial = add_run(store, n=0, status="running", group_key="tournament:1", role=role)
-    at = app()
-    assert [t.value for t in at.title] == ["Is your GPU starved by data loading?"]
-    assert "Tournament 1: memory, batch 64 (running, cpu)" in said(at)
-    assert "stop-" not in "".join(b.key or "" for b in at.button), "its own page stops it"
-    at = app(run=str(trial))
-    assert "Trial of tournament 1: memory, batch 64" in said(at)
-
-
-def test_a_name_is_not_markdown(store: RunStore) -> None:
-    name = "![x](http://127.0.0.1:9/a.png) [b](http://c) :material/home: :red[d] $e^2$ &amp;"
-    at = app(run=str(add_run(store, name=name)))
-    title = at.title[0].value
-    assert all("\\" + c in title for c in "![]()$&:")
-    assert not any(f":{word}" in title.replace("\\", "") for word in ("material", "material_"))

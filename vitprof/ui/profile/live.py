@@ -17,18 +17,16 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.arrays import Series, highest, mean
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.analysis.timing.summary import START_WORDS, Totals, start_phases
+from vitprof.analysis.timing import summary
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
 from vitprof.charts.style import NEUTRAL
-from vitprof.config.accelerators import device_in_words, is_simulated
-from vitprof.config.own_script import is_own_script
-from vitprof.jobs.scheduling import Ahead, ahead_of, why_waiting
+from vitprof.config import accelerators, own_script
+from vitprof.jobs import scheduling
 from vitprof.store import StoredRun, read_role
 from vitprof.ui import resources
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
-from vitprof.ui.resources import PointCache, RunSeries
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.widgets import RUN
 
@@ -77,7 +75,7 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
     st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
-def draw_others(run: StoredRun, series: RunSeries, *, on_pick: OnPick = None) -> None:
+def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
     """Draws the charts below that of idle gaps for which there are figures, two in a row.
 
     If their number is odd, the first has a row of its own, so that no row is half empty.
@@ -130,7 +128,7 @@ def draw_state(run: StoredRun, now: float) -> None:
 
 def set_up(run: StoredRun) -> str:
     """Returns what ran where, and how long it took once it is done, in one line of Markdown."""
-    config, own, where, done = run.config, is_own_script(run.config), escaped(device_of(run)), ""
+    config, own, where, done = run.config, own_script.is_own_script(run.config), escaped(device_of(run)), ""
     if own:
         isolation = "a script of your own, watched from inside"
     elif config.isolation == "process":
@@ -147,7 +145,7 @@ def set_up(run: StoredRun) -> str:
 def device_of(run: StoredRun) -> str:
     """Returns the device that the run trained on; a GPU by its name, its number and the start of its UUID."""
     known = run.environment
-    name = str(known.get("device_name", device_in_words(run.config.device)))
+    name = str(known.get("device_name", accelerators.device_in_words(run.config.device)))
     if not known.get("gpu_uuid"):
         return name
     return f"{name} ({known.get('device', run.config.device)}, {resources.short_uuid(str(known['gpu_uuid']))})"
@@ -165,17 +163,17 @@ def _made_for(run: StoredRun) -> str:
     return f"Made to tune {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
 
 
-def draw_headline(run: StoredRun, series: RunSeries) -> None:
+def draw_headline(run: StoredRun, series: resources.RunSeries) -> None:
     with card(NEUTRAL):
         st.markdown(headline(run, totals_of(run, series)))
 
 
-def totals_of(run: StoredRun, series: RunSeries) -> Totals:
+def totals_of(run: StoredRun, series: resources.RunSeries) -> summary.Totals:
     """Returns the sums over the steady steps; for a run with a summary from that, without reading its steps."""
-    return series.totals if run.summary is None else Totals.of(run.summary)
+    return series.totals if run.summary is None else summary.Totals.of(run.summary)
 
 
-def headline(run: StoredRun, totals: Totals) -> str:
+def headline(run: StoredRun, totals: summary.Totals) -> str:
     """Returns what was measured in one sentence of Markdown, with a warning where there are few steps."""
     if not totals.steps:
         return (
@@ -196,7 +194,7 @@ def headline(run: StoredRun, totals: Totals) -> str:
     )
 
 
-def draw_tiles(run: StoredRun, series: RunSeries) -> None:
+def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
     """Draws up to five figures over the steady state so far: those that this kind of run has."""
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
@@ -234,7 +232,7 @@ def _utilisation(run: StoredRun, telemetry: Series) -> tuple[float, SmActivity]:
 
 def is_simulated_run(run: StoredRun) -> bool:
     """Returns whether the device that the run trained on was simulated."""
-    return is_simulated(str(run.environment.get("device") or run.config.device))
+    return accelerators.is_simulated(str(run.environment.get("device") or run.config.device))
 
 
 def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnPick = None) -> None:
@@ -242,7 +240,7 @@ def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnP
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
-    state, cache = chart_state(key), for_session("point-cache", PointCache)
+    state, cache = chart_state(key), for_session("point-cache", resources.PointCache)
     figure = live_figure(chart, cache.points(chart, run.id, series, run.t_origin_s or 0.0, state.view))
     update = for_session(f"feed-{key}", ChartFeed).update(figure, run=str(run.id), alt=chart.alt, resync=state.resync)
     live_chart(update, key=key, height=260, on_pick=on_pick)
@@ -276,7 +274,7 @@ WAITED = "run that this page showed in the queue"
 
 def draw_queued(run: StoredRun) -> None:
     """Draws what a queued run waits for and why, its place in the queue, and Cancel."""
-    before = ahead_of(resources.store(), run.id)
+    before = scheduling.ahead_of(resources.store(), run.id)
     if not before:  # it starts in a moment: no other button takes Stop's place for that
         st.progress(0.0, text="starting")
         return
@@ -304,9 +302,9 @@ def begun(run: StoredRun) -> bool:
     return True
 
 
-def place_in_words(before: list[Ahead], *, shares: bool) -> str:
+def place_in_words(before: list[scheduling.Ahead], *, shares: bool) -> str:
     """Returns what a run waits for, and its place in the queue; a run that is running is the first one there."""
-    reason = why_waiting(before, shares=shares)
+    reason = scheduling.why_waiting(before, shares=shares)
     return f"{reason[0].upper()}{reason[1:]}. It is {ordinal(len(before) + 1)} in the queue."
 
 
@@ -319,12 +317,12 @@ def ordinal(number: int) -> str:
 def draw_start(run: StoredRun, now: float) -> None:
     """Draws the phases of the start of a run that has made no step yet."""
     copies = run.config.location not in (None, "disk")
-    phases = start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
+    phases = summary.start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
     with st.container(horizontal=True, key="start-phases"):
         for phase in phases:
             icon = ":material/pending:" if phase.running else ":material/check_circle:"
             took = escaped(formats.seconds(phase.seconds) if phase.seconds >= 0.05 else "0.0 s")
-            line = f"{icon} {START_WORDS[phase.name]} {took}"
+            line = f"{icon} {summary.START_WORDS[phase.name]} {took}"
             if math.isnan(phase.seconds):
-                line = f":gray[:material/radio_button_unchecked: {START_WORDS[phase.name]}]"
+                line = f":gray[:material/radio_button_unchecked: {summary.START_WORDS[phase.name]}]"
             st.markdown(line, width="content")

@@ -17,14 +17,8 @@ from vitprof.charts import breakdown, style
 from vitprof.config.own_script import is_own_script
 from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
-from vitprof.ui import downloads, findings, resources
-from vitprof.ui.live_chart import plot
-from vitprof.ui.notifications import watch
-from vitprof.ui.profile import live, runs
-from vitprof.ui.profile.settings import settings_form, use_config
-from vitprof.ui.profile.timeline import draw_loading, draw_timeline
-from vitprof.ui.profile.welcome import draw_welcome
-from vitprof.ui.profile.what_if import draw_what_if
+from vitprof.ui import downloads, findings, live_chart, notifications, resources
+from vitprof.ui.profile import live, runs, settings, timeline, welcome, what_if
 from vitprof.ui.texts import escaped, guarded, sentence
 from vitprof.ui.widgets import IN_URL
 
@@ -35,16 +29,16 @@ def page() -> None:
     run = runs.chosen_run()
     runs.take_settings(run)
     with st.sidebar:
-        config, pressed = settings_form()
+        config, pressed = settings.settings_form()
     if pressed and config is not None:
         guarded(runs.start)(config, from_sidebar=True)
         run = runs.chosen_run()
     runs.draw_queue(run)
     if run is None:
-        draw_welcome(config)
+        welcome.draw_welcome(config)
         return
     runs.draw_title(run)
-    watch(run)
+    notifications.watch(run)
     if run.live:
         st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id)
     else:
@@ -81,9 +75,9 @@ def draw_tabs(run: StoredRun) -> None:
     """Draws the tabs, the open one with its content. A live run has none; after it, the tab that was last open is."""
     tabs: dict[str, Callable[[StoredRun], None]] = {
         "Answer": draw_answer,
-        "Timeline": draw_timeline,
-        "Loading": draw_loading,
-        "What if": draw_what_if,
+        "Timeline": timeline.draw_timeline,
+        "Loading": timeline.draw_loading,
+        "What if": what_if.draw_what_if,
         "Take home": downloads.draw_take_home,
     }
     if is_own_script(run.config):
@@ -171,7 +165,9 @@ def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
         return
 
     def use() -> None:
-        use_config(apply(run.config, advice.settings))  # advice is checked when it is given: it can be resolved
+        settings.use_config(
+            apply(run.config, advice.settings)
+        )  # advice is checked when it is given: it can be resolved
         st.session_state[USED] = run.id
 
     text, button = st.columns([3, 1], vertical_alignment="center", gap="small")
@@ -201,7 +197,7 @@ def draw_device_time(run: StoredRun) -> None:
         return
     text = _idle_sentence(idle)
     alt = f"The device's time by what it was spent on, as one bar. {text}"
-    plot(breakdown.device_time(idle.gaps, idle.intervals), height=160, key="device-time", alt=alt)
+    live_chart.plot(breakdown.device_time(idle.gaps, idle.intervals), height=160, key="device-time", alt=alt)
     st.caption(text)
 
 

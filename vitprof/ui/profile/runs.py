@@ -17,8 +17,7 @@ from vitprof.jobs.scheduling import ahead_of
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun, read_role
 from vitprof.ui import login, resources
-from vitprof.ui.profile.live import is_simulated_run
-from vitprof.ui.profile.settings import use_config
+from vitprof.ui.profile import live, settings
 from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.widgets import FIELDS, RUN, STATE, show_run
 
@@ -78,7 +77,7 @@ def draw_title(run: StoredRun) -> None:
     jobs = resources.manager()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
         st.title(escaped(run.name), anchor=False, width="content")
-        if is_simulated_run(run):
+        if live.is_simulated_run(run):
             simulated_badge()
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
@@ -113,7 +112,7 @@ def take_settings(run: StoredRun | None) -> None:
     in_link = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
     st.session_state[TAKEN] = run.id
     if not in_link:
-        use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
+        settings.use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
 
 
 @guarded

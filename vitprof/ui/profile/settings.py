@@ -12,23 +12,16 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from vitprof import home
-from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig
-from vitprof.config.accelerators import as_asked
+from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig, accelerators, catalog, estimates, strategies
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo, dataset_info
-from vitprof.config.estimates import Footprint, duration, duration_sentence, footprint
-from vitprof.config.estimates import made as prepared
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
-from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.errors import ConfigError
 from vitprof.formats import seconds, size
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.ui import widgets
-from vitprof.ui.device_field import draw_device
-from vitprof.ui.resources import machine
+from vitprof.ui import device_field, resources, widgets
 from vitprof.ui.texts import escaped, sentence
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
@@ -70,7 +63,7 @@ def _chosen(config: RunConfig) -> RunConfig:
         with contextlib.suppress(ConfigError):
             without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
             config = without if resolve(without) == whole else config
-    by_name = dataclasses.replace(config, device=as_asked(config.device))
+    by_name = dataclasses.replace(config, device=accelerators.as_asked(config.device))
     return by_name if resolve(by_name) == whole else config
 
 
@@ -85,7 +78,7 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     widgets.read_first(READ_FIRST, _names())
     button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
     plan = _strategy(_info())
-    widgets.choice("dataset", list(DATASETS), show=lambda name: DATASETS[name].title)
+    widgets.choice("dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title)
     info = _info()
     parts = plan.combination(info, values)
     context = (plan.name, info.name, parts)
@@ -93,7 +86,7 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     values[SHOWN_AS] = context
     knobs = plan.knobs(parts, info)
     main = {name: knobs[name] for name in MAIN_KNOBS if knobs.get(name) is not None}
-    draw_device("set-device")
+    device_field.draw_device("set-device")
     _main(main, info, fresh)
     _budget()
     with st.expander("Loading"):
@@ -119,31 +112,31 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     return run_button(config, plan, info, rejected, button, notes)
 
 
-def _info() -> DatasetInfo:
+def _info() -> catalog.DatasetInfo:
     values = widgets.settings()
-    info = DATASETS[values["dataset"]]
-    return dataset_info(info.name, values["n_images"] if info.any_size else None)
+    info = catalog.DATASETS[values["dataset"]]
+    return catalog.dataset_info(info.name, values["n_images"] if info.any_size else None)
 
 
-def _strategy(info: DatasetInfo) -> Strategy:
+def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
     """Draws the choice of a strategy, and in two sentences what it does; returns the strategy."""
     values = widgets.settings()
     before = values["strategy"]
 
     def show(name: str) -> str:
-        plan = STRATEGIES[name]
-        seen = availability(plan, info, machine=machine())
+        plan = strategies.STRATEGIES[name]
+        seen = availability(plan, info, machine=resources.machine())
         return f"{name} - {plan.title}" + (f" (not here: {seen.reason})" if seen.verdict == "bad" else "")
 
-    widgets.choice("strategy", list(STRATEGIES), show=show)
-    plan = STRATEGIES[values["strategy"]]
+    widgets.choice("strategy", list(strategies.STRATEGIES), show=show)
+    plan = strategies.STRATEGIES[values["strategy"]]
     if plan.name != before:  # a strategy starts with its defaults
         use(plan.name, values["dataset"], values["n_images"])
     st.caption(plan.what)
     return plan
 
 
-def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
+def _main(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
     """Draws what most people change: numbers in pairs, so that Run stays in sight."""
     numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
     for first in range(0, len(numbers), 2):
@@ -153,7 +146,7 @@ def _main(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
                 if name in knobs:
                     widgets.knob(name, knobs[name], fresh=fresh)
                 else:
-                    widgets.number(name, hint=f"{DATASETS[info.name].n_train:,}")
+                    widgets.number(name, hint=f"{catalog.DATASETS[info.name].n_train:,}")
     for name, default in knobs.items():
         if name in CHOICES:
             widgets.knob(name, default, fresh=fresh)
@@ -173,7 +166,7 @@ def _budget() -> None:
     values[field] = right.number_input(field.capitalize(), value=length, help=text, key=key, **widgets.within(bounds))
 
 
-def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
+def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
     """Draws the knobs of loader, storage and location that most runs leave alone, and those that every run has."""
     workers = widgets.settings()["workers"]
     for name, default in knobs.items():
@@ -185,7 +178,7 @@ def _loading(knobs: dict[str, Any], info: DatasetInfo, fresh: bool) -> None:
     widgets.toggle("skip_unreadable")
 
 
-def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
+def _parts(plan: strategies.Strategy, info: catalog.DatasetInfo, fresh: bool) -> None:
     values, own = widgets.settings(), plan.combination(info)
     st.caption("Any part can be replaced. Each list offers what fits the other three.")
     for kind in PARTS:
@@ -195,11 +188,11 @@ def _parts(plan: Strategy, info: DatasetInfo, fresh: bool) -> None:
         widgets.choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
 
 
-def _model(info: DatasetInfo) -> None:
+def _model(info: catalog.DatasetInfo) -> None:
     values = widgets.settings()
-    widgets.choice("model", list(MODELS), show=lambda name: MODELS[name].title)
+    widgets.choice("model", list(catalog.MODELS), show=lambda name: catalog.MODELS[name].title)
     widgets.choice("precision", CHOICES["precision"])
-    widgets.number("image_size", hint=f"the model's, {MODELS[values['model']].image_size}")
+    widgets.number("image_size", hint=f"the model's, {catalog.MODELS[values['model']].image_size}")
     widgets.toggle("compile")
     if values["compile"]:
         widgets.choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
@@ -212,7 +205,11 @@ def _model(info: DatasetInfo) -> None:
 
 def _names() -> dict[str, list[str]]:
     """Returns, for each setting that is chosen by name, the names that it takes."""
-    names: dict[str, list[str]] = {"strategy": [*STRATEGIES], "dataset": [*DATASETS], "model": [*MODELS]}
+    names: dict[str, list[str]] = {
+        "strategy": [*strategies.STRATEGIES],
+        "dataset": [*catalog.DATASETS],
+        "model": [*catalog.MODELS],
+    }
     return names | {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
 
 
@@ -224,7 +221,7 @@ def _reject_unusable(values: dict[str, Any]) -> str:
     return "; ".join([*cut, *widgets.reject(_names(), widgets.DEFAULTS)])
 
 
-def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunConfig | ConfigError:
+def _config(values: dict[str, Any], plan: strategies.Strategy, info: catalog.DatasetInfo) -> RunConfig | ConfigError:
     """Returns the config that the settings make, checked as a run would check it, or what is wrong with them."""
     given = {name: values[name] for name in widgets.FIELDS if name not in BUDGETS}
     given |= {} if info.any_size else {"n_images": None}
@@ -240,8 +237,8 @@ def _config(values: dict[str, Any], plan: Strategy, info: DatasetInfo) -> RunCon
 
 def run_button(
     config: RunConfig | ConfigError,
-    plan: Strategy,
-    info: DatasetInfo,
+    plan: strategies.Strategy,
+    info: catalog.DatasetInfo,
     rejected: str,
     button: DeltaGenerator,
     notes: DeltaGenerator,
@@ -252,7 +249,7 @@ def run_button(
     Returns the config if it can be run, and whether Run was pressed.
     """
     given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
-    seen = availability(plan, info, given, machine=machine())
+    seen = availability(plan, info, given, machine=resources.machine())
     usable, message = None, ""
     if isinstance(config, ConfigError) and (seen.verdict != "bad" or config.field not in ("strategy", *PARTS)):
         message = widgets.wrong(config)
@@ -272,8 +269,8 @@ def run_button(
         )
         if usable is not None:
             whole, there = resolve(usable), (home.data_dir() / info.directory).is_dir()
-            ready = prepared(whole.storage or "", info) is not None
-            if lasts := duration_sentence(duration(whole, info, made=there, prepared=ready)):
+            ready = estimates.made(whole.storage or "", info) is not None
+            if lasts := estimates.duration_sentence(estimates.duration(whole, info, made=there, prepared=ready)):
                 st.caption(f":material/schedule: {escaped(lasts)}")
     with notes:
         if rejected:
@@ -281,14 +278,14 @@ def run_button(
         if message:
             st.error(escaped(message))
         elif usable is not None:
-            needs = footprint(plan.combination(info, usable.to_dict()), info)
+            needs = estimates.footprint(plan.combination(info, usable.to_dict()), info)
             lines = [seen.reason, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
                 st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
     return usable, pressed
 
 
-def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
+def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
     """Returns what a run writes and keeps in memory, in parts of a sentence; nothing where that is next to nothing."""
     there, stored = (home.data_dir() / info.directory).is_dir(), needs.made
     storing = f"prepares {needs.prepared_as} once (about {size(needs.prepared_bytes)} on disk)"
@@ -305,9 +302,9 @@ def takes(needs: Footprint, info: DatasetInfo) -> list[str]:
     return [words for words, holds in parts.items() if holds]
 
 
-def resized(info: DatasetInfo) -> str:
+def resized(info: catalog.DatasetInfo) -> str:
     """Returns how images are resized for the model, in a sentence; "" where it takes them as they are."""
     values = widgets.settings()
-    wanted = values["image_size"] or MODELS[values["model"]].image_size
+    wanted = values["image_size"] or catalog.MODELS[values["model"]].image_size
     words = f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"
     return "" if wanted == info.image_size else words

@@ -13,16 +13,12 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.timing import loading
-from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.timeline import OneStep, one_step, step_at, timeline, typical_step
-from vitprof.charts.breakdown import loading_bar, transform_bars
-from vitprof.charts.live import GAPS
+from vitprof.analysis.timing import loading, steady, timeline
+from vitprof.charts import breakdown, live
 from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
-from vitprof.ui import resources, tables
-from vitprof.ui.findings import all_columns, idle_of, loading_of
+from vitprof.ui import findings, resources, tables
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart, plot
 from vitprof.ui.profile.live import draw_chart, draw_others, for_session
 from vitprof.ui.texts import escaped, guarded
@@ -50,7 +46,7 @@ def _draw(run: StoredRun) -> None:
     series.refresh(run.facts)
     chosen = Chosen(run)
     if not run.config.loader_only:
-        draw_chart(GAPS, run, series.steps(), on_pick=chosen.pick_moment)
+        draw_chart(live.GAPS, run, series.steps(), on_pick=chosen.pick_moment)
     _draw_window(run, chosen)
     draw_figures(run, chosen.at, largest=chosen.at == chosen.worst)
     draw_chain(run, chosen.at, key="step-chain")
@@ -62,10 +58,10 @@ class Chosen:
     """The step of a run that this session looks at, and the window around it."""
 
     def __init__(self, run: StoredRun) -> None:
-        self.steps: Series = all_columns(run.id)
+        self.steps: Series = findings.all_columns(run.id)
         self._last = len(self.steps["step"]) - 1
         self._origin_s = run.t_origin_s or 0.0
-        idle = None if run.config.loader_only else idle_of(run.id)
+        idle = None if run.config.loader_only else findings.idle_of(run.id)
         self.worst = idle.worst if idle is not None else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
         self.key, self._window = f"step-{run.id}", f"window-{run.id}"
         if self.key not in st.session_state:
@@ -91,7 +87,7 @@ class Chosen:
 
     def pick_moment(self, pick: Pick) -> None:
         """Shows the step clicked in the chart of idle gaps, whose second trace has the data waits."""
-        self.show(step_at(self.steps, pick.x + self._origin_s, of_wait=pick.trace == 1))
+        self.show(timeline.step_at(self.steps, pick.x + self._origin_s, of_wait=pick.trace == 1))
 
     def pick_position(self, pick: Pick) -> None:
         """Shows the step clicked in a chart over steps."""
@@ -129,10 +125,10 @@ def _draw_window(run: StoredRun, chosen: Chosen) -> None:
         ):
             icon = f":material/{symbol}:"
             st.button(words, icon=icon, key=f"window-{words}", on_click=chosen.show, args=(to,), help=text)
-    if run.config.loader_only or idle_of(run.id) is None:
+    if run.config.loader_only or findings.idle_of(run.id) is None:
         return
     first = chosen.first
-    line = timeline(chosen.steps, run.phases, first, first + WINDOW)
+    line = timeline.timeline(chosen.steps, run.phases, first, first + WINDOW)
     update = for_session("feed-timeline", ChartFeed).update(
         timeline_chart(line, origin_s=run.t_origin_s or 0.0, mark=int(number[at])).to_dict(),
         run=f"{run.id} from {first}",
@@ -156,8 +152,8 @@ def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
     """Draws the figures of the step at this position, each beside the run's median. `largest`: whether it is the step
     after the run's largest gap.
     """
-    steps = all_columns(run.id)
-    keep = steady_state(steps)
+    steps = findings.all_columns(run.id)
+    keep = steady.steady_state(steps)
     usual = {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
     stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
     st.header(f"Step {int(steps['step'][at]):,}{', the largest gap of this run' if stands_out else ''}", anchor=False)
@@ -178,10 +174,10 @@ def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
 
 def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     """Draws how the batch of the step at this position was made, waited for, copied and computed."""
-    steps = all_columns(run.id)
-    step = one_step(steps, at)
+    steps = findings.all_columns(run.id)
+    step = timeline.one_step(steps, at)
     text = chain_sentence(run, step)
-    line = timeline(steps, run.phases, at, at + 1)
+    line = timeline.timeline(steps, run.phases, at, at + 1)
     figure = batch_chain(step, line.only("host") if run.config.loader_only else line)
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {text}"
@@ -189,7 +185,7 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     st.caption(text)
 
 
-def chain_sentence(run: StoredRun, step: OneStep) -> str:
+def chain_sentence(run: StoredRun, step: timeline.OneStep) -> str:
     """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
     in_loop = loading.synchronous(run.config)
     if math.isfinite(step.made_s):
@@ -303,12 +299,12 @@ def draw_loading(run: StoredRun) -> None:
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
         return
-    times = loading_of(run.id)
+    times = findings.loading_of(run.id)
     if not times.n or not times.largest:
         st.caption("Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all.")
         return
     st.header("Where a batch's loading time goes", anchor=False, help=LOADING_HELP)
-    figure = loading_bar(times).update_layout(legend_font_size=10)  # six lines on a narrow screen
+    figure = breakdown.loading_bar(times).update_layout(legend_font_size=10)  # six lines on a narrow screen
     text = f"Most of it is {times.largest}."
     if math.isfinite(times.busy_frac):
         text += f" The loader was busy {formats.percent(times.busy_frac)} of the time."
@@ -318,12 +314,12 @@ def draw_loading(run: StoredRun) -> None:
     plot(figure, height=250, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {text}")
     st.caption(text)
     _draw_transforms(loading.transform_times(run.facts))
-    steps = all_columns(run.id)
-    keep = steady_state(steps)
+    steps = findings.all_columns(run.id)
+    keep = steady.steady_state(steps)
     if workers := loading.by_worker(steps, keep):
         st.header("Workers", anchor=False, help="Processes of the DataLoader, over the steady state.")
         tables.draw(WORKER_COLUMNS, tables.frame(WORKER_COLUMNS, [(w,) for w in workers]), key="workers")
-    at = typical_step(steps, keep)
+    at = timeline.typical_step(steps, keep)
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
         draw_chain(run, at, key="typical-chain")
@@ -335,7 +331,7 @@ def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:
     if most is None:
         return
     st.header("Transforms", anchor=False, help=TRANSFORMS_HELP)
-    figure = transform_bars(transforms)
+    figure = breakdown.transform_bars(transforms)
     alt = f"Mean time of each transform for a sample: {loading.shares_in_words(transforms)}."
     plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
     took = f"{formats.percent(most.frac)} of the time in transforms, {formats.seconds(most.s_per_sample)} a sample"

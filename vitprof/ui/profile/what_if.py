@@ -14,14 +14,12 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
-from vitprof.charts.breakdown import waterfall
+from vitprof.charts import breakdown
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import headroom, prediction
-from vitprof.experiments.prediction import MICRO_S, usual_strategies
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
-from vitprof.ui import resources, tables
-from vitprof.ui.findings import headroom_of
+from vitprof.ui import findings, resources, tables
 from vitprof.ui.live_chart import plot
 from vitprof.ui.notifications import watch_group
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
@@ -80,11 +78,11 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     total = len(configs) * headroom.REPEATS
     if left:
         draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
-    measured, batch = headroom_of(run), run.config.batch_size
+    measured, batch = findings.headroom_of(run), run.config.batch_size
     if measured is not None:
         text = headroom_sentence(measured, batch)
         st.markdown(escaped(text))
-        plot(waterfall(measured, batch), height=320, key="waterfall", alt=text)
+        plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
         tables.show(_anchor_table(measured, batch), key="anchors")
         for note in measured.notes:
             st.caption(f":material/info: {escaped(sentence(note))}")
@@ -134,7 +132,7 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
-    others = usual_strategies(run, resources.machine())
+    others = prediction.usual_strategies(run, resources.machine())
     if left:
         verbs = {prediction.MICRO: "loading with"}
         total = len(others) if left[0].role in verbs else 1
@@ -156,14 +154,14 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
                 if st.button(strategy, key=f"verify-{p.id}", icon=":material/play_arrow:", help=text):
                     words = f"Check of the prediction for {strategy}"
                     start_once(group, words, partial(prediction.submit_check, resources.manager(), p.id))
-    takes = rough_time(len(others) * (MICRO_S + STARTUP_S))
+    takes = rough_time(len(others) * (prediction.MICRO_S + STARTUP_S))
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "Predict again" if predictions else "Predict other strategies"
         if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
             words = f"Predictions for run {run.id}"
             start_once(group, words, lambda: prediction.submit_micro_runs(resources.manager(), run.id))
         st.caption(
-            f"Loads for {MICRO_S:g} s with each of {len(others)} strategies, without training; about {takes}."
+            f"Loads for {prediction.MICRO_S:g} s with each of {len(others)} strategies, no training; about {takes}."
             if others
             else "No other of the usual strategies can load this data set here.",
             width="stretch",

@@ -8,14 +8,10 @@ from typing import Any
 import streamlit as st
 
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig
-from vitprof.config.bounds import MORE_ROUNDS, RUN_BOUNDS, TOURNAMENT_BOUNDS
-from vitprof.config.catalog import DATASETS, MODELS, DatasetInfo
-from vitprof.config.strategies import STRATEGIES
+from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, strategies
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
-from vitprof.ui import resources
-from vitprof.ui.device_field import draw_device
+from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
 from vitprof.ui.widgets import FIELDS, IN_URL, help_of, label, reject, settings, within
 
@@ -34,21 +30,21 @@ def draw_job() -> None:
     left, middle, right = st.columns(3)
     values = settings()
     with left:
-        _pick("dataset", list(DATASETS), lambda name: DATASETS[name].title)
-        info = DATASETS[values["dataset"]]
+        _pick("dataset", list(catalog.DATASETS), lambda name: catalog.DATASETS[name].title)
+        info = catalog.DATASETS[values["dataset"]]
         if info.any_size:
             values["n_images"] = st.number_input(
                 label("n_images"),
-                **within(RUN_BOUNDS["n_images"], 1000),
+                **within(bounds.RUN_BOUNDS["n_images"], 1000),
                 value=None,
                 placeholder=f"{info.n_train:,}",
                 key=_key("n_images"),
                 help=help_of("n_images"),
             )
     with middle:
-        _pick("model", list(MODELS), lambda name: MODELS[name].title)
+        _pick("model", list(catalog.MODELS), lambda name: catalog.MODELS[name].title)
     with right:
-        draw_device("tournament-device")
+        device_field.draw_device("tournament-device")
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(
             ":material/info: On the CPU, computing takes most of the time, so strategies hardly differ. A simulated "
@@ -69,13 +65,13 @@ def _key(field: str) -> str:
     return key
 
 
-def draw_trials(info: DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
+def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
     """Draws what is tried, every combination once; returns it by the names of `TournamentSpec`.
 
     `why` has the reason why a strategy cannot run here, "" for one that can. The URL keeps the fields' values.
     """
     picked = _draw_strategies(info, reasons)
-    plans = [(name, STRATEGIES[name]) for name in picked if not reasons[name]]
+    plans = [(name, strategies.STRATEGIES[name]) for name in picked if not reasons[name]]
     takes = [name for name, plan in plans if "workers" in plan.knobs(plan.combination(info), info)]
     left, middle, right = st.columns(3)
     with left:
@@ -111,7 +107,7 @@ def draw_trials(info: DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]
     return {"strategies": picked, "batch_sizes": batch_sizes, "workers": workers, "page_caches": page_caches}
 
 
-def _draw_strategies(info: DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
+def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
     usual = list(FIRST[info.kind])
     # another kind of data set brings its own strategies, unless the user has chosen some
     if st.session_state.get(STRATEGIES_KEY) in [list(first) for kind, first in FIRST.items() if kind != info.kind]:
@@ -120,7 +116,7 @@ def _draw_strategies(info: DatasetInfo, reasons: Mapping[str, str]) -> list[str]
     with left:
         picked = st.multiselect(
             "Strategies",
-            list(STRATEGIES),
+            list(strategies.STRATEGIES),
             default=usual,
             key=STRATEGIES_KEY,
             bind=IN_URL,
@@ -136,7 +132,7 @@ def _draw_strategies(info: DatasetInfo, reasons: Mapping[str, str]) -> list[str]
             key="tournament-all",
             icon=":material/select_all:",
             on_click=st.session_state.update,
-            args=({STRATEGIES_KEY: [name for name in STRATEGIES if not reasons[name]]},),
+            args=({STRATEGIES_KEY: [name for name in strategies.STRATEGIES if not reasons[name]]},),
             help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
         )
     if not_here := {name: reason for name, reason in reasons.items() if reason}:
@@ -176,7 +172,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     with second:
         lasts = st.number_input(
             budget.capitalize(),
-            **within(RUN_BOUNDS[budget]),
+            **within(bounds.RUN_BOUNDS[budget]),
             value=BUDGETS_AT_FIRST[budget],
             key=f"{TRIAL}{budget}",
             bind=IN_URL,
@@ -186,7 +182,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     with third:
         repeats = st.number_input(
             "Rounds",
-            **within(TOURNAMENT_BOUNDS["repeats"]),
+            **within(bounds.TOURNAMENT_BOUNDS["repeats"]),
             value=TournamentSpec.repeats,
             key=f"{TRIAL}repeats",
             bind=IN_URL,
@@ -199,7 +195,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             value=True,
             key=f"{TRIAL}until_decided",
             bind=IN_URL,
-            help=f"After these rounds, runs up to {MORE_ROUNDS} more with the settings that can still be the fastest, "
+            help=f"After these rounds, runs up to {bounds.MORE_ROUNDS} more with the settings that can be the fastest, "
             "until one is within 5% of the fastest with 95% certainty, or the time limit is reached.",
         )
         early_stop = st.toggle(
@@ -234,7 +230,7 @@ NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluat
 
 
 def make_spec(
-    info: DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
+    info: catalog.DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> TournamentSpec | ConfigError:
     """Returns the tournament that the choices make, or what is wrong with them."""
     given = {name: value for name, value in settings().items() if name in FIELDS and name not in NOT_TAKEN}
@@ -269,7 +265,7 @@ def reject_unusable() -> str:
     new = [
         n for n in ("dataset", "model", "n_images", "device", "batch_size") if f"tournament-{n}" not in st.session_state
     ]
-    named = {"dataset": list(DATASETS), "model": list(MODELS)}
+    named = {"dataset": list(catalog.DATASETS), "model": list(catalog.MODELS)}
     return "; ".join(reject({n: named[n] for n in new if n in named}, [n for n in new if n not in named]))
 
 

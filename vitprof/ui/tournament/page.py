@@ -9,27 +9,23 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.recommend import recommend
-from vitprof.config.accelerators import is_simulated
+from vitprof.config import accelerators
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
-from vitprof.ui import resources
-from vitprof.ui.navigation import come_back
-from vitprof.ui.notifications import DIALOG_OPEN
+from vitprof.ui import navigation, notifications, resources
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.results import draw_tournament
-from vitprof.ui.tournament.setup import draw_setup
+from vitprof.ui.tournament import results, setup, tuning
 from vitprof.ui.tournament.state import CHOSEN, chosen, draw_problem, leave, open_one, running_tournament, view
-from vitprof.ui.tournament.tuning import draw_tuning
 from vitprof.ui.widgets import choose
 
 
 @guarded
 def page() -> None:
     """Draws what the URL names: a tournament, or else the form and the list."""
-    come_back(CHOSEN)
+    navigation.come_back(CHOSEN)
     tournament_id, problem = chosen()
     if tournament_id is not None:
-        draw_tournament(tournament_id)
+        results.draw_tournament(tournament_id)
         return
     if problem:
         st.warning(escaped(problem))
@@ -53,7 +49,7 @@ def page() -> None:
         show_label=False,
     )
     if mode == "tune":
-        draw_tuning()
+        tuning.draw_tuning()
         return
     draw_problem()
     if running := running_tournament():
@@ -67,7 +63,7 @@ def page() -> None:
                 args=(running.id,),
                 help="Its progress and its leaderboard so far.",
             )
-    draw_setup()
+    setup.draw_setup()
     draw_list()
 
 
@@ -124,7 +120,7 @@ def _draw_line(t: StoredTournament) -> None:
                 disabled=t.held and not t.holder_host,
                 help="Asks before it deletes.",
             ):
-                st.session_state[DIALOG_OPEN] = True
+                st.session_state[notifications.DIALOG_OPEN] = True
                 ask_to_delete(t.id)
 
 
@@ -170,7 +166,7 @@ def answer_in_words(t: StoredTournament) -> str:
         return "no figures yet"
     if row is None:
         return "too early" if math.isnan(recommendation.probability) else "undecided"
-    simulated = " (simulated)" if is_simulated(t.spec.base.device) else ""
+    simulated = " (simulated)" if accelerators.is_simulated(t.spec.base.device) else ""
     standing = "recommended" if t.status == "done" and not t.held else "best so far"
     return f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
 

@@ -27,9 +27,9 @@ from vitprof.analysis.tournament.leaderboard import (
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.config.accelerators import is_simulated
+from vitprof.config import accelerators
 from vitprof.config.own_script import OwnScript
-from vitprof.experiments.tournament.planning import rounds_words
+from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.recording.columns import RunSummary
@@ -88,7 +88,7 @@ def _draw_title(now: TournamentState) -> None:
     t, spec = now.tournament, now.tournament.spec
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(escaped(t.name), anchor=False, width="content")
-        if is_simulated(spec.base.device):
+        if accelerators.is_simulated(spec.base.device):
             simulated_badge()
         st.button(
             "All tournaments",
@@ -103,7 +103,7 @@ def _draw_title(now: TournamentState) -> None:
     what = f"{spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}"
     what = what if spec.script is None else title_words(spec.script)
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
-    st.caption(escaped(f"Tournament {t.id}: {what}; each run {lasts}, {rounds_words(spec)}{cut}"))
+    st.caption(escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}"))
 
 
 def title_words(script: OwnScript) -> str:

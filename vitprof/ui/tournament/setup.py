@@ -11,12 +11,10 @@ import streamlit as st
 
 from vitprof import home
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, availability, estimates
 from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.config.availability import why_unavailable
 from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
-from vitprof.config.estimates import footprint
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
@@ -27,8 +25,7 @@ from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.ui import resources
 from vitprof.ui.profile.what_if import STARTUP_S
 from vitprof.ui.texts import escaped, rough_time
-from vitprof.ui.tournament import fields
-from vitprof.ui.tournament.state import WATCH_S, act, open_one, running_tournament, start, work
+from vitprof.ui.tournament import fields, state
 from vitprof.ui.widgets import IN_URL, keep_to, name_field, say_settings, settings, within, wrong
 
 NAME_KEY = f"{fields.TRIAL}name"
@@ -46,7 +43,11 @@ def draw_setup() -> None:
         try:
             info = _info()
             trials = fields.draw_trials(
-                info, {name: why_unavailable(STRATEGIES[name], info, resources.machine()) for name in STRATEGIES}
+                info,
+                {
+                    name: availability.why_unavailable(STRATEGIES[name], info, resources.machine())
+                    for name in STRATEGIES
+                },
             )
             spec = fields.make_spec(info, trials, *fields.draw_runs())
         except ConfigError as error:  # a number of images that is not possible
@@ -134,14 +135,14 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
 
 
 def _draw_start(spec: TournamentSpec | None) -> None:
-    running, tuning = running_tournament(), work().running
+    running, tuning = state.running_tournament(), state.work().running
     st.button(
         "Start tournament",
         type="primary",
         icon=":material/emoji_events:",
         key="tournament-start",
         disabled=spec is None or running is not None or tuning,
-        on_click=act,
+        on_click=state.act,
         args=(lambda: _start(spec),),
         help="Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )
@@ -149,17 +150,17 @@ def _draw_start(spec: TournamentSpec | None) -> None:
         other = "A strategy is being tuned, see *Tune one strategy*"
         other = other if running is None else f"Tournament {running.id} is running"
         st.caption(f"{other}. Start this one when that has ended: they would disturb each other.")
-        st.fragment(_draw_when_free, run_every=WATCH_S)()
+        st.fragment(_draw_when_free, run_every=state.WATCH_S)()
 
 
 def _draw_when_free() -> None:
-    if running_tournament() is None and not work().running:
+    if state.running_tournament() is None and not state.work().running:
         st.rerun(scope="app")
 
 
 def _start(spec: TournamentSpec | None) -> None:
     if spec is not None:
-        open_one(start(spec, cut_name(st.session_state[NAME_KEY])))
+        state.open_one(state.start(spec, cut_name(st.session_state[NAME_KEY])))
 
 
 EARLIER = 20
@@ -200,7 +201,9 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
         took = config.seconds if config.seconds is not None else _training_s(config, info, speeds[name])
         unknown += config.seconds is None and math.isnan(speeds[name])
         seconds += repeats * (STARTUP_S + took)
-        needs = footprint(STRATEGIES[config.strategy].combination(info, config.to_dict()), info, config.cache_mb)
+        needs = estimates.footprint(
+            STRATEGIES[config.strategy].combination(info, config.to_dict()), info, config.cache_mb
+        )
         if needs.prepared_as is not None and needs.made is None:
             prepared[needs.prepared_as] = needs.prepared_bytes
         staged, ram = max(staged, needs.staged_bytes), max(ram, needs.ram_bytes)

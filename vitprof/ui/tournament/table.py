@@ -18,9 +18,7 @@ from vitprof.config.own_script import code_line
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
-from vitprof.ui import tables
-from vitprof.ui.navigation import leave_for
-from vitprof.ui.notifications import DIALOG_OPEN, say_there
+from vitprof.ui import navigation, notifications, tables
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import SECTION, SETTING
@@ -302,7 +300,7 @@ def do_asked(now: TournamentState, board: Leaderboard) -> None:
     if row is not None and action == USE:
         use_setting(config_of(now, row), f"tournament {now.tournament.id}")
     elif row is not None and action == CODE:
-        st.session_state[DIALOG_OPEN] = True
+        st.session_state[notifications.DIALOG_OPEN] = True
         show_code(config_of(now, row), row)
     elif row is not None and action == COMPARE:
         _open_compare(compared(board, [row]), board)
@@ -316,9 +314,9 @@ def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
 def use_setting(config: RunConfig, whose: str) -> None:
     """Opens Profile with this job in the sidebar, and says so there."""
     use_config(dataclasses.replace(config, name=""))
-    say_there(f"The settings of {whose} are in the sidebar. Press Run to start.", ":material/tune:")
+    notifications.say_there(f"The settings of {whose} are in the sidebar. Press Run to start.", ":material/tune:")
     # with the settings in the URL, which Profile would put there: so one press of Back leads here again
-    leave_for("pages/profile.py", changed_settings(settings()))
+    navigation.leave_for("pages/profile.py", changed_settings(settings()))
 
 
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
@@ -333,7 +331,7 @@ def _open_compare(ids: list[int], board: Leaderboard) -> None:
     base = board.row(board.baseline)
     if base is not None and (own := best_run(base)) is not None:
         query["baseline"] = str(own)  # else Compare takes the slowest
-    leave_for("pages/compare.py", query)
+    navigation.leave_for("pages/compare.py", query)
 
 
 def best_run(row: LeaderboardRow) -> int | None:

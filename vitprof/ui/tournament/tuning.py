@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import streamlit as st
 
+from vitprof import formats
 from vitprof.analysis.tournament.tuning import importances
-from vitprof.charts.tournament import importance_bars, optimization_history
-from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig
-from vitprof.config.availability import why_unavailable
-from vitprof.config.bounds import TUNING_S
-from vitprof.config.catalog import DATASETS, dataset_info
-from vitprof.config.estimates import about
-from vitprof.config.strategies import STRATEGIES
+from vitprof.charts import tournament as charts
+from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig, availability, bounds, catalog, estimates, strategies
 from vitprof.errors import ConfigError
 from vitprof.experiments import tuning as search
-from vitprof.formats import count
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.ui import resources, tables
+from vitprof.ui import resources, tables, widgets
 from vitprof.ui.live_chart import plot
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament.fields import draw_job, reject_unusable
-from vitprof.ui.tournament.state import act, draw_problem, running_tournament, start_tuning, work
+from vitprof.ui.tournament import fields, state
 from vitprof.ui.tournament.table import use_setting
-from vitprof.ui.widgets import FIELDS, IN_URL, say_settings, settings, wrong
 
 POLL_S = 1.0
 LEAST_TIME_S = 10.0
@@ -33,8 +26,8 @@ CHART_PX = 340
 
 def draw_tuning() -> None:
     """Draws the form with the last result below it, or the progress while a strategy is being tuned."""
-    draw_problem()
-    running = work().running
+    state.draw_problem()
+    running = state.work().running
     if not running:
         with st.container(border=True):
             _draw_form()
@@ -43,50 +36,50 @@ def draw_tuning() -> None:
 
 def _draw_form() -> None:
     st.header("Find workers, prefetch and batch size for one strategy", anchor=False)
-    rejected = reject_unusable()
-    draw_job()
+    rejected = fields.reject_unusable()
+    fields.draw_job()
     left, middle, right = st.columns(3, vertical_alignment="bottom")
     with left:
         strategy: str | None = st.selectbox(
             "Strategy",
-            list(STRATEGIES),
-            index=list(STRATEGIES).index(TUNED_AT_FIRST),
+            list(strategies.STRATEGIES),
+            index=list(strategies.STRATEGIES).index(TUNED_AT_FIRST),
             key="tune_strategy",
-            bind=IN_URL,
+            bind=widgets.IN_URL,
             help="The strategy to tune.",
         )
     with middle:
         seconds = st.number_input(
             "Time (s)",
             min_value=LEAST_TIME_S,
-            max_value=float(TUNING_S.most),
+            max_value=float(bounds.TUNING_S.most),
             value=search.DEFAULT_S,
             step=10.0,
             format="%g",
             key="tune_seconds",
-            bind=IN_URL,
+            bind=widgets.IN_URL,
             help="For all of it, including the start of each run. More time tries more settings, each for longer.",
         )
     with right:
         same_batch = st.toggle(
             "Keep the batch size",
             key="tune_same_batch",
-            bind=IN_URL,
-            help=f"Leave it at {settings()['batch_size']}, as in the settings of Profile: another one also changes how "
-            "the model learns.",
+            bind=widgets.IN_URL,
+            help=f"Leave it at {widgets.settings()['batch_size']}, as in the settings of Profile: another one also "
+            "changes how the model learns.",
         )
     base = _base(strategy or TUNED_AT_FIRST)
-    problem = wrong(base) if isinstance(base, ConfigError) else ""
+    problem = widgets.wrong(base) if isinstance(base, ConfigError) else ""
     if isinstance(base, RunConfig):
-        info = dataset_info(base.dataset, base.n_images)
-        if reason := why_unavailable(STRATEGIES[base.strategy], info, resources.machine()):
+        info = catalog.dataset_info(base.dataset, base.n_images)
+        if reason := availability.why_unavailable(strategies.STRATEGIES[base.strategy], info, resources.machine()):
             problem = f"Not possible here: {reason}"
     for text in filter(None, (rejected, problem)):
         st.error(escaped(text))
     if not problem and isinstance(base, RunConfig):
         st.markdown(f":material/schedule: **{_forecast(base, seconds, same_batch)}**")
-    say_settings()
-    other = running_tournament()
+    widgets.say_settings()
+    other = state.running_tournament()
     busy = other is not None or bool(resources.store().runs(LIVE_STATUSES))
     st.button(
         "Start tuning",
@@ -94,8 +87,8 @@ def _draw_form() -> None:
         icon=":material/tune:",
         key="tune-start",
         disabled=bool(problem) or busy,
-        on_click=act,
-        args=(lambda: start_tuning(base, seconds, same_batch),),
+        on_click=state.act,
+        args=(lambda: state.start_tuning(base, seconds, same_batch),),
         help="Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
         "Then runs the winner and the strategy's own setting in turns to check the gain.",
     )
@@ -110,19 +103,19 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     n = len(search.candidates(base, (base.batch_size,) if same_batch else None))
     a_run_s, enough = search.OVERHEAD_S[base.isolation] + search.LEAST_S, search.enough_of(n)
     tried = search.settings_within(seconds, n, a_run_s)
-    longer = f": too few to say anything. Give it about {about(search.seconds_for(enough, n, a_run_s))}"
-    return f"Time for about {tried} of {count(n, 'setting')}{'' if tried >= enough else longer}."
+    longer = f": too few to say anything. Give it about {estimates.about(search.seconds_for(enough, n, a_run_s))}"
+    return f"Time for about {tried} of {formats.count(n, 'setting')}{'' if tried >= enough else longer}."
 
 
 def _base(name: str) -> RunConfig | ConfigError:
     """Returns the job to tune: the strategy with its own settings, the rest as in the sidebar of Profile."""
-    values = settings()
+    values = widgets.settings()
     ignored = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
-    given = {field: values[field] for field in FIELDS if field not in ignored}
-    given |= {} if DATASETS[values["dataset"]].any_size else {"n_images": None}
+    given = {field: values[field] for field in widgets.FIELDS if field not in ignored}
+    given |= {} if catalog.DATASETS[values["dataset"]].any_size else {"n_images": None}
     try:
-        info = dataset_info(values["dataset"], given["n_images"])
-        taken = STRATEGIES[name].knobs(STRATEGIES[name].combination(info), info)
+        info = catalog.dataset_info(values["dataset"], given["n_images"])
+        taken = strategies.STRATEGIES[name].knobs(strategies.STRATEGIES[name].combination(info), info)
         given |= {knob: None for knob in KNOBS if knob in given and knob not in taken}
         return RunConfig(strategy=name, **given, **{values["budget"]: values[values["budget"]]})
     except ConfigError as error:
@@ -131,7 +124,7 @@ def _base(name: str) -> RunConfig | ConfigError:
 
 @guarded
 def _draw_work(was_running: bool) -> None:
-    tuning = work()
+    tuning = state.work()
     if tuning.running != was_running:
         if was_running:
             st.toast("Tuning is done.", icon=":material/tune:")
@@ -162,11 +155,11 @@ def _draw_found(tuning: search.Tuning) -> None:
     names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
-        plot(optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
+        plot(charts.optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
     with right:
         mattered = importances(tuning.tried)
         if mattered.shares:
-            plot(importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
+            plot(charts.importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
         else:
             st.header("Hyperparameter importances", anchor=False)
         st.caption(escaped(mattered.sentence))

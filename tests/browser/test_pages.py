@@ -1,0 +1,227 @@
+"""Pages in a real browser whose runs are short or none: Strategies, a run on Profile by keyboard, by address and over a
+reload, the Self-test, the HTML report without a network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+from tests.engine_fixtures import wait_until
+from tests.ui.dashboard import add_run
+from vitprof.export.report import html_report
+from vitprof.store import RunStore
+
+from .waits import expect, expect_no_toast, expect_query, settle
+
+RUN_LIMIT_MS = 120_000
+PICTURE = ".st-key-strategy-workers .vitprof-diagram"
+BOXES = f"[...document.querySelectorAll('{PICTURE} > div > div')].map(box => box.getBoundingClientRect())"
+WIDE = f"() => {BOXES}.every((box, i, all) => !i || (box.left > all[i - 1].right && box.top === all[0].top))"
+TALL = f"""() => {BOXES}.every((box, i, all) => (!i || box.top > all[i - 1].bottom)
+    && 0 <= box.left && box.left < box.right && box.right <= innerWidth)"""
+
+
+def test_strategies(dashboard: str, page: Any, picture: Any) -> None:
+    """First in this file: Streamlit then knows nothing of app.py's navigation."""
+    page.goto(f"{dashboard}strategies?dataset=photos")
+    page.get_by_role("link", name="Compare").wait_for()
+    page.get_by_text("strategies can load photos on this machine").wait_for()
+    page.wait_for_url(re.compile(r"/strategies(\?|$)"))
+    page.wait_for_function("document.querySelector('link[rel*=icon]').href.startsWith('data:image/png;base64,')")
+    picture(page, "strategies")
+
+    page.get_by_test_id("stDataFrame").wait_for()
+    settle(page)
+    expect(page.locator(PICTURE)).to_have_count(0)  # what is closed is not drawn
+    page.locator(".st-key-strategy-workers summary").click()
+    label = re.compile(re.escape("loader: PyTorch DataLoader (2 worker processes)"))
+    expect(page.locator(PICTURE)).to_have_attribute("aria-label", label)
+    page.wait_for_function(WIDE)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_function(TALL)
+
+
+def test_run_is_in_sight_and_use_in_profile_sets_the_sidebar(dashboard: str, page: Any) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(dashboard)
+    run = page.locator(".st-key-run-button button:visible")
+    run.wait_for()
+    expect(run).to_be_in_viewport(ratio=1)
+    page.get_by_role("link", name="Strategies").click()
+    page.locator(".st-key-strategy-slow-drive summary").click()
+    page.locator(".st-key-strategy-slow-drive").get_by_role("button", name="Use in Profile").click()
+    run.wait_for()
+    expect(page.locator(".st-key-set-strategy input")).to_have_value(re.compile("slow-drive"))
+    page.locator(".st-key-set-slow_drive").wait_for()
+    expect(run).to_be_enabled()
+
+
+SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0&show=Timeline"
+"""Ten steps a second, for longer than the test. When it ends, the tab with its charts is the open one."""
+TABS = 60
+"""Presses of the tab key within which everything that is used here must come."""
+MOST_BYTES = 20_000
+FOCUSED = "() => document.activeElement?.innerText ?? ''"
+MARKED = """() => {
+    const style = getComputedStyle(document.activeElement);
+    return style.boxShadow !== 'none' || style.outlineStyle !== 'none';
+}"""
+IN_THE_FORM = "() => document.querySelector('.st-key-set-batch_size input')?.value === '96'"
+GAPS = ".st-key-live-gaps .js-plotly-plot"
+RANGE = f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.range"
+
+
+def tab_to(page: Any, words: str) -> None:
+    """Press the tab key until the focus, to be seen, is on the button with these words."""
+    for _ in range(TABS):
+        page.keyboard.press("Tab")
+        if page.evaluate(FOCUSED).strip().endswith(words):
+            page.wait_for_function(MARKED)
+            return
+    pytest.fail(f"{words} is not reached by {TABS} presses of the tab key")
+
+
+def refreshes(frames: list[bytes]) -> list[int]:
+    """Bytes of each whole run of a script or fragment among what the server sent, in which charts grow.
+
+    A chart that is sent whole (the user has zoomed, or a busy machine has lost an update) is no refresh.
+    """
+    sizes, grows = [0], [False]
+    for frame in frames:
+        message = ForwardMsg()
+        message.ParseFromString(frame)
+        sizes[-1] += len(frame)
+        key, _, sent = message.delta.new_element.bidi_component.bytes.partition(b"\n")
+        if key.startswith(b"live-"):
+            grows[-1] &= "figure" not in json.loads(zlib.decompress(sent) if sent[:1] == b"\x78" else sent)
+        if message.WhichOneof("type") == "script_finished":
+            sizes.append(0)
+            grows.append(True)
+    whole = zip(sizes[1:-1], grows[1:-1], strict=True)  # without those that were cut
+    return [size for size, grown in whole if grown]
+
+
+def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: Any) -> None:
+    frames: list[bytes] = []
+
+    def keep(frame: bytes) -> None:  # Playwright cannot take a method of a list
+        frames.append(frame)
+
+    page.on("websocket", lambda socket: socket.on("framereceived", keep))
+    page.goto(f"{dashboard}?{SETTINGS}")
+    size = page.get_by_role("spinbutton", name="Batch size")
+    size.fill("96")
+    size.press("Enter")
+    expect_query(page, "batch_size=96")
+    tab_to(page, "Skip to Run")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.activeElement.closest('.st-key-run-button') !== null")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("run=1"))
+    page.locator(f"{GAPS} .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
+
+    page.reload()
+    page.get_by_text(re.compile(r"^training, .* left$")).wait_for(timeout=RUN_LIMIT_MS)
+    page.locator(".st-key-live-cpu .js-plotly-plot .main-svg").first.wait_for()
+    page.wait_for_function(IN_THE_FORM)
+
+    page.get_by_role("link", name="Strategies").click()
+    page.get_by_test_id("stDataFrame").wait_for()
+    page.get_by_role("link", name="Profile").click()
+    expect_query(page, "batch_size=96", "strategy=memory", r"run=1\b")
+
+    page.locator(f"{GAPS} .nsewdrag").first.wait_for()
+    box = page.locator(f"{GAPS} .nsewdrag").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.2 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=4)
+    page.mouse.up()
+    page.wait_for_url(re.compile("run=1"))
+    page.wait_for_function(f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.autorange === false")
+    frames.clear()
+    page.wait_for_function(f"document.querySelector('{GAPS}').data[0].x.length > 30")
+    zoomed = page.evaluate(RANGE)
+    while len(refreshes(frames)) < 4:
+        page.wait_for_timeout(200)
+    sent = refreshes(frames)
+    assert max(sent) <= MOST_BYTES
+    page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
+
+    tab_to(page, "Stop")
+    page.keyboard.press("Enter")
+    page.get_by_text("Stopped. What was measured until then is kept.").wait_for()
+    page.locator(f"{GAPS} .main-svg").first.wait_for()
+    expect_no_toast(page)  # it would hide what the page itself says
+    page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
+    page.get_by_role("button", name="Stop").wait_for(state="detached")
+
+    elsewhere = page.context.browser.new_context()  # a link that was sent to someone else
+    try:
+        other = elsewhere.new_page()
+        page.watch(other)
+        other.goto(page.url)
+        other.get_by_text("Stopped. What was measured until then is kept.").wait_for()
+        other.wait_for_function(IN_THE_FORM)
+        expect_no_toast(other)  # this session did not watch it
+    finally:
+        elsewhere.close()
+
+
+def test_a_selftest_is_started_watched_and_stopped(dashboard: str, page: Any, picture: Any) -> None:
+    page.goto(dashboard)
+    page.get_by_role("link", name="Self-test").click()
+    page.locator(".st-key-selftest-button button:visible").click()
+    page.get_by_role("progressbar").wait_for()
+    if not os.environ.get("VITPROF_SCREENSHOTS"):  # README shows the results of all cases
+        page.locator(".st-key-selftest-stop button:visible").click()
+    page.get_by_text(re.compile(r"^Took .* Kept until the dashboard ends")).wait_for(timeout=300_000)
+    page.get_by_text(re.compile("stopped|cases")).first.wait_for(timeout=RUN_LIMIT_MS)
+    expect(page.locator(".st-key-selftest-button button:visible")).to_be_enabled()
+    picture(page, "selftest")
+
+
+LIMIT_BYTES = 5_000_000
+HOSTILE = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    store = RunStore(f"sqlite:///{tmp_path / 'runs.sqlite'}")
+    try:
+        ids = [add_run(store, name=HOSTILE, device="simulated:5,0"), add_run(store, wait_s=0.02)]
+        path = tmp_path / "report.html"
+        path.write_text(html_report(store, [store.run(i) for i in ids]), encoding="utf-8")
+    finally:
+        store.close()
+    assert path.stat().st_size < LIMIT_BYTES
+    return path
+
+
+def test_the_report_draws_its_charts_without_a_network(report: Path, page: Any) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.context.set_offline(True)
+    page.goto(report.as_uri())
+    page.locator(".chart .plot-container").nth(7).wait_for()
+    assert asked == [report.as_uri()]
+    expect(page.locator("#no-charts")).to_be_hidden()
+    expect(page.locator("h2", has_text=HOSTILE)).to_have_count(1)
+    expect(page).to_have_title("vitprof: 2 runs")
+    drawn = "[...document.querySelectorAll('.chart > div')].map(d => d.data?.length && d.clientHeight)"
+    wait_until(lambda: len(sizes := page.evaluate(drawn)) == 8 and all(sizes), "eight charts")
+    colour = "getComputedStyle(document.querySelector('.xtick text')).fill"
+    light = page.evaluate(colour)
+    page.emulate_media(color_scheme="dark")
+    # Playwright's own waiting needs eval, which the report's policy forbids.
+    wait_until(lambda: page.evaluate(colour) != light, "the dark theme's colours")
+    page.set_viewport_size({"width": 390, "height": 800})
+    wait_until(lambda: page.evaluate("document.documentElement.scrollWidth") <= 390, "narrower charts")

@@ -1,0 +1,305 @@
+"""Pages over stored runs in a real browser. History: find a run, name it, take it along as a file, delete it, bring it
+back. Compare: figures over each other, a baseline, a table that sorts by number. Every page, in both themes, for people
+who see, point or hear otherwise: axe-core, contrast in charts, headings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ui.dashboard import add_run
+from tests.ui.tournaments import add_tournament
+from vitprof.recording.columns import RunSummary
+from vitprof.store import RunStore
+
+from .waits import back, expect, expect_query, follow, settle
+
+SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
+NAMED = 30
+NAME = "[x](http://evil.org) **b** :smile: someone@evil.org a -- b <i>c</i>"
+"""Name of the last run."""
+HISTORY = "[class*=st-key-history-table]"
+FIRST = f"{HISTORY} table td[aria-colindex='2']"
+"""The first name listed; from the grid that the canvas has for screen readers."""
+HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
+"""Heights of the table's header and rows, and how far its boxes are from the left: it is drawn on a canvas."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty runs and a tournament, whose runs no list has. Of three the speed is known."""
+    home = tmp_path_factory.mktemp("home")
+    store = RunStore(f"sqlite:///{home / 'recordings.sqlite'}")
+    for number in range(1, NAMED + 1):
+        speed = SPEEDS.get(number, 1000.0)
+        known = {"strategy": "per-sample" if number % 2 else "memory", "device": "simulated:5,0"}
+        name = NAME if number == NAMED else f"number {number}"
+        run_id = add_run(store, n=300 if number in SPEEDS else 40, wait_s=5 / speed, name=name, **known)
+        store.update_run(run_id, spark=[0.1, 0.9, 0.4], t_origin_s=float(run_id))
+        if number in SPEEDS:
+            ends = {"samples_per_s_low": 0.98 * speed, "samples_per_s_high": 1.02 * speed}
+            store.update_run(run_id, summary=RunSummary(n_steps=300, samples_per_s=speed, **ends))
+    add_tournament(store, {"per-sample": 0.02, "tensordataset": 0.005, "memory": 0.001})
+    store.close()
+    return home
+
+
+def lists_only(page: Any, name: str) -> None:
+    expect(page.locator(FIRST)).to_have_text([name])  # once the table is drawn: it is empty for a moment before
+
+
+def search(page: Any, words: str, found: str) -> None:
+    page.locator(".st-key-q input").fill(words)
+    page.keyboard.press("Enter")
+    page.get_by_text(found).wait_for()
+
+
+def tick(page: Any, *rows: int) -> None:
+    settle(page)  # the table before is there until the page is drawn
+    box = page.locator(f"{HISTORY} [data-testid=stDataFrameResizable]").bounding_box()
+    for row in rows:
+        page.mouse.click(box["x"] + BOX_PX, box["y"] + HEADER_PX + ROW_PX * row + ROW_PX / 2)
+    page.get_by_text(re.compile(rf"^{len(rows)} runs? ticked")).wait_for()
+
+
+def press(page: Any, name: str) -> None:
+    page.locator(f".st-key-history-{name}").get_by_role("button").click()  # hidden ones have no role
+
+
+def show(page: Any, control: str, words: str) -> None:
+    choice = page.locator(f".st-key-{control}")
+    choice.get_by_role("radio", name=words).or_(choice.get_by_role("button", name=words)).first.click()
+
+
+def test_a_link_a_reload_the_way_back_and_another_tab_show_the_same_list(dashboard: str, page: Any) -> None:
+    """First in this file: Streamlit then knows nothing of app.py's navigation, through which the link goes."""
+    page.goto(f"{dashboard}history?strategies=memory&strategies=per-sample&size=50&sort=nonsense&page=9")
+    page.get_by_text("1 to 30 of 30 runs").wait_for()
+    page.wait_for_function("!/sort|page/.test(location.search)")
+    page.locator(".st-key-sort input").click()
+    page.get_by_role("option", name="Oldest first").click()
+    page.wait_for_url(re.compile(r"sort=Oldest(\+|%20)first"))
+    first = page.locator(FIRST).first
+    expect(first).to_have_text("number 1")
+    page.reload()
+    expect(first).to_have_text("number 1")
+
+    other = page.context.new_page()
+    page.watch(other)
+    other.goto(f"{dashboard}history?q=per-sample")
+    other.get_by_text("1 to 15 of 15 runs").wait_for()
+    other.close()
+
+    page.get_by_role("link", name="Strategies").click()
+    page.get_by_test_id("stDataFrame").wait_for()
+    page.wait_for_function("!location.search.includes('sort=')")
+    back(page)
+    expect(first).to_have_text("number 1")
+    expect_query(page, "strategies=memory", "size=50")
+    page.get_by_role("link", name="Profile").click()
+    page.locator(".st-key-run-button").wait_for()
+    page.get_by_role("link", name="History").click()
+    expect(first).to_have_text("number 1")
+    page.wait_for_url(re.compile("strategies=memory"))
+
+    page.get_by_role("button", name="Filters").click()
+    page.get_by_role("button", name="Clear filters").click()
+    page.wait_for_url(lambda url: "strategies" not in url)
+    page.locator(".stMarkdownBadge").first.wait_for(state="detached")  # drawn anew: a list opened now stays open
+    # Streamlit 1.67 keeps the old choice where the popover closes within milliseconds, before the field is empty.
+    expect(page.locator(".st-key-strategies")).not_to_contain_text("memory")
+    page.keyboard.press("Escape")
+    size = page.locator(".st-key-size input")
+    size.scroll_into_view_if_needed()  # a list that is open closes where the page scrolls
+    size.click()
+    page.get_by_role("option", name="25").click()
+    page.get_by_text("1 to 25 of 30 runs").wait_for()
+    page.wait_for_function("!/strategies|size/.test(location.search)")
+
+
+PAGES = {
+    "": ".st-key-run-button button:visible",
+    "?run=1": "[role=tab]",
+    "compare?runs=1,2": ".st-key-compare-shares .main-svg",
+    "compare?runs=1,2&show=Data%20waits": ".st-key-compare-waits .main-svg",
+    "history": f"{HISTORY} canvas",
+    "tournament": "h1:has-text('Tournament')",
+    "tournament?tournament=1": "[data-testid=stDataFrame] canvas",
+    "strategies?strategy-workers=true": ".vitprof-diagram",
+    "selftest": ".st-key-selftest-button button:visible",
+}
+"""Address -> what is there once it is drawn."""
+KNOWN = {("scrollable-region-focusable", "pre"): "st.code of a fixed height; browsers let the keys reach what scrolls"}
+"""Rule and selector -> why it stays: what Streamlit draws so and leaves no way to change."""
+AXE = """options => axe.run(document, {resultTypes: ['violations'], ...options}).then(found => found.violations)"""
+OF_A_THEME = {"runOnly": ["color-contrast"]}
+"""The rule whose answer depends on the theme; the others are asked once."""
+IN_THEME = """dark => (parseInt(getComputedStyle(document.querySelector('.stApp')).backgroundColor.slice(4)) < 128)
+    === dark"""
+BY_KEYBOARD = 5
+"""Presses of the tab key from the top of the page within which Run is reached."""
+
+
+def wrong_in_sight(page: Any, options: dict[str, Any]) -> Iterator[str]:
+    """What axe-core and our own look at charts and headings find in what is drawn now."""
+    for rule in page.evaluate(AXE, options):
+        for node in rule["nodes"]:
+            target = " ".join(map(str, node["target"]))
+            if (rule["id"], target) not in KNOWN:
+                yield f"{rule['id']}: {target} {node['html'][:120]} {node['any'][0]['message'] if node['any'] else ''}"
+    yield from page.evaluate((Path(__file__).parent / "accessibility.js").read_text())
+
+
+def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: Any) -> None:
+    pytest.importorskip("axe_playwright_python")
+    wrong = []
+    page.goto(dashboard)
+    page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    for address, drawn in PAGES.items():
+        follow(page, f"/{address}")
+        page.locator(drawn).first.wait_for()
+        settle(page)
+        for tab in page.locator("[role=tab]:visible").all() or [None]:
+            if tab is not None:  # its content comes when it is opened, so both themes are looked at then
+                tab.click()
+            for dark in (False, True):
+                page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+                page.wait_for_function(IN_THEME, arg=dark)
+                settle(page)
+                found = wrong_in_sight(page, OF_A_THEME if dark else {})
+                wrong += [f"/{address}, {'dark' if dark else 'light'}: {what}" for what in found]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_run_is_near_by_keyboard_and_a_name_is_text(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}?run={NAMED}")
+    title = page.get_by_role("heading", name="someone@evil.org")
+    expect(title).to_have_text(NAME)
+    expect(title.locator("a, img, strong, em")).to_have_count(0)
+    run = page.locator(".st-key-run-button button:visible")
+    run.wait_for()
+    page.locator(".vitprof-skip").wait_for(state="attached")
+    for _ in range(BY_KEYBOARD - 1):
+        page.keyboard.press("Tab")
+        if page.locator(":focus").inner_text() == "Skip to Run":
+            break
+    page.keyboard.press("Enter")
+    expect(run).to_be_focused()
+    expect(run).to_have_css("outline-style", "solid")
+
+
+def test_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}compare?runs=2,3")
+    page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()
+    page.locator(".st-key-compare-runs input").fill("1: ")
+    page.get_by_role("option", name=re.compile("^1: ")).click()
+    page.keyboard.press("Escape")
+    expect_query(page, r"runs=2(,|%2C)3(,|%2C)1")
+    show(page, "show", "Every step")
+    plot = page.locator(".st-key-compare-steps .js-plotly-plot")
+    plot.wait_for()
+    show(page, "metric", "Step time")
+    expect_query(page, r"metric=Step(\+|%20)time")
+    page.wait_for_function("document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3")
+    page.locator(".st-key-compare-baseline").get_by_role("combobox").click()
+    page.get_by_role("option", name=re.compile("^2: ")).click()
+    expect_query(page, "baseline=2")
+    page.reload()
+    plot.wait_for()
+    page.wait_for_function("document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3")
+    expect(page.locator(".st-key-compare-baseline input")).to_have_value(re.compile("^2: "))
+    show(page, "show", "Data waits")
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    expect(page.locator(".st-key-compare-steps")).to_have_count(0)
+
+    page.get_by_role("link", name="Strategies").click()
+    page.locator(".st-key-strategy-workers summary").click()
+    expect_query(page, "strategy-workers=true")
+    page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
+    page.get_by_role("link", name="Compare").click()
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    back(page)
+    page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
+    page.wait_for_url(lambda url: url.endswith("/strategies?strategy-workers=true"))
+    page.get_by_role("link", name="Compare").click()
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    page.get_by_role("link", name="Self-test").click()
+    page.locator(".st-key-selftest-button").wait_for()
+    back(page)
+    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
+    page.wait_for_url(re.compile(r"compare\?.*runs=2(,|%2C)3(,|%2C)1"))
+
+
+def test_a_click_on_a_header_sorts_by_number(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}compare?runs=1,2,3")
+    speeds = page.locator(
+        "[data-testid=stDataFrame] canvas table td[aria-colindex='2']"
+    )  # the grid that the canvas has for screen readers
+    expect(speeds).to_have_text(["998", "12300", "2050"])
+    settle(page)
+    box = page.get_by_test_id("stDataFrame").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 130 + 40, box["y"] + 18)
+    expect(speeds).to_have_text(["998", "2050", "12300"])
+
+
+def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_path: Path) -> None:
+    page.goto(dashboard)
+    page.get_by_role("link", name="History").click()
+    page.get_by_text("1 to 25 of 30 runs").wait_for()
+    page.get_by_role("button", name="Next page").click()
+    page.get_by_text("26 to 30 of 30 runs").wait_for()
+    expect_query(page, "page=2")
+
+    search(page, "#7", "1 to 1 of 1 runs")
+    lists_only(page, "number 7")
+    page.wait_for_url(lambda url: "page=" not in url)
+    tick(page, 0)
+    press(page, "edit")
+    page.locator(".st-key-history-name-7 input").fill("the seventh")
+    page.locator(".st-key-history-note-7 textarea").fill("kept for later")
+    press(page, "save")
+    page.get_by_text("Run 7 saved").wait_for()
+    lists_only(page, "the seventh")
+    page.get_by_text("1 run ticked: 7").wait_for()  # still: another click on its box would take the tick away
+
+    with page.expect_download() as download:
+        press(page, "export")
+    assert download.value.suggested_filename == "vitprof-run-7.vitprof"
+    file = tmp_path / "sent.vitprof"
+    download.value.save_as(file)
+
+    press(page, "delete")
+    page.get_by_text("This cannot be undone").wait_for()
+    press(page, "delete-yes")
+    page.get_by_text("1 run deleted").wait_for()
+    page.get_by_text("No run matches the search for").wait_for()
+    press(page, "clear")
+    page.get_by_text("1 to 25 of 29 runs").wait_for()
+
+    page.get_by_role("button", name="Import").click()
+    page.locator("input[type=file]").set_input_files(file)
+    page.get_by_text(re.compile(r"1 run imported as run \d+")).first.wait_for()
+    page.keyboard.press("Escape")
+    search(page, "seventh", "1 to 1 of 1 runs")
+    lists_only(page, "the seventh")
+
+    tick(page, 0)
+    press(page, "open")
+    page.get_by_role("heading", name="the seventh").wait_for()
+    expect_query(page, r"run=\d+")
+
+
+def test_two_runs_go_to_compare(dashboard: str, page: Any) -> None:
+    page.goto(f"{dashboard}history?q=per-sample")
+    page.get_by_text("of 15 runs").wait_for()
+    tick(page, 0, 1)
+    press(page, "compare")
+    page.get_by_text("Compare runs").wait_for()
+    expect_query(page, r"runs=\d+(%2C|,)\d+")
