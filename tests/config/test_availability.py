@@ -130,13 +130,10 @@ def test_no_ram_disk_or_one_that_is_too_small() -> None:
     assert why_unavailable(STRATEGIES["ram-disk"], dataset_info("photos", 100), small) == ""
 
 
-def test_too_little_ram() -> None:
+def test_too_little_ram_or_disk() -> None:
     room = dataclasses.replace(PLENTY, ram_bytes=pixel_bytes(PHOTOS) + 1)
     assert why_unavailable(STRATEGIES["memory"], PHOTOS, room) == ""
     assert "it takes 6.17 GiB of RAM" in why_unavailable(STRATEGIES["tensordataset"], PHOTOS, room)
-
-
-def test_too_little_disk() -> None:
     full = dataclasses.replace(PLENTY, disk_bytes=1 << 20)
     reason = why_unavailable(STRATEGIES["hdf5"], PHOTOS, full)
     assert reason.startswith("it writes 1.54 GiB and 1.00 MiB are free in ")

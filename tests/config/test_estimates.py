@@ -97,12 +97,9 @@ def test_a_budget_in_seconds_is_its_seconds_and_the_start() -> None:
     assert said(strategy="memory", seconds=20) == f"At least {20 + STARTUP_S:.0f} s: the evaluation comes on top."
 
 
-def test_nobody_knows_how_long_steps_take_on_a_real_device() -> None:
+def test_steps_take_at_least_a_simulated_devices_time_and_nobody_knows_of_a_real_one() -> None:
     assert math.isnan(of(strategy="memory", steps=200).seconds)
     assert said(strategy="memory", steps=200) == ""
-
-
-def test_steps_on_a_simulated_device_take_at_least_its_time() -> None:
     found = of(strategy="memory", steps=200, batch_size=100, device="simulated:50,100")
     assert found.seconds == pytest.approx(STARTUP_S + 200 * (0.05 + 100 * 100e-6))
     assert duration_sentence(found).startswith("At least 14 s")

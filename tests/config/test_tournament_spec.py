@@ -63,9 +63,6 @@ def test_through_json_and_back() -> None:
 def test_what_cannot_be_read(broken: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         TournamentSpec.from_dict(made().to_dict() | broken)
-
-
-def test_something_is_missing() -> None:
     with pytest.raises(ConfigError, match="strategies"):
         TournamentSpec.from_dict({"base": BASE.to_dict(), "batch_sizes": [1]})
 

@@ -29,9 +29,17 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import JobError
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Case, Result, SelftestReport, driver, run_selftest
-from vitprof.selftest.cases import drive_ms, expected_ms, idle_frac, tolerance_idle_frac, tolerance_ms
+from vitprof.selftest.cases import (
+    Observed,
+    case_result,
+    compare,
+    drive_ms,
+    expected_ms,
+    idle_frac,
+    tolerance_idle_frac,
+    tolerance_ms,
+)
 from vitprof.selftest.interference import BusyCores, Sleeper, cores
-from vitprof.selftest.results import Observed, case_result, compare
 
 BY_NAME = {case.name: case for case in CASES}
 ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)

@@ -5,11 +5,10 @@ Nothing in this folder imports torch: the dashboard and the command line use it 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -179,14 +178,14 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON."""
-        return dataclasses.asdict(self)
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
         """Returns the inverse of `to_dict`. Raises `ConfigError`. Characters of the run's name that cannot be shown are
         replaced, not refused: nobody types a stored config.
         """
-        known = {f.name for f in dataclasses.fields(cls)}
+        known = {f.name for f in fields(cls)}
         for name in values:
             if name not in known:
                 raise ConfigError(name, values[name], "there is no such setting")
@@ -225,7 +224,7 @@ def injection(text: str) -> tuple[str, float]:
     return stage, ms / 1e3
 
 
-CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RunConfig) if f.name != "name")
+CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(RunConfig) if f.name != "name")
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "What to train": (

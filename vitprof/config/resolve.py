@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict, replace
 from typing import Any
 
 from vitprof.config import KNOBS, PARTS, RunConfig, injection
@@ -54,12 +54,12 @@ def resolve(config: RunConfig) -> RunConfig:
             raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
         if stage not in possible:
             raise ConfigError("inject", config.inject, f"this job has no such stage; it has {', '.join(possible)}")
-    return dataclasses.replace(
+    return replace(
         config,
         n_images=info.n_train if info.any_size else None,
         image_size=image_size,
         lr=config.lr if config.lr is not None else model.lr,
-        **dataclasses.asdict(parts),
+        **asdict(parts),
         **_knobs(config, plan, parts, info),
         augment=augment,
         device=device_for(config.device, model.name, image_size, config.precision),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+from dataclasses import replace
 
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
-from vitprof.config import RunConfig, injection
-from vitprof.config.accelerators import is_simulated
+from vitprof.config import RunConfig, accelerators, injection
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
@@ -47,7 +46,7 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         raise ConfigError("replay", config.replay, "it is itself an anchor of headroom; leave it out")
     steps = min(config.steps or config.warmup_steps + STEADY_STEPS, MOST_STEPS)
     changes: dict[str, dict[str, object]] = {"A": {"replay": "device"}, "B": {"replay": "host"}}
-    job = dataclasses.replace(config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is")
+    job = replace(config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is")
     if config.inject is not None:  # a wait belongs to the stage it is put into: replayed batches need the copy at most
         changes["A"]["inject"] = None
         if injection(config.inject)[0] != "transfer":
@@ -65,7 +64,7 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         changes["D"] = {}
     if config.name:
         changes = {role: change | {"name": f"{config.name[:180]}, anchor {role}"} for role, change in changes.items()}
-    return {role: resolve(dataclasses.replace(job, **change)) for role, change in changes.items()}  # type: ignore[arg-type]
+    return {role: resolve(replace(job, **change)) for role, change in changes.items()}  # type: ignore[arg-type]
 
 
 def why_no_cold(config: RunConfig) -> str:
@@ -145,7 +144,7 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
         measured,
         baseline=_baseline(run.config if run.group_key != group else config, runs),
         notes=notes,
-        simulated=is_simulated(config.device),
+        simulated=accelerators.is_simulated(config.device),
         pending=[a.role for a in measured if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
     )
 

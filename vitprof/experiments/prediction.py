@@ -5,11 +5,11 @@ The loader-only runs and the runs that check them share the group "prediction:<i
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vitprof.analysis.verdict.prediction import Calibration, predict
 from vitprof.config import KNOBS, PARTS, RunConfig
@@ -66,7 +66,7 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
 def micro_config(config: RunConfig, seconds: float) -> RunConfig:
     """Returns the loader-only run that goes with the job `config`."""
     budget = {"epochs": None, "steps": None, "seconds": seconds}
-    return dataclasses.replace(config, **budget, loader_only=True, evaluate=False, name="")  # type: ignore[arg-type]
+    return replace(config, **budget, loader_only=True, evaluate=False, name="")  # type: ignore[arg-type]
 
 
 def device_of(run: StoredRun) -> str:
@@ -132,7 +132,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
         for micro in ended:
             # The job to run for a check: the micro run's, with the budget of the profiled one.
             budget = {name: getattr(run.config, name) for name in ("epochs", "steps", "seconds", "evaluate")}
-            config = dataclasses.replace(micro.config, **budget, loader_only=False)
+            config = replace(micro.config, **budget, loader_only=False)
             prognosis = predict(
                 profile,
                 store.steps(micro.id),

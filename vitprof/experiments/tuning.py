@@ -6,14 +6,13 @@ strategy's own setting are run again in turns, so that the gain does not rest on
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import os
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 
 from vitprof import formats
 from vitprof.analysis.bootstrap import UNKNOWN, Interval
@@ -21,8 +20,7 @@ from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS
 from vitprof.analysis.tournament.tuning import Candidate, Rung, rungs, survivors
-from vitprof.config import BUDGETS, PARTS, RunConfig
-from vitprof.config.bounds import MOST_TRIALS, TUNING_S
+from vitprof.config import BUDGETS, PARTS, RunConfig, bounds
 from vitprof.config.catalog import dataset_info
 from vitprof.config.estimates import about
 from vitprof.config.resolve import resolve
@@ -154,7 +152,7 @@ def run_command(config: RunConfig) -> str:
     own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
     left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
     always = ("workers", "prefetch_factor")
-    for f in dataclasses.fields(RunConfig):
+    for f in fields(RunConfig):
         value = getattr(config, f.name)
         same = value in (getattr(own, f.name), f.default) and f.name not in always
         if f.name in left or value is None or same:
@@ -180,8 +178,10 @@ def candidates(
     if "workers" in taken:
         counts = workers or sorted({0, 1, cores, 2 * cores})
     factors: Sequence[int | None] = PREFETCH_FACTORS if "prefetch_factor" in taken else [None]
-    if (n := len(sizes) * len(counts) * len(factors)) > MOST_TRIALS:
-        raise ConfigError("batch_sizes", len(sizes), f"that makes {n} settings to try; {MOST_TRIALS} are allowed")
+    if (n := len(sizes) * len(counts) * len(factors)) > bounds.MOST_TRIALS:
+        raise ConfigError(
+            "batch_sizes", len(sizes), f"that makes {n} settings to try; {bounds.MOST_TRIALS} are allowed"
+        )
     options = [own]
     for size, count, factor in itertools.product(sizes, counts, factors):
         candidate = Candidate(count, factor if count != 0 or "workers" not in taken else None, size)
@@ -198,7 +198,7 @@ def candidates(
 
 def with_candidate(base: RunConfig, candidate: Candidate) -> RunConfig:
     """Returns the job of `base` with this setting, resolved. Raises `ConfigError`."""
-    return resolve(dataclasses.replace(base, **dataclasses.asdict(candidate)))
+    return resolve(replace(base, **asdict(candidate)))
 
 
 def _can_run(base: RunConfig, candidate: Candidate) -> bool:
@@ -248,7 +248,7 @@ def tune(
     `workers` replace the usual values. Raises `ConfigError` where the strategy cannot be run here, `JobError` where no
     run gave a figure.
     """
-    TUNING_S.check("time", seconds)
+    bounds.TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):
         raise ConfigError("strategies", base.strategy, why)
     return _Search(manager, base, seconds, stop, clock).run(candidates(base, batch_sizes, workers), progress)
@@ -346,7 +346,7 @@ class _Search:
     def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Iterator[Trial]:
         """Yields one run, and notes what it gave once it has ended."""
         budget = {"epochs": None, "steps": None, "seconds": seconds}
-        config = dataclasses.replace(self._base, **budget, evaluate=False, warmup_steps=WARMUP_STEPS)  # type: ignore[arg-type]
+        config = replace(self._base, **budget, evaluate=False, warmup_steps=WARMUP_STEPS)  # type: ignore[arg-type]
         name = candidate_in_words(candidate)
         yield Trial(with_candidate(config, candidate), role_of(name, rung), f"{words}: {name}")
         ended = self._manager.store.run(self._run_id)

@@ -17,10 +17,9 @@ from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.manager import JobManager
-from vitprof.selftest.cases import CASES, Case, drive_ms, n_jobs
+from vitprof.selftest.cases import CASES, Case, Observed, Round, case_result, compare, drive_ms, n_jobs, observe
 from vitprof.selftest.interference import BusyCores, Sleeper
 from vitprof.selftest.report import Result, SelftestReport
-from vitprof.selftest.results import Observed, Round, case_result, compare, observe
 from vitprof.store import RunStore
 
 RETRIES = 3

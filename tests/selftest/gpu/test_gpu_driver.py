@@ -80,11 +80,8 @@ def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
     assert (shown[-1].words, shown[-1].fraction, round(shown[-1].seconds_left)) == ("hangs", 0.5, 50)
 
 
-def test_the_cases_fit_into_five_minutes() -> None:
+def test_the_cases_fit_into_five_minutes_and_a_line_has_everything() -> None:
     assert (TOTAL_S, len(GPU_CASES)) == (300, 6)
-
-
-def test_a_line_has_everything() -> None:
     outcome = Outcome("passed", "11 of 12 GB/s", case="copies", expected="something")
     assert outcome.words == "PASSED: copies. Expected: something. Measured: 11 of 12 GB/s."
     failed = Outcome("failed", "1 of 12 GB/s", "only 8% is reached", case="copies", expected="something")

@@ -18,9 +18,8 @@ import psutil
 
 from vitprof import home
 from vitprof.analysis.tournament.entries import trial_key
-from vitprof.config import KNOBS, PARTS, RunConfig, own_script
+from vitprof.config import KNOBS, PARTS, RunConfig, bounds, own_script
 from vitprof.config.availability import Machine, availability
-from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.catalog import dataset_info
 from vitprof.config.own_script import OwnScript, OwnSetting
 from vitprof.config.parts import STORAGES
@@ -137,7 +136,7 @@ def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
 def rounds_words(spec: TournamentSpec) -> str:
     """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
     rounds = f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
-    return f"{rounds}, up to {spec.repeats + MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
+    return f"{rounds}, up to {spec.repeats + bounds.MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
 
 
 # a user's own script

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -75,9 +74,7 @@ class TournamentView:
             stored = tournament(self._store, self._id)
             if self._planned is None or self._planned[0] != stored.spec:  # a script's first trial decides on the others
                 self._planned = stored.spec, plan(stored.spec)
-            planned = tuple(
-                dataclasses.replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1]
-            )
+            planned = tuple(replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1])
             newest = newest_runs(self._store, self._id)
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
             if stored.spec.script is not None:
@@ -125,7 +122,7 @@ class TournamentView:
         """Returns the entries, each with how its setting changes the losses against the script as it is."""
         of = {e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")] for e in entries}
         as_it_is = of.get(UNCHANGED, [])
-        return tuple(dataclasses.replace(e, losses=loss_effect(as_it_is, of[e.key]).sentence) for e in entries)
+        return tuple(replace(e, losses=loss_effect(as_it_is, of[e.key]).sentence) for e in entries)
 
     def _losses_of(self, run_id: int) -> Losses:
         if run_id not in self._losses:

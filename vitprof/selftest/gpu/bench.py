@@ -69,13 +69,17 @@ class Bench:
         device.release(*{id(mark): mark for mark in (start, end)}.values())
         return took
 
+    def config(self, **settings: Any) -> RunConfig:
+        """Returns the resolved config of a short job on the bench's device."""
+        return resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings))
+
     def run(self, *, trains: Callable[[RunConfig, Device], Trainer] | None = None, **settings: Any) -> Recorded:
         """Trains with these `settings` in this process, and returns all that the job reported: the job's own model
         unless `trains` returns another trainer. Raises what the job raises.
         """
         from vitprof.engine.train import train
 
-        recorded = Recorded(resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings)), self.clock())
+        recorded = Recorded(self.config(**settings), self.clock())
         trainer = {} if trains is None else {"trains": trains}
         train(recorded.config, recorded, never, clock=self.clock, device=self.device, **trainer)
         recorded.ended_s = self.clock()

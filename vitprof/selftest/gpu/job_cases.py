@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import closing
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +15,14 @@ from vitprof.config import RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.catalog import dataset_info
 from vitprof.config.parts import why_not
-from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.trials import Trial, job_manager, never, run_trials
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.selftest.cases import N_PHOTOS, Case, expected_ms, idle_frac
-from vitprof.selftest.gpu.bench import SHORT_JOB, Bench, Recorded, Spinning
+from vitprof.selftest.cases import N_PHOTOS, Case, Round, case_result, expected_ms, idle_frac
+from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
 from vitprof.selftest.report import Outcome, judged
-from vitprof.selftest.results import Round, case_result
 from vitprof.store import RunStore
-
-if TYPE_CHECKING:
-    from vitprof.measure.devices import Device
 
 COMPUTE_MS = 1.0
 WAITS_MS = (2.0, 20.0)
@@ -173,7 +168,7 @@ def _recorded_s(bench: Bench) -> float:
 class Unmarked:
     """A device on which marks cost nothing and mean nothing. Everything else is passed on to the device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Any) -> None:
         self._device = device
 
     def __getattr__(self, name: str) -> Any:
@@ -189,9 +184,8 @@ def _plain_s(bench: Bench) -> float:
     from vitprof.engine.pipeline import open_pipeline
     from vitprof.engine.trainer import open_trainer
 
-    job = SHORT_JOB | _cost_job(loader_times=False)
-    config = resolve(RunConfig(device=bench.device.name, **job))
-    device = cast("Device", Unmarked(bench.device))
+    config, n = bench.config(**_cost_job(loader_times=False)), COST_STEPS + COST_WARMUP_STEPS
+    device: Any = Unmarked(bench.device)
     trainer = open_trainer(config, bench.device)
     took: list[float] = []
     recorded = Recorded(config, bench.clock())
@@ -199,7 +193,7 @@ def _plain_s(bench: Bench) -> float:
         split = pipeline.train
         to_input = None if split.transfer.normalises else split.to_input
         epoch = 0
-        while len(took) < job["steps"]:
+        while len(took) < n:
             with closing(split.loader.epoch(epoch)) as batches:
                 start = bench.clock()
                 for batch in batches:
@@ -209,7 +203,7 @@ def _plain_s(bench: Bench) -> float:
                     start = now
             epoch += 1
         bench.device.synchronize()
-    return float(np.median(took[COST_WARMUP_STEPS : job["steps"]]))
+    return float(np.median(took[COST_WARMUP_STEPS:n]))
 
 
 STEPS = 20

@@ -7,7 +7,7 @@ import pytest
 from tests.ui.dashboard import add_run
 from vitprof.errors import JobError
 from vitprof.selftest import CASES
-from vitprof.selftest.results import observe
+from vitprof.selftest.cases import observe
 from vitprof.store import RunStore
 
 READ = next(case for case in CASES if case.name == "read, in the loop")
