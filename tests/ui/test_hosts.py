@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +22,6 @@ from tests import ROOT
 from tests.server import serve
 from vitprof.ui.assets import SERVED, ensure_assets
 
-OPENED = {True: (200, 101), False: (403, 403)}
-"""What a page and a WebSocket are answered, by whether they are let in."""
 UPGRADE = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
@@ -37,10 +36,10 @@ WATCHER = """
 import sys
 def seen(event, args):
     if event in ("socket.connect", "socket.sendto", "socket.sendmsg", "socket.bind"):
-        told(event, str(args[1]))
+        note(event, str(args[1]))
     elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
-        told(event, str(args[0]))
-def told(event, where):
+        note(event, str(args[0]))
+def note(event, where):
     with open({log!r}, "a") as file:
         file.write(event + " " + where + chr(10))
 sys.addaudithook(seen)
@@ -84,96 +83,96 @@ def both(url: str, headers: dict[str, str]) -> tuple[int, int]:
     return answer(url, "/", headers).status, answer(url, STREAM, headers | UPGRADE).status
 
 
+def form(headers: dict[str, str]) -> tuple[dict[str, str], str]:
+    """The headers and the body of a form with the token."""
+    body = urlencode({"token": TOKEN})
+    return headers | {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(body))}, body
+
+
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the servers of these tests write down whom they talk to."""
+    """Where the server of these tests writes down whom it talks to."""
     return tmp_path_factory.mktemp("watched") / "log"
 
 
 @pytest.fixture(scope="module")
-def env(log: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A home of its own; no way to the internet, and what writes down who looks for one."""
+def url(log: Path) -> Iterator[str]:
+    """A dashboard that other machines reach, under a name too and with a token. It has a home of its own, no way to the
+    internet, and what writes down who looks for one.
+    """
     (log.parent / "sitecustomize.py").write_text(WATCHER.format(log=str(log)))
     nowhere = "http://192.0.2.1:9"  # as a proxy: who uses it is seen too
-    return {
-        "VITPROF_HOME": str(tmp_path_factory.mktemp("home")),
-        "PYTHONPATH": os.pathsep.join((str(log.parent), str(ROOT))),
-        "HTTP_PROXY": nowhere,
-        "HTTPS_PROXY": nowhere,
-    }
-
-
-@pytest.fixture(scope="module")
-def url(env: dict[str, str]) -> Iterator[str]:
-    """The dashboard as somebody starts it at their own machine."""
-    with serve(ROOT / "app.py", env=env) as address:
+    env = {"VITPROF_HOME": str(log.parent / "home"), "PYTHONPATH": os.pathsep.join((str(log.parent), str(ROOT)))}
+    env |= {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "VITPROF_TOKEN": TOKEN}
+    names = [f"--server.allowedHosts={name}" for name in ("lab.example", "localhost", "127.0.0.1", "::1")]
+    with serve(ROOT / "app.py", env=env, flags=("--server.address=0.0.0.0", *names)) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def wide(env: dict[str, str]) -> Iterator[str]:
-    """One that other machines reach, under a name and with a token."""
-    flags = ("--server.address=0.0.0.0", "--server.allowedHosts=lab.example", "--server.allowedHosts=127.0.0.1")
-    with serve(ROOT / "app.py", env=env | {"VITPROF_TOKEN": TOKEN}, flags=flags) as address:
-        yield address
+def cookie(url: str) -> str:
+    """What a browser got for the token, without the name, which has the port."""
+    headers, body = form({"Host": "localhost"})
+    return str(answer(url, "/", headers, "POST", body).headers["set-cookie"]).partition("=")[2].partition(";")[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("host", "origin", "opened"), table())
-def test_the_table_of_the_page_for_operators(url: str, host: str, origin: str, opened: bool) -> None:
-    headers = ({"Host": host} if host else {}) | ({"Origin": origin} if origin else {})
-    page, stream = both(url, headers)
-    if not host:
-        assert page == stream == 400, "refused before anybody asks"
-    else:
-        assert (page, stream) == OPENED[opened]
+def test_the_table_of_the_page_for_operators(url: str, cookie: str, host: str, origin: str, opened: bool) -> None:
+    port = host.rpartition(":")[2]
+    headers = {"Host": host} if host else {}
+    headers |= {"Cookie": f"vitprof_{port if port.isdecimal() else ''}={cookie}"} | (
+        {"Origin": origin} if origin else {}
+    )
+    refused = (403, 403) if host else (400, 400)  # the latter before anybody asks
+    assert both(url, headers) == ((200, 101) if opened else refused)
 
 
 def test_the_table_has_every_kind() -> None:
     hosts, origins, _ = (set(column) for column in zip(*table(), strict=True))
     assert {"localhost:8501", "127.0.0.1:8501", "[::1]:8501", "evil.example", ""} <= hosts
     assert {"http://evil.example", "http://localhost:9999", "http://[::1]:8501", "null", ""} <= origins
+    names = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())["server"]["allowedHosts"]
+    assert {"localhost", "127.0.0.1", "::1"} == set(names), "as the server of these tests has them"
 
 
-def test_static_gives_its_two_files_and_nothing_else(url: str, tmp_path: Path) -> None:
-    host, static = {"Host": "localhost"}, ROOT / "static"
+def test_static_gives_its_two_files_and_nothing_else(url: str, cookie: str, tmp_path: Path) -> None:
+    own, static = {"Host": "localhost", "Cookie": f"vitprof_={cookie}"}, ROOT / "static"
     ensure_assets(static)
     for name in SERVED:
-        assert answer(url, f"/app/static/{name}", host).status == 200
+        assert answer(url, f"/app/static/{name}", own).status == 200
     (tmp_path / "outside.js").write_text("secret")
     (static / "link.js").symlink_to(tmp_path / "outside.js")
     try:
         for name in ELSEWHERE:
-            reply = answer(url, f"/app/static/{name}", host)
+            reply = answer(url, f"/app/static/{name}", own)
             assert (reply.status in (400, 404), "secret" in reply.text, "import" in reply.text) == (True, False, False)
     finally:
         (static / "link.js").unlink()
 
 
-def test_protection_as_streamlit_offers_it_is_on(url: str) -> None:
+def test_protection_as_streamlit_offers_it_is_on(url: str, cookie: str) -> None:
     """Its own cookie against forged uploads, and no foreign page as a frame around it or steering it by messages."""
-    told = answer(url, "/_stcore/host-config", {"Host": "localhost"})
-    assert '"allowedOrigins":[]' in told.text
-    assert "frame-ancestors 'self'" in str(told.headers["content-security-policy"])
-    assert told.headers["x-frame-options"] == "SAMEORIGIN"
+    own = {"Host": "localhost", "Cookie": f"vitprof_={cookie}"}
+    reply = answer(url, "/_stcore/host-config", own)
+    assert '"allowedOrigins":[]' in reply.text
+    assert "frame-ancestors 'self'" in str(reply.headers["content-security-policy"])
+    assert reply.headers["x-frame-options"] == "SAMEORIGIN"
     assert "_streamlit_xsrf=" in str(answer(url, "/_stcore/health", {"Host": "localhost"}).headers["set-cookie"])
-    upload = answer(url, "/_stcore/upload_file/session/file", {"Host": "localhost", "Content-Length": "0"}, "PUT")
-    assert upload.status == 403
+    assert answer(url, "/_stcore/upload_file/session/file", own | {"Content-Length": "0"}, "PUT").status == 403
 
 
 @pytest.mark.slow
-def test_wider_than_this_machine_a_browser_is_asked_for_the_token_once(wide: str) -> None:
+def test_a_browser_is_asked_for_the_token_once(url: str) -> None:
     own = {"Host": "lab.example:8501", "Origin": "http://lab.example:8501"}
-    assert both(wide, own) == (401, 403)
-    assert 'type="password"' in answer(wide, "/", own).text
+    assert both(url, own) == (401, 403)
+    assert 'type="password"' in answer(url, "/", own).text
     for foreign in ({"Host": "evil.example"}, own | {"Origin": "http://evil.example"}):
-        assert both(wide, foreign) == (403, 403)
-    body = urlencode({"token": TOKEN})
-    form = own | {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(body))}
-    told = answer(wide, "/history?text=a", form, "POST", body)
-    assert (told.status, told.headers["location"]) == (303, "./history?text=a")
-    passed = own | {"Cookie": str(told.headers["set-cookie"]).partition(";")[0]}
-    assert both(wide, passed) == (200, 101)
+        assert both(url, foreign) == (403, 403)
+    headers, body = form(own)
+    reply = answer(url, "/history?text=a", headers, "POST", body)
+    assert (reply.status, reply.headers["location"]) == (303, "./history?text=a")
+    assert both(url, own | {"Cookie": str(reply.headers["set-cookie"]).partition(";")[0]}) == (200, 101)
 
 
 def test_nobody_is_called(url: str, log: Path) -> None:

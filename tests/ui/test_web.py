@@ -1,10 +1,10 @@
-"""What is said at the start of who gets in, and what is closed at the end."""
+"""What is said at the start of who gets in."""
 
 from __future__ import annotations
 
 import pytest
 
-from vitprof.ui import resources, web
+from vitprof.ui import web
 from vitprof.ui.gate import Token
 from vitprof.ui.web import start_lines
 
@@ -40,15 +40,3 @@ def test_a_token_is_said_only_where_it_was_made() -> None:
     assert GIVEN.text not in "".join(start_lines("0.0.0.0", GIVEN, login=False))
     for address in ("0.0.0.0", "127.0.0.1"):
         assert start_lines(address, MADE, login=False)[0].endswith(f": {MADE.text}")
-
-
-def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(resources, "_closers", [])
-    closed: list[str] = []
-    resources.at_end(lambda: closed.append("manager"))
-    resources.at_end(lambda: 1 / 0)
-    resources.at_end(lambda: closed.append("tournaments"))
-    resources.end()
-    resources.end()
-    assert closed == ["tournaments", "manager"]
-    assert "ZeroDivisionError" in capsys.readouterr().err

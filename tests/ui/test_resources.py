@@ -1,7 +1,10 @@
-"""Series in memory: each row read once, totals by the summary's own rule."""
+"""What all sessions share: work in a thread, what is closed at the end, and series in memory, each row read once."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -18,30 +21,132 @@ from vitprof.analysis.timing.steady import plain_stops, steady_state
 from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts.live import BATCHES, GAPS, LOSSES, LiveChart, Points
 from vitprof.config import RunConfig
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Stop
+from vitprof.errors import JobError
+from vitprof.experiments.trials import OnProgress, Progress, Stop
+from vitprof.jobs import users
+from vitprof.recording import columns
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
-from vitprof.ui.resources import STEP_NAMES, Growing, PointCache, RunSeries, window
+from vitprof.ui import resources
+from vitprof.ui.resources import STEP_NAMES, BackgroundTask, Growing, PointCache, RunSeries, window
+
+Task = BackgroundTask[str]
+SEVEN = Progress("", 7, 10, 0.7)
+
+
+@pytest.fixture
+def task() -> Iterator[Task]:
+    made: Task = BackgroundTask("vitprof-test")
+    yield made
+    made.close()
+
+
+class Held:
+    """Work that reports its progress and goes on until it is let go or stopped."""
+
+    def __init__(self) -> None:
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def __call__(self, report: OnProgress, stopped: Stop) -> str:
+        report(SEVEN)
+        self.begun.set()
+        while not self.let_go.wait(0.01) and not stopped():
+            pass
+        return "stopped early" if stopped() else "all of it"
+
+
+def test_progress_then_the_result(task: Task) -> None:
+    work, second = Held(), Held()
+    assert (task.running, task.progress, task.result, task.error) == (False, None, None, "")
+    task.start(work)
+    work.begun.wait()
+    task.start(second)  # changes nothing
+    assert (task.running, task.progress, task.result) == (True, SEVEN, None)
+    work.let_go.set()
+    task.wait()
+    assert (task.running, task.result, task.error, second.begun.is_set()) == (False, "all of it", "", False)
+
+
+def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    person, work = "ada", Held()
+    monkeypatch.setattr(users, "_source", [lambda: person])
+    task.start(work)
+    work.begun.wait()
+    person = "bob"
+    with pytest.raises(JobError, match="it was started by ada; others cannot stop it"):
+        task.stop()
+    assert task.running
+    person = "ada"
+    task.stop()
+    task.wait()
+    assert task.result == "stopped early"
+
+
+def test_stop_gives_what_was_done_until_then_and_the_next_one_is_not_stopped(task: Task) -> None:
+    work = Held()
+    task.start(work)
+    task.stop()
+    task.wait()
+    assert task.result == "stopped early"
+    work.let_go.set()
+    task.start(work)
+    task.wait()
+    assert task.result == "all of it"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (JobError("no process\ncould be started"), "no process could be started"),
+        (ZeroDivisionError("a bug\nof two lines"), "ZeroDivisionError: a bug"),
+    ],
+)
+def test_an_error_is_one_line_and_gone_with_the_next_start(task: Task, error: Exception, line: str) -> None:
+    def fail(*args: object) -> str:
+        raise error
+
+    task.start(fail)
+    task.wait()
+    assert (task.error, task.result) == (line, None)
+    task.start(lambda report, stopped: "fine")
+    task.wait()
+    assert (task.error, task.result) == ("", "fine")
+
+
+def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(resources, "_closers", [])
+    closed: list[str] = []
+    resources.at_end(lambda: closed.append("manager"))
+    resources.at_end(lambda: 1 / 0)
+    resources.at_end(lambda: closed.append("tournaments"))
+    resources.end()
+    resources.end()
+    assert closed == ["tournaments", "manager"]
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_end_of_the_program_stops_work_and_waits() -> None:
+    code = """
+import threading
+from vitprof.ui.resources import BackgroundTask
+def work(report, stopped):
+    while not stopped():
+        threading.Event().wait(0.01)
+    print("put away")
+BackgroundTask("vitprof-test").start(work)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == "put away\n"
 
 
 def rows(first: int, n: int, epoch_length: int = 7) -> list[list[float]]:
     """Made-up steps, each figure different from every other."""
-    made = []
-    for step in range(first, first + n):
-        values = dict.fromkeys(STEP_COLUMNS, 0.0)
-        values |= {
-            "step": step,
-            "epoch": step // epoch_length,
-            "t_start_s": 10.0 + step,
-            "data_wait_s": 0.1 + step / 1000,
-            "compute_s": 0.5,
-            "gap_s": 0.2 + step / 1000,
-            "step_s": 0.7 + step / 1000,
-            "exposed_wait_s": 0.05,
-            "samples": 4,
-            "warmup": float(step < 3),
-        }
-        made.append([values[name] for name in STEP_COLUMNS])
-    return made
+    step = np.arange(first, first + n, dtype=float)
+    values = dict.fromkeys(STEP_COLUMNS, np.zeros(n)) | {"step": step, "epoch": step // epoch_length}
+    values |= {"t_start_s": 10 + step, "data_wait_s": 0.1 + step / 1000, "gap_s": 0.2 + step / 1000}
+    values |= {"step_s": 0.7 + step / 1000, "samples": np.full(n, 4.0), "warmup": (step < 3).astype(float)}
+    return np.stack([values[name] for name in STEP_COLUMNS], axis=1).tolist()
 
 
 @pytest.fixture
@@ -147,7 +252,7 @@ def test_steps_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
     n = series.totals.steps
     store.mark_warmup(run_id, [10, 11])
     store.mark_warmup(run_id, [])
-    facts = {"stops": plain_stops([Stop("stopped", 20.0, 21.0, 1.0)])}
+    facts = {"stops": plain_stops([columns.Stop("stopped", 20.0, 21.0, 1.0)])}
     series.refresh(facts)
     series.refresh(facts)
     assert series.totals.steps == n - 2
