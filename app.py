@@ -11,7 +11,7 @@ import streamlit as st
 def main() -> None:
     """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
     from vitprof.errors import VitprofError
-    from vitprof.ui import login, navigation, notifications, resources
+    from vitprof.ui import gate, navigation, notifications, resources
     from vitprof.ui.assets import PAGE_ICON, add_skip_link, apply_style, ensure_assets
     from vitprof.ui.texts import escaped
 
@@ -27,9 +27,9 @@ def main() -> None:
             st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
             st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
         ],
-        position="hidden" if login.is_missing() else "sidebar",
+        position="hidden" if gate.needs_login() else "sidebar",
     )
-    login.require()
+    gate.require_login()
     try:
         ensure_assets(Path(__file__).parent / "static")
         resources.manager()

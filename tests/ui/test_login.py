@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
-from vitprof.ui import login
+from vitprof.ui import gate
 
 
 class User(dict[str, object]):
@@ -27,7 +27,7 @@ class User(dict[str, object]):
 def user(monkeypatch: pytest.MonkeyPatch) -> User:
     """Who is at the page, of a dashboard with a login: nobody yet."""
     now = User(is_logged_in=False)
-    monkeypatch.setattr(login, "is_configured", lambda: True)
+    monkeypatch.setattr(gate, "has_login", lambda: True)
     monkeypatch.setattr(st, "user", now)
     return now
 
@@ -75,8 +75,8 @@ def test_no_two_users_share_a_name(
     user: User, monkeypatch: pytest.MonkeyPatch, claims: dict[str, object], name: str
 ) -> None:
     user.update(is_logged_in=True, **claims)
-    monkeypatch.setattr(login, "get_script_run_ctx", lambda **_: object())
-    assert login.person() == name
+    monkeypatch.setattr(gate, "get_script_run_ctx", lambda **_: object())
+    assert gate.person() == name
 
 
 def test_without_a_login_nobody_is_named(store: RunStore) -> None:

@@ -75,10 +75,7 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
 
 
 def pick_runs() -> tuple[list[StoredRun], int | None]:
-    """Draws the picker; returns the chosen runs in the order chosen, and the position of the baseline among them.
-
-    No runs where there are none to choose, or none is chosen.
-    """
+    """Draws the picker; returns the runs in the order chosen, and the position of the baseline among them."""
     store = resources.store()
     if not store.count_runs(RunQuery(statuses=ENDED_STATUSES, helpers=True)):
         _draw_no_runs()
@@ -160,8 +157,7 @@ def _draw_no_runs() -> None:
 def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
     """Returns the runs that can be compared, and sentences about those that cannot."""
     known: dict[int, StoredRun] = {}
-    gone: list[int] = []
-    missing = []
+    gone, missing = [], []
     for run_id in run_ids:
         try:
             run = resources.store().run(run_id)
@@ -291,11 +287,7 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
     tables.of_summary("Steps", "n_steady_steps", form="%d", exact=True),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
-    tables.Column(
-        "Copied first (s)",
-        tables.help_of("stage_s"),
-        lambda r: r.summary.stage_s if r.summary.stage_s > 0 else math.nan,
-    ),
+    tables.Column("Copied first (s)", tables.help_of("stage_s"), lambda r: r.summary.stage_s or math.nan),
     tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
     tables.of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
     tables.of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),

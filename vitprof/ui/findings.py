@@ -10,21 +10,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import streamlit as st
-from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.bootstrap import Interval
 from vitprof.analysis.compare import comparison, differences, guard
-from vitprof.analysis.timing import loading, summary, timeline, utilisation
+from vitprof.analysis.timing import loading, steady, summary, timeline, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.verdict import advice, headroom, verdict
 from vitprof.config.availability import can_run
 from vitprof.experiments import headroom as headroom_jobs
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
-from vitprof.store import StoredRun
-from vitprof.store.predictions import StoredPrediction, latest_of_each, list_predictions
+from vitprof.store import StoredRun, predictions
 from vitprof.ui.resources import STEP_NAMES, machine, series, store
 
 SERIES_KEPT = 3
@@ -70,7 +67,7 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     steps, phases = kept.steps(), run.phases
     every = find_gaps(steps, phases)
     cost = summary.recording_cost(steps, phases, every)
-    gaps = every.only(steady_state(steps))
+    gaps = every.only(steady.steady_state(steps))
     del every  # 130 MB of a million steps
     if not gaps.span_ns:
         return None, cost
@@ -106,7 +103,7 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> hea
 
 def verdict_of(run: StoredRun) -> Verdict:
     """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since."""
-    headroom, others = headroom_of(run), latest_of_each(list_predictions(store(), run.id))
+    headroom, others = headroom_of(run), predictions.latest_of_each(predictions.list_predictions(store(), run.id))
     if headroom is None and not others and run.verdict is not None:
         return run.verdict
     key = (headroom, tuple((p.id, p.measured_per_s) for p in others))
@@ -114,7 +111,9 @@ def verdict_of(run: StoredRun) -> Verdict:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _judge(run_id: int, key: int, _found: headroom.Headroom | None, _others: list[StoredPrediction]) -> Verdict:
+def _judge(
+    run_id: int, key: int, _found: headroom.Headroom | None, _others: list[predictions.StoredPrediction]
+) -> Verdict:
     run, here = store().run(run_id), machine()
     return verdict.judge(
         run.config,
@@ -128,7 +127,7 @@ def _judge(run_id: int, key: int, _found: headroom.Headroom | None, _others: lis
     )
 
 
-def _alternative(run: StoredRun, p: StoredPrediction) -> advice.Alternative:
+def _alternative(run: StoredRun, p: predictions.StoredPrediction) -> advice.Alternative:
     """Returns a strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
     kept = advice.apply(run.config, settings).transfer  # the run's own, if it had chosen one
@@ -148,7 +147,7 @@ POINTS = 4_000
 """Groups of steps in an overlay of all runs together: about 64 kB, however many runs and however long."""
 MAX_GROUPS, MIN_GROUPS = 900, 60
 """Bounds of the groups for each of its runs."""
-Halves = NDArray[np.float32]
+Halves = np.typing.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -181,11 +180,11 @@ class Line:
 def device_time_of(run_id: int) -> DeviceTime:
     """Returns where the device time of a run went."""
     run, steps = store().run(run_id), store().steps(run_id)
-    steady = steady_state(steps)
-    samples = float(steps["samples"][steady].mean()) if steady.any() else float("nan")
+    kept = steady.steady_state(steps)
+    samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
     edges, idle = utilisation.idle_bins(steps, run.phases, bins=STRIP_BINS)
     begin = float(steps["t_start_s"][0]) if len(steps["step"]) else 0.0
-    gaps = find_gaps(steps, run.phases).only(steady)
+    gaps = find_gaps(steps, run.phases).only(kept)
     return DeviceTime(comparison.step_time(gaps, samples), edges - begin, idle)
 
 
@@ -193,7 +192,7 @@ def device_time_of(run_id: int) -> DeviceTime:
 def waits_of(run_id: int) -> comparison.Distribution:
     """Returns the data waits of the steady steps, in seconds."""
     steps = store().steps(run_id, names=("epoch", "warmup", "data_wait_s"))
-    return comparison.distribution(steps["data_wait_s"][steady_state(steps)])
+    return comparison.distribution(steps["data_wait_s"][steady.steady_state(steps)])
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)

@@ -1,5 +1,6 @@
 """Who gets in: every request passes through here before Streamlit sees it. The names in it are checked, and a browser
 that is not let in gets a page that asks for the token, which a user types once, or says what the operator has to do.
+Pages ask for a login with the accounts of an OpenID Connect provider, where the operator configured one for Streamlit.
 
 Streamlit checks Host and Origin of WebSockets only, and for a foreign Origin it asks a server on the internet for this
 machine's address. Here both are checked first, for every request and without using the network.
@@ -13,17 +14,25 @@ import ipaddress
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
+import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from vitprof.errors import VitprofError
+from vitprof.ui.texts import escaped
 
+SECTION = "auth"
+"""Section of .streamlit/secrets.toml: https://docs.streamlit.io/develop/concepts/connections/authentication."""
+SHOWN = ("email", "preferred_username", "name")
+"""Claims of a provider that may name a user, in the order in which they are tried. None has to be unique but a verified
+email address; "sub" is (https://openid.net/specs/openid-connect-core-1_0.html#StandardClaims)."""
 VARIABLE = "VITPROF_TOKEN"
 MADE_AT_START = "auto"
 """The variable's value for a token that is made at the start and printed, as in the container."""
@@ -297,3 +306,51 @@ def closed() -> str:
     """Returns the page of a dashboard that nobody may use as it was started."""
     ways = "".join(f"<li>{way}</li>" for way in WAYS)
     return PAGE.format(body=f"<p>This dashboard is closed: {CLOSED}. Whoever started it can:</p><ul>{ways}</ul>")
+
+
+def has_login() -> bool:
+    """Returns whether pages ask for a login."""
+    return bool(st.secrets.load_if_toml_exists()) and SECTION in st.secrets
+
+
+def needs_login() -> bool:
+    """Returns whether the user of this page has to log in first."""
+    return has_login() and not st.user.is_logged_in
+
+
+def person() -> str:
+    """Returns the user who is logged in to the page whose script this is; "" where nobody is, and outside a script. No
+    two users of a provider have the same name: what one of them started the other one cannot stop.
+    """
+    if get_script_run_ctx(suppress_warning=True) is None or not has_login() or needs_login():
+        return ""
+    claims = st.user.to_dict()
+    if claims.get("email") and str(claims.get("email_verified")).lower() == "true":
+        return str(claims["email"])
+    shown = next((str(claims[name]) for name in SHOWN if claims.get(name)), "")
+    subject = str(claims.get("sub", ""))
+    return f"{shown} ({subject})" if shown and subject else shown or subject or "a user without a name"
+
+
+def started_by(name: str) -> str:
+    """Returns a sentence about who started something; "" where no login is configured."""
+    return f"Started by {name or 'a user of this machine'}." if has_login() else ""
+
+
+def require_login() -> None:
+    """Draws only the buttons to log in where the user has to, and ends the script; else their name, and Log out."""
+    if not has_login():
+        return
+    if not needs_login():
+        with st.sidebar.container(horizontal=True, vertical_alignment="center", key="person"):
+            st.caption(escaped(person()), width="stretch")
+            st.button("Log out", key="log-out", type="tertiary", on_click=st.logout)
+        return
+    st.title("vitprof", anchor=False)
+    auth = st.secrets[SECTION]
+    if "client_id" in auth:
+        st.button("Log in", key="log-in-", type="primary", on_click=st.login)
+    for name in [name for name, value in auth.items() if isinstance(value, Mapping)]:
+        label = f"Log in with {escaped(name)}"
+        st.button(label, key=f"log-in-{name}", type="primary", on_click=st.login, args=(name,))
+    st.stop()

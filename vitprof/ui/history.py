@@ -1,8 +1,8 @@
-"""The History page: search, order and filters, one page of the list at a time, actions for the runs that are ticked in
-it, and the import of runs from another machine.
+"""The History page: search, order and filters, one page of the list at a time, and the import of runs from another
+machine. Only the rows of that page are read, and only the columns that the list shows.
 
-Only the rows of that page are read, and only the columns that the list shows. A widget's key is its name in the URL,
-where it keeps its value by itself. Some names are plural so that they differ from those of the sidebar's settings.
+A widget's key is its name in the URL, where it keeps its value by itself. Some are plural so that they differ from the
+names of the sidebar's settings.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -84,12 +85,8 @@ TURN, OUTCOME = "history-import-turn", "history-import-outcome"
 def draw_import() -> None:
     """Draws an uploader that imports a file as soon as it is chosen, and the outcome in words."""
     turn = st.session_state.setdefault(TURN, 0)
-    with st.popover(
-        "Import",
-        icon=":material/upload:",
-        key="history-import",
-        help=f"Runs that were exported on another machine, as a *{bundle.SUFFIX} file.",
-    ):
+    about = f"Runs that were exported on another machine, as a *{bundle.SUFFIX} file."
+    with st.popover("Import", icon=":material/upload:", key="history-import", help=about):
         given = st.file_uploader(
             "Runs from another machine",
             type=bundle.SUFFIX.removeprefix("."),
@@ -143,6 +140,15 @@ SEARCH, PAGE = "q", "page"
 CLEAR_ICON = ":material/filter_alt_off:"
 
 
+def show_first_page() -> None:
+    """Goes to the first page, as another search needs."""
+    st.session_state[PAGE] = 1
+
+
+OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_URL}
+"""What the widgets of a search have in common."""
+
+
 def draw_search() -> RunQuery:
     """Draws search, order and filters; returns the query that they make."""
     text = st.text_input(
@@ -152,46 +158,30 @@ def draw_search() -> RunQuery:
         help="Words; a run must have each of them in its name, note, tags, strategy, data set or device. "
         "A number finds the run with that number.",
         icon=":material/search:",
-        on_change=show_first_page,
         max_chars=MAX_SEARCH,
-        bind=widgets.IN_URL,
+        **OF_SEARCH,
     )
     sort = st.selectbox(
         "Sort by",
         list(SORTS),
         key="sort",
         help="The order of all runs, not only of this page. Runs without the figure come last.",
-        on_change=show_first_page,
         width=170,
-        bind=widgets.IN_URL,
+        **OF_SEARCH,
     )
     by, descending = SORTS[str(sort)]
-    with st.popover(
-        "Filters",
-        icon=":material/filter_alt:",
-        help="By verdict, strategy, data set, device, status and tag.",
-        key="history-filters",
-    ):
+    about, icon = "By verdict, strategy, data set, device, status and tag.", ":material/filter_alt:"
+    with st.popover("Filters", icon=icon, help=about, key="history-filters"):
         chosen: dict[str, Any] = {}
         for name, (label, field, about) in FILTERS.items():
             named = filter(None, st.query_params.get_all(name))  # a URL may name what no run has
-            chosen[name] = tuple(
-                st.multiselect(
-                    label,
-                    sorted({*resources.store().choices(field), *named}),
-                    key=name,
-                    help=about,
-                    on_change=show_first_page,
-                    placeholder="any",
-                    bind=widgets.IN_URL,
-                )
-            )
+            options = sorted({*resources.store().choices(field), *named})
+            chosen[name] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
         helpers = st.toggle(
             "Also helper runs",
             key="helpers",
             help="Runs made for another one: anchors of its headroom, loader-only runs, trials of tournaments.",
-            on_change=show_first_page,
-            bind=widgets.IN_URL,
+            **OF_SEARCH,
         )
         about = "Shows every run again."
         st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
@@ -204,24 +194,11 @@ def draw_pager(total: int) -> tuple[int, int]:
     """Draws the choice of a page of `total` runs; returns how many runs come before it, and its size."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
-        chosen: int | None = st.selectbox(
-            "Runs a page",
-            SIZES,
-            key="size",
-            help="How many runs are listed at a time.",
-            on_change=show_first_page,
-            width=120,
-            bind=widgets.IN_URL,
-        )
-        size = chosen or SIZES[0]
+        about = "How many runs are listed at a time."
+        size = st.selectbox("Runs a page", SIZES, key="size", help=about, width=120, **OF_SEARCH) or SIZES[0]
         before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1)
         st.caption(f"{before + 1:,} to {min(before + size, total):,} of {total:,} runs", width="content")
     return before, size
-
-
-def show_first_page() -> None:
-    """Goes to the first page, as another search needs."""
-    st.session_state[PAGE] = 1
 
 
 def clear() -> None:
@@ -261,10 +238,7 @@ def chips(row: RunRow) -> list[str]:
 
 def sparkline(values: Sequence[float | None]) -> list[float]:
     """Returns the values, each unknown one (an evaluation took all of the time) replaced by the one before it."""
-    line: list[float] = []
-    for value in values:
-        line.append(value if value is not None else line[-1] if line else 0.0)
-    return line
+    return list(accumulate(values, lambda last, value: last if value is None else value, initial=0.0))[1:]
 
 
 COLUMNS: dict[str, tuple[Callable[[RunRow], Any], Any]] = {
@@ -333,14 +307,8 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
     )
-    shown = tables.show(
-        pd.DataFrame(data),
-        key=key,
-        on_select="rerun",
-        selection_mode="multi-row",
-        placeholder="",
-        column_config=config,
-    )
+    select: dict[str, Any] = {"on_select": "rerun", "selection_mode": "multi-row"}
+    shown = tables.show(pd.DataFrame(data), key=key, placeholder="", column_config=config, **select)
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}
     return ticked

@@ -13,8 +13,7 @@ from vitprof.export.bundle import SUFFIX, bundle_bytes
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
 from vitprof.store.stored_run import this_program
 from vitprof.ui import notifications, resources, texts, widgets
-from vitprof.ui.profile.page import USED
-from vitprof.ui.profile.settings import use_config
+from vitprof.ui.profile import page, settings
 
 NAMED = 5
 """Runs that the question before deleting lists by name, at most."""
@@ -43,8 +42,8 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
             _open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
         if _button("Settings to sidebar", "tune", "Puts its settings into the sidebar; starts nothing.", ours):
-            use_config(resources.store().run(ids[0]).config)
-            st.session_state[USED] = ids[0]
+            settings.use_config(resources.store().run(ids[0]).config)
+            st.session_state[page.USED] = ids[0]
             _open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
             st.session_state[notifications.DIALOG_OPEN] = True

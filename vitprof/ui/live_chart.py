@@ -1,15 +1,11 @@
-"""The live chart: one Plotly plot that stays alive in the browser while its data grow.
-
-`st.plotly_chart` replaces its plot whenever the figure changes and the user's zoom is lost. Here the plot is made once;
-each refresh sends what is new, and zoom, pan and hidden traces survive. A page, in a `st.fragment(run_every=0.5)`:
+"""The live chart: one Plotly plot that stays alive in the browser while its data grow; the browser's side is
+live_chart.js. `st.plotly_chart` replaces its plot whenever the figure changes, and the user's zoom is lost. Here each
+refresh sends what is new, and zoom, pan and hidden traces survive. A page, in a `st.fragment(run_every=0.5)`:
 
     state = chart_state("gpu")                                  # what the user did: the visible window in x
-    feed = st.session_state.setdefault("gpu-feed", ChartFeed())  # what the browser holds
+    feed = st.session_state.setdefault("gpu-feed", ChartFeed())  # what the browser holds: finds what changed
     update = feed.update(figure, run=run_id, alt="GPU utilisation over time", resync=state.resync)
     live_chart(update, key="gpu", height=260)
-
-The page gives the whole figure every time; the feed finds what changed. `on_pick` is called for a click on a point. The
-browser's side is live_chart.js.
 """
 
 from __future__ import annotations
@@ -25,14 +21,13 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import plotly.graph_objects as go
 import streamlit as st
 
 from vitprof.charts.style import PLOTLY_JS
 from vitprof.ui.assets import CHART_JS, url_of
 
-_Array = npt.NDArray[Any]
+_Array = np.typing.NDArray[Any]
 COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
 """The parts of a trace that grow point by point. All else (style, a heat map's z, per-point colours) is sent whole."""
 
@@ -97,9 +92,8 @@ class LiveChartState:
 
 
 class ChartFeed:
-    """A record of what the browser holds, which turns the current figure into the smallest update.
-
-    One for each chart and session. If an update was lost, the browser reports that (`LiveChartState.resync`).
+    """A record of what the browser holds, which turns the current figure into the smallest update. One for each chart
+    and session. If an update was lost, the browser reports that (`LiveChartState.resync`).
     """
 
     def __init__(self) -> None:
@@ -112,9 +106,7 @@ class ChartFeed:
 
     def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: int | None = None) -> ChartUpdate:
         """Returns the update that makes the browser show `figure`: `data` and `layout`, as in a plotly Figure's
-        `to_dict()`.
-
-        NumPy arrays are cheapest. The layout's template is left out: colours and fonts come from the page's theme.
+        `to_dict()`. The layout's template is dropped: colours and fonts come from the page's theme.
         """
         layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
@@ -145,11 +137,8 @@ def live_chart(
     on_view_change: Callable[[], None] | None = None,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> LiveChartState:
-    """Mounts the chart, `height` pixels high, and returns what the browser reported. Each chart has its own `key`, the
-    same on every refresh.
-
-    `on_view_change` runs before the refresh that a zoom causes, `on_pick` before the one that a click on a point
-    causes; without `on_pick`, clicks are not reported.
+    """Mounts the chart, `height` pixels high, and returns what the browser reported. `on_view_change` runs before the
+    refresh that a zoom causes, `on_pick` before the one that a click on a point causes.
     """
 
     def picked() -> None:
@@ -299,10 +288,8 @@ def _shortened(values: _Array) -> _Array:
 
 
 def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool = False) -> None:
-    """Draws `figure`, `height` pixels high. Screen readers get `alt`, or else the figure's own description.
-
-    With `zooms` it has the buttons to zoom. Not `st.plotly_chart`, which would load a second Plotly of 4.6 MB beside
-    that of the live charts.
+    """Draws `figure`, `height` pixels high, with `zooms` with buttons to zoom. Screen readers get `alt`, or else the
+    figure's own description. Not `st.plotly_chart`, which would load a second Plotly of 4.6 MB.
     """
     words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
     live_chart(still(figure.to_dict(), alt=words, bare=not zooms), key=key, height=height)

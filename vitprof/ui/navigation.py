@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Iterator
 
 import streamlit as st
-from streamlit.errors import StreamlitAPIException
 
 from vitprof import demo
 
@@ -41,7 +40,9 @@ def through_app(page: str) -> Iterator[None]:
 
 
 def _restore(query: dict[str, list[str]]) -> None:
-    with contextlib.suppress(StreamlitAPIException):  # the page was left so soon that its widgets are still bound
+    with contextlib.suppress(
+        st.errors.StreamlitAPIException
+    ):  # the page was left so soon that its widgets are still bound
         st.query_params.from_dict(query)
         st.rerun()
 

@@ -11,8 +11,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.errors import VitprofError
-from vitprof.store import StoredRun
-from vitprof.store.tournaments import tournament
+from vitprof.store import StoredRun, tournaments
 from vitprof.ui import resources, texts
 
 RUNS, GROUPS, TOURNAMENTS = "runs watched", "groups watched", "tournaments watched"
@@ -120,7 +119,7 @@ def _group(group: str) -> tuple[str, str] | None:
 
 
 def _tournament(tournament_id: int) -> tuple[str, str] | None:
-    stored = tournament(resources.store(), tournament_id)
+    stored = tournaments.tournament(resources.store(), tournament_id)
     if stored.held:
         return None
     ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(stored.status, stored.status)

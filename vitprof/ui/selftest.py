@@ -12,9 +12,8 @@ import streamlit as st
 
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, run_selftest
+from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, report, run_selftest
 from vitprof.selftest.gpu import driver as gpu
-from vitprof.selftest.report import FILE_NAME
 from vitprof.ui import resources, tables, texts
 
 POLL_S = 1.0
@@ -133,29 +132,29 @@ def _words(chosen: str) -> str:
     return f"{len(cases)} cases, {jobs} short jobs: about {minutes} minutes. Start no other runs. Nothing is stored."
 
 
-def _draw_report(report: Report) -> None:
+def _draw_report(tested: Report) -> None:
     """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report, and what to
     read next.
     """
-    (st.success if report.ok else st.warning)(texts.escaped(texts.sentence(report.sentence)))
-    columns = GPU_COLUMNS if report.machine else COLUMNS
-    shown = pd.DataFrame({name: [text(result) for result in report.results] for name, (text, _) in columns.items()})
-    key = "selftest-gpu-table" if report.machine else "selftest-table"
+    (st.success if tested.ok else st.warning)(texts.escaped(texts.sentence(tested.sentence)))
+    columns = GPU_COLUMNS if tested.machine else COLUMNS
+    shown = pd.DataFrame({name: [text(result) for result in tested.results] for name, (text, _) in columns.items()})
+    key = "selftest-gpu-table" if tested.machine else "selftest-table"
     tables.show(shown, key=key, help={name: about for name, (_, about) in columns.items()})
-    for result in report.results:
+    for result in tested.results:
         if result.status != "passed":
             icon = ":material/warning:" if result.status == "failed" else ":material/info:"
             st.caption(f"{icon} {texts.escaped(result.case)}: {texts.escaped(result.wrong)}")
-    if report.machine:
+    if tested.machine:
         st.download_button(
             "Figures for a bug report",
-            data=report.to_json,
-            file_name=FILE_NAME,
+            data=tested.to_json,
+            file_name=report.FILE_NAME,
             mime="application/json",
             on_click="ignore",
             key="selftest-gpu-file",
             icon=":material/data_object:",
             help="Device, versions and every figure; no name of the machine or its user.",
         )
-        st.markdown(texts.escaped(report.advice))
-    st.caption(f"Took {seconds(report.seconds)}. Kept until the dashboard ends.")
+        st.markdown(texts.escaped(tested.advice))
+    st.caption(f"Took {seconds(tested.seconds)}. Kept until the dashboard ends.")

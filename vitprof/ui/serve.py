@@ -18,10 +18,8 @@ POLL_S = 0.1
 
 
 class Output:
-    """A stream that drops what nobody reads any more.
-
-    Streamlit prints that it stops before it does. If printing failed, as when a pipe or connection is closed, it would
-    go on forever.
+    """A stream that drops what nobody reads any more: if printing failed, as when a pipe is closed, Streamlit, which
+    prints that it stops before it does, would go on forever.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -49,13 +47,8 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     sys.stdout = cast(TextIO, Output(sys.stdout))
     threading.Thread(target=_tell, args=(request,), name="vitprof-tell", daemon=True).start()
-    options = {
-        "server.port": request["port"],
-        # The browser is opened below. Streamlit would also ask for an e-mail address on its first run.
-        "server.headless": "true",
-        "logger.hideWelcomeMessage": "true",
-    }
-    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    # headless: the browser is opened below. Streamlit would also ask for an e-mail address on its first run.
+    flags = [f"--server.port={request['port']}", "--server.headless=true", "--logger.hideWelcomeMessage=true"]
     sys.argv = ["streamlit", "run", request["script"], *flags]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
@@ -90,13 +83,10 @@ def _answers(address: str, port: int) -> bool:
 def _tell(request: dict[str, Any]) -> None:
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(request["address"], request["address"])
     until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        if _answers(address, request["port"]):
-            break
+    while not _answers(address, request["port"]):
+        if time.monotonic() > until:
+            return
         time.sleep(POLL_S)
-    else:
-        return
-    sys.stdout.write("\n".join(request["lines"]) + "\n")
-    sys.stdout.flush()
+    print(*request["lines"], sep="\n", flush=True)  # noqa: T201
     if request["open"] and not webbrowser.open(request["open"]):
         sys.stderr.write(f"vitprof: no browser could be opened; open {request['open']} yourself\n")

@@ -18,7 +18,7 @@ from streamlit.web.server import server_util
 
 from vitprof.errors import VitprofError
 from vitprof.jobs import users
-from vitprof.ui import assets, gate, login, resources
+from vitprof.ui import assets, gate, resources
 
 
 def parts() -> dict[str, Any]:
@@ -28,9 +28,9 @@ def parts() -> dict[str, Any]:
     except VitprofError as error:
         sys.exit(f"vitprof: {error}")
     address = config.get_option("server.address")
-    has_login = login.is_configured()
+    has_login = gate.has_login()
     if has_login:
-        users.ask_with(login.person)
+        users.ask_with(gate.person)
     path = str(config.get_option("server.baseUrlPath")).strip("/")
     middleware = Middleware(
         gate.Gate,

@@ -54,9 +54,11 @@ BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in FIELDS.values()} | {"evaluate": False}
 """The sidebar's defaults: those of `RunConfig`, but without an evaluation, which on a CPU takes longer than the run
 itself."""
-STATE = "settings"
-AUTOMATIC = "automatic"
-UNSET = ""
+STATE, AUTOMATIC, UNSET = "settings", "automatic", ""
+RUN, RUNS = "run", "runs"
+IN_URL: Literal["query-params"] = "query-params"
+"""A widget's `bind` argument: its key is then its name in the URL, and its value is kept there."""
+Option = TypeVar("Option", bound=str)
 
 
 def label(field: str) -> str:
@@ -241,17 +243,6 @@ def name_field(words: str, key: str, **given: Any) -> str:
     if len(name.strip()) > MAX_NAME:
         st.caption(f":material/content_cut: {sentence(NAME_CUT)}")
     return cut_name(name)
-
-
-Option = TypeVar("Option", bound=str)
-IN_URL: Literal["query-params"] = "query-params"
-"""A widget's `bind` argument: its key is then its name in the URL, and its value is kept there."""
-RUN, RUNS = "run", "runs"
-
-
-def show_run(run_id: int) -> None:
-    """Makes `run_id` the run that this page shows."""
-    st.query_params[RUN] = str(run_id)
 
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:

@@ -16,10 +16,10 @@ from vitprof.errors import StoreError
 from vitprof.jobs.scheduling import ahead_of
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun, read_role
-from vitprof.ui import login, resources
+from vitprof.ui import gate, resources
 from vitprof.ui.profile import live, settings
 from vitprof.ui.texts import escaped, guarded, simulated_badge
-from vitprof.ui.widgets import FIELDS, RUN, STATE, show_run
+from vitprof.ui.widgets import FIELDS, RUN, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
@@ -89,14 +89,14 @@ def draw_title(run: StoredRun) -> None:
             waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
             if not waits and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP):
                 jobs.stop(run.id)
-        if starter := login.started_by(run.started_by):
+        if starter := gate.started_by(run.started_by):
             st.caption(escaped(starter), width="content")
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
     """Starts or queues a run and shows it; unless it came from the sidebar, its settings are put there."""
     run_id = resources.manager().submit(config)
-    show_run(run_id)
+    st.query_params[RUN] = str(run_id)
     if from_sidebar:
         st.session_state[TAKEN] = run_id
 
@@ -149,13 +149,13 @@ def _draw_group(runs: Sequence[StoredRun], target: StoredRun) -> None:
     else:
         words = f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
     left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
-    starter = login.started_by(first.started_by)
+    starter = gate.started_by(first.started_by)
     left.markdown(words + (f". {escaped(starter)}" if starter else ""))
     help_text = "Its progress and its leaderboard so far." if of_tournament else "Show this run on this page."
     if middle.button("Show", key=f"show-{first.id}", width="stretch", help=help_text):
         if group is not None and of_tournament:
             st.switch_page("pages/tournament.py", query_params={"tournament": str(group.of)})
-        show_run(target.id)
+        st.query_params[RUN] = str(target.id)
         st.rerun(scope="app")
     # a tournament that loses one trial goes on with the next: its own page pauses and stops it
     owned = not of_tournament and any(resources.manager().may_stop(run.id) for run in runs)

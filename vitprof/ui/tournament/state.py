@@ -27,7 +27,7 @@ from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store import tournaments
 from vitprof.store.tournaments import StoredTournament
-from vitprof.ui import login, resources
+from vitprof.ui import gate, resources
 from vitprof.ui.notifications import watch_tournament
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
@@ -284,7 +284,7 @@ def _draw_buttons(t: StoredTournament) -> None:
     if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
         return
-    if starter := login.started_by(t.started_by):
+    if starter := gate.started_by(t.started_by):
         st.caption(escaped(starter))
     if not may_stop(t.started_by):
         return
