@@ -198,7 +198,7 @@ def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
     """Draws up to five figures over the steady state so far: those that this kind of run has."""
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
-    speed = formats.number(totals.samples_per_s, "samples/s")
+    speed = formats.number(totals.samples_per_s)
     tiles = [("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
         wait, idle = (formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s))
