@@ -167,10 +167,8 @@ def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
         yield f"it takes {size(needs.ram_bytes)} of RAM and {size(machine.ram_bytes)} are available"
     to_write = (0 if needs.made else needs.prepared_bytes) + needs.staged_bytes
     if to_write > machine.disk_bytes:
-        yield (
-            f"it writes {size(to_write)} and {size(machine.disk_bytes)} are free in {home.home()}; "
-            "set VITPROF_HOME to a larger disk"
-        )
+        there = f"{size(machine.disk_bytes)} are free in {home.home()}"
+        yield f"it writes {size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
 
 
 def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine) -> Iterator[str]:
@@ -197,9 +195,7 @@ def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
     at = int(number) if number.isdecimal() else 0
     if at >= len(machine.gpus):
         return
-    gpu, free = machine.gpus[at], math.nan
-    if at < len(machine.gpu_free_bytes):
-        free = machine.gpu_free_bytes[at]
+    gpu, free = machine.gpus[at], dict(enumerate(machine.gpu_free_bytes)).get(at, math.nan)
     if needed > gpu.memory_bytes:
         yield f"the set takes {size(needed)} of device memory and {gpu.name} has {size(gpu.memory_bytes)}"
     elif needed > free:

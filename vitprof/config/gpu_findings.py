@@ -5,7 +5,6 @@ Only what a user would not learn otherwise, or too late. Nothing here imports Py
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib.util
 import re
@@ -69,19 +68,13 @@ def torch_build() -> TorchBuild | None:
         return None
     try:
         return read_build(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
+    except (OSError, ValueError):
         return None
 
 
 def read_build(source: str) -> TorchBuild | None:
-    """Returns the build that a version file describes; None without a version. Raises `SyntaxError`, `ValueError`."""
-    values: dict[str, str] = {}
-    for line in ast.parse(source).body:
-        if not isinstance(line, ast.Assign | ast.AnnAssign) or not isinstance(line.value, ast.Constant):
-            continue
-        target = line.target if isinstance(line, ast.AnnAssign) else line.targets[0]
-        if isinstance(target, ast.Name) and isinstance(line.value.value, str):
-            values[target.id] = line.value.value
+    """Returns the build that a version file describes; None if it names no version."""
+    values = dict(re.findall(r"""^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['"]([^'"\n]*)['"]""", source, re.MULTILINE))
     if "__version__" not in values:
         return None
     return TorchBuild(values["__version__"], _version(values.get("cuda", "")), rocm="hip" in values)

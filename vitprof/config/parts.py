@@ -262,18 +262,14 @@ class LoaderPart(Part):
     """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""
 
 
+WORKERS = {"workers": 2, "prefetch_factor": 2, "pin_memory": True, "persistent_workers": True, "start_method": None}
+
 LOADERS = by_name(
     LoaderPart(
         "dataloader",
         "PyTorch DataLoader",
         "torch.utils.data.DataLoader, in the loop or with worker processes.",
-        knobs={
-            "workers": 2,
-            "prefetch_factor": 2,
-            "pin_memory": True,
-            "persistent_workers": True,
-            "start_method": None,
-        },
+        knobs=WORKERS,
         made_by="processes",
     ),
     LoaderPart(

@@ -8,14 +8,11 @@ from typing import Any
 
 from vitprof.config import KNOBS, PARTS
 from vitprof.config.catalog import DatasetInfo, by_name, chosen
-from vitprof.config.parts import DECODERS, Combination
+from vitprof.config.parts import DECODERS, WORKERS, Combination
 
-SOURCE: dict[str, str] = {"idx": "idx", "jpeg": "imagefolder"}
-"""`DatasetInfo.kind` -> what "source" as a strategy's storage stands for: the data set's own files, read as in
-tutorials."""
-LMDB: dict[str, str] = {"idx": "lmdb", "jpeg": "lmdb-encoded"}
-"""`DatasetInfo.kind` -> what "lmdb" as a strategy's storage stands for: pixels of small images, encoded files of large
-ones."""
+BY_KIND = {"source": {"idx": "idx", "jpeg": "imagefolder"}, "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"}}
+"""What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read as in
+tutorials; "lmdb" keeps pixels of small images and encoded files of large ones."""
 
 ARTICLE_MEMORY = "Article 'whole data set in memory' (MNIST, small ViT)"
 ARTICLE_SETTINGS = "Article on DataLoader settings"
@@ -57,7 +54,7 @@ class Strategy:
         """Returns its parts for the data set `info`; `overrides` (by the names in `PARTS`) replace some of them. Raises
         `ConfigError` for a part that does not exist.
         """
-        storage = {"source": SOURCE, "lmdb": LMDB}.get(self.storage, {}).get(info.kind, self.storage)
+        storage = BY_KIND.get(self.storage, {}).get(info.kind, self.storage)
         given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}
         own = {"storage": storage, "location": self.location, "loader": self.loader, "transfer": self.transfer}
         return Combination(**(own | given))
@@ -73,13 +70,8 @@ class Strategy:
         return {name: taken[name] for name in KNOBS if name in taken and name not in held}
 
 
-NO_WORKERS: dict[str, Any] = {
-    "workers": 0,
-    "prefetch_factor": None,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "start_method": None,
-}
+NO_WORKERS: dict[str, Any] = WORKERS | {"workers": 0, "prefetch_factor": None}
+NO_WORKERS |= {"pin_memory": False, "persistent_workers": False}
 """Settings of a DataLoader without workers."""
 
 STRATEGIES = by_name(

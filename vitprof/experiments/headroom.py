@@ -140,16 +140,12 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
             notes.append(f"anchor {role}: {result.n_steps} steady steps are too few for an interval")
     if not any(r.role == "D" for r in runs):
         notes.append(f"no anchor D: {why_no_cold(config) or 'it was not run'}")
+    asked = run.config if run.group_key != group else config
+    slow = asked.page_cache == "cold" or any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
     return headroom(
         measured,
-        baseline=_baseline(run.config if run.group_key != group else config, runs),
+        baseline="D" if slow else "C",  # the job as requested, slow drive or cold page cache included
         notes=notes,
         simulated=accelerators.is_simulated(config.device),
         pending=[a.role for a in measured if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
     )
-
-
-def _baseline(config: RunConfig, runs: list[StoredRun]) -> str:
-    """Returns the role of the anchor that is the job as requested, slow drive or cold page cache included."""
-    throttled = any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
-    return "D" if throttled or config.page_cache == "cold" else "C"

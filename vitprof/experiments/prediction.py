@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from vitprof.analysis.verdict.prediction import Calibration, predict
 from vitprof.config import KNOBS, PARTS, RunConfig
@@ -35,14 +36,8 @@ def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str
     """Returns the strategies of `USUAL` that can run here, without the run's own."""
     machine = machine or look_around()
     info = dataset_info(run.config.dataset, run.config.n_images)
-    on_cpu = device_of(run) == "cpu"  # where "device" is the same as "memory"
-    return [
-        name
-        for name in USUAL
-        if name != run.config.strategy
-        and not (name == "device" and on_cpu)
-        and not why_unavailable(STRATEGIES[name], info, machine)
-    ]
+    own = {run.config.strategy, *(["device"] if device_of(run) == "cpu" else [])}  # there it is the same as "memory"
+    return [name for name in USUAL if name not in own and not why_unavailable(STRATEGIES[name], info, machine)]
 
 
 def alternative(run: StoredRun, strategy: str) -> RunConfig:
@@ -61,12 +56,6 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
             failed = error
     assert failed is not None
     raise failed
-
-
-def micro_config(config: RunConfig, seconds: float) -> RunConfig:
-    """Returns the loader-only run that goes with the job `config`."""
-    budget = {"epochs": None, "steps": None, "seconds": seconds}
-    return replace(config, **budget, loader_only=True, evaluate=False, name="")  # type: ignore[arg-type]
 
 
 def device_of(run: StoredRun) -> str:
@@ -103,7 +92,9 @@ def micro_runs(
     machine = look_around()
     info = dataset_info(run.config.dataset, run.config.n_images)
     chosen = usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
-    trials = [Trial(micro_config(alternative(run, name), seconds), MICRO, name) for name in chosen]
+    micro: dict[str, Any] = {"epochs": None, "steps": None, "seconds": seconds, "loader_only": True}
+    micro |= {"evaluate": False, "name": ""}
+    trials = [Trial(replace(alternative(run, name), **micro), MICRO, name) for name in chosen]
     for name in chosen:
         if reason := why_unavailable(STRATEGIES[name], info, machine):
             raise ConfigError("strategies", name, reason)
@@ -122,11 +113,8 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
     run = store.run(run_id)
     stored = list_predictions(store, run_id)
     predicted = {p.micro_run_id for p in stored}
-    ended = [
-        r
-        for r in store.runs(["done"], group_key=group_of(run_id), oldest_first=True)
-        if r.role == MICRO and r.id not in predicted
-    ]
+    runs = store.runs(["done"], group_key=group_of(run_id), oldest_first=True)
+    ended = [r for r in runs if r.role == MICRO and r.id not in predicted]
     if ended:
         profile, expected_error = store.steps(run_id), calibration_for(store, run).expected_error
         for micro in ended:
@@ -198,9 +186,8 @@ def failures(
 
     `remedy` is what to do about a run that had no steady steps. Call `record_predictions` first.
     """
-    latest = {
-        r.config.strategy: r for r in store.runs(group_key=group_of(run_id), oldest_first=True) if r.role == MICRO
-    }
+    runs = store.runs(group_key=group_of(run_id), oldest_first=True)
+    latest = {r.config.strategy: r for r in runs if r.role == MICRO}
     predicted = {p.micro_run_id for p in list_predictions(store, run_id)}
     lines = []
     for name, r in latest.items():

@@ -198,11 +198,6 @@ def agree(store: RunStore, tournament_id: int) -> None:
     set_spec(store, tournament_id, replace(spec, script=replace(_own(spec), agreed=True)))
 
 
-def to_be_agreed(tournament_id: int, script: OwnScript) -> str:
-    """Returns why a tournament waits after its first trial, and how to continue it."""
-    return f"{written_words(script)}; agree that the script is repeated: {resume_command(tournament_id)} --yes"
-
-
 def written_words(script: OwnScript) -> str:
     """Returns what the first trial wrote, in a line."""
     if not script.writes:

@@ -316,7 +316,8 @@ class TournamentTrials:
             set_status(self._store, self._id, self._status(), refused=refused)
         assert self._spec.script is not None
         if not self._spec.script.agreed:
-            self._end = "paused", planning.to_be_agreed(self._id, self._spec.script)
+            agree = f"agree that the script is repeated: {planning.resume_command(self._id)} --yes"
+            self._end = "paused", f"{planning.written_words(self._spec.script)}; {agree}"
         elif all(t.refused for t in self._planned[1:]):
             self._end = "done", planning.nothing_to_compare(self._planned)
 

@@ -102,8 +102,7 @@ class TournamentView:
             return self._board[1]
 
     def _entry(self, trial: PlannedTrial, mine: Mapping[int, TrialRun], stored: StoredTournament) -> Entry:
-        was_cut = trial.key in stored.cut
-        outcomes = tuple(self._outcome(mine[number], was_cut) for number in sorted(mine) if number)
+        outcomes = tuple(self._outcome(mine[number], trial.key in stored.cut) for number in sorted(mine) if number)
         status, reason = _status(trial, outcomes, mine, stored)
         return Entry(
             key=trial.key,

@@ -132,14 +132,7 @@ LONGER_S, LONGER_EVERY_S = 40e-6, 80e-6
 time: little enough beside 40 us to compare within 5%."""
 MOST_OFF_FRAC = 0.05
 PROFILED_STEPS = 5
-LAUNCHED_JOB: dict[str, Any] = {
-    "dataset": "digits",
-    "strategy": "memory",
-    "transfer": "pinned",
-    "batch_size": 64,
-    "warmup_steps": 8,
-    "steps": 80,
-}
+LAUNCHED_JOB: dict[str, Any] = {"strategy": "memory", "batch_size": 64, "warmup_steps": 8, "steps": 80}
 
 
 def launch_bound(bench: Bench) -> Outcome:

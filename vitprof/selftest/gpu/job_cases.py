@@ -30,13 +30,7 @@ LATE_SLEEPS = 10
 ROUNDS = 3
 """Rounds at most: a wait that is not right at once is measured again, and medians decide."""
 # Sample by sample in the loop, as tutorials do: every stage can be told apart. Few samples, so that 2 ms stand out.
-IDLE_JOB: dict[str, Any] = {
-    "dataset": "digits",
-    "strategy": "per-sample",
-    "batch_size": 8,
-    "warmup_steps": 8,
-    "steps": 40,
-}
+IDLE_JOB: dict[str, Any] = {"strategy": "per-sample", "batch_size": 8, "warmup_steps": 8, "steps": 40}
 IDLE_BASE = RunConfig(**IDLE_JOB)
 IDLE_CASES = (
     Case(name="no wait", what="no wait", base=IDLE_BASE, part="", right=()),
@@ -119,13 +113,7 @@ LEAST_COST_ROUNDS, MOST_COST_ROUNDS = 5, 9
 COST_STEPS, COST_WARMUP_STEPS = 200, 20
 MOST_COST_FRAC = 0.02
 # The copy blocks: the device then waits for the host after each step, and what recording costs is not hidden.
-COST_JOB: dict[str, Any] = {
-    "dataset": "digits",
-    "strategy": "memory",
-    "transfer": "blocking",
-    "batch_size": 64,
-    "model": "tiny",
-}
+COST_JOB: dict[str, Any] = {"strategy": "memory", "transfer": "blocking", "batch_size": 64}
 
 
 def own_cost(bench: Bench) -> Outcome:
