@@ -9,21 +9,14 @@ from typing import Literal
 
 import numpy as np
 
+from vitprof.analysis import bootstrap
 from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.bootstrap import (
-    BOOTSTRAP_BLOCKS,
-    MIN_BLOCKS,
-    UNKNOWN,
-    Interval,
-    block_sums,
-    ratio_interval,
-    ratio_of,
-)
+from vitprof.analysis.bootstrap import UNKNOWN, Interval
 from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_of_one
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
-from vitprof.formats import number
+from vitprof.formats import count, number
 
 FIGURE_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "t_start_s", "step_s", "gap_s", "data_wait_s", "samples")
 """Step columns that figures are computed from."""
@@ -56,15 +49,14 @@ class Figure:
 
 def share(runs: Sequence[Series], column: str) -> Figure:
     """Returns `column` (seconds of each step) as a share, 0..1, of the steady time. Needs a run."""
-    parts = [_steady(steps, column, "step_s") for steps in runs]
-    if len(parts) == 1:
-        found = ratio_interval(*parts[0])
-        wider = _widening(*parts[0])
-        low, high = found.value - wider * (found.value - found.low), found.value + wider * (found.high - found.value)
+    if len(runs) > 1:
+        found = _over_runs(_ratios(runs, column))
     else:
-        found = _over_runs(np.array([_ratio(part, whole) for part, whole in parts]))
-        low, high = found.low, found.high
-    return _of(runs, Interval(found.value, *(float(end) for end in np.clip((low, high), 0, 1))))
+        part, whole = _steady(runs[0], column)
+        value, low, high = bootstrap.ratio_interval(part, whole)
+        wider = _widening(part, whole)
+        found = Interval(value, value - wider * (value - low), value + wider * (high - value))
+    return _of(runs, Interval(found.value, *(float(end) for end in np.clip(found[1:], 0, 1))))
 
 
 def throughput(runs: Sequence[Series]) -> Figure:
@@ -80,76 +72,76 @@ def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
     alike, and even a single run can be compared with several.
     """
     if len(runs) == len(baseline) == 1:
-        ratio = ratio_of(_rate(runs), _rate(baseline))
+        ratio = bootstrap.ratio_of(_rate(runs), _rate(baseline))
     else:
         mine, base = _logs(runs), _logs(baseline)
-        difference, half = float(mine.mean() - base.mean()), two_sample_half(spread(mine, base), len(mine), len(base))
+        difference, half = float(mine.mean() - base.mean()), half_interval(spread(mine, base), len(mine), len(base))
         ratio = Interval(*(math.exp(difference + way) for way in (0.0, -half, half)))
     return _of([*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2)
 
 
-def run_spread(runs: Sequence[Series], column: str | None) -> float:
-    """Returns the standard deviation from run to run of a share, or of log samples/s (None). Needs two runs."""
-    values = _logs(runs) if column is None else np.array([_ratio(*_steady(s, column, "step_s")) for s in runs])
-    return float(values.std(ddof=1))
+def run_spread(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
+    """Returns the standard deviation from run to run of a share, or of log samples/s (None), pooled over both sides."""
+    return spread(*(_ratios(side, column) if column else _logs(side) for side in (runs, baseline) if side))
 
 
-def log_spread(runs: Sequence[Series], baseline: Sequence[Series]) -> float:
-    """Returns the standard deviation from run to run of log samples/s, pooled over both sides. Needs three runs."""
-    return spread(_logs(runs), _logs(baseline))
+def spread(*sides: Floats) -> float:
+    """Returns the pooled standard deviation of samples."""
+    squares = math.fsum(float(((side - side.mean()) ** 2).sum()) for side in sides)
+    return math.sqrt(squares / sum(len(side) - 1 for side in sides))
 
 
-def spread(mine: Floats, base: Floats) -> float:
-    """Returns the pooled standard deviation of two samples with at least three values together."""
-    squares = ((mine - mine.mean()) ** 2).sum() + ((base - base.mean()) ** 2).sum()
-    return math.sqrt(float(squares) / (len(mine) + len(base) - 2))
-
-
-def one_sample_half(deviation: float, n: int) -> float:
-    """Returns half of the 95% interval of the mean of n values with this standard deviation."""
-    return student_t(n - 1) * deviation / math.sqrt(n)
-
-
-def two_sample_half(deviation: float, n: int, m: int) -> float:
-    """Returns half of the 95% interval of the difference of the means of n and m values that scatter alike."""
-    return student_t(n + m - 2) * deviation * math.sqrt(1 / n + 1 / m)
+def half_interval(deviation: float, n: int, m: int = 0) -> float:
+    """Returns half of the 95% interval of the mean of n values with this standard deviation, or of the difference to
+    the mean of m others that scatter alike.
+    """
+    scale = math.sqrt(1 / n + 1 / m) if m else math.sqrt(1 / n)
+    return student_t(n + m - (2 if m else 1)) * deviation * scale
 
 
 def wall_clock_value(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
     """Returns a share, samples/s (`column` None) or, with a baseline, a slowdown over the wall clock of training: epoch
     starts counted, as the steady figures do not.
     """
-    ratios = [_ratio(*_weighted(s, column or "samples", "step_s")) for s in runs]
+    ratios = []
+    for steps in runs:
+        weights = np.where(np.isfinite(steps["step_s"]), wall_clock_weights(steps), 0.0)
+        counted = weights > 0
+        ratios.append(_ratio(*((steps[name] * weights)[counted] for name in (column or "samples", "step_s"))))
     value = float(np.mean(ratios)) if column else math.exp(float(np.mean(np.log(ratios))))
     return 1 - value / wall_clock_value(baseline, None) if baseline else value
 
 
 def n_steady(steps: Series) -> int:
     """Returns the number of steps that figures are computed from."""
-    return int((steady_state(steps) & np.isfinite(steps["step_s"])).sum())
+    return len(_steady(steps, "step_s")[0])
 
 
 def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
     """Returns the figure, without an interval if a run is too short for one."""
     counts = [n_steady(steps) for steps in runs]
     missing = max(0, MIN_STEPS - min(counts))
-    low, high = (math.nan, math.nan) if missing else (interval.low, interval.high)
+    low, high = (math.nan, math.nan) if missing else interval[1:]
     return Figure(interval.value, low, high, len(runs), sum(counts), len(runs) > sides, missing)
 
 
 def _rate(runs: Sequence[Series]) -> Interval:
-    if len(runs) == 1:
-        parts = _steady(runs[0], "samples", "step_s")
-        value, low, high = ratio_interval(*parts)
-        if not low > 0:
-            return Interval(value, math.nan, math.nan)
-        wider = _widening(*parts)
-        return Interval(value, value * (low / value) ** wider, value * (high / value) ** wider)
-    return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
+    if len(runs) > 1:
+        return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
+    part, whole = _steady(runs[0], "samples")
+    value, low, high = bootstrap.ratio_interval(part, whole)
+    if not low > 0:
+        return Interval(value, math.nan, math.nan)
+    wider = _widening(part, whole)
+    return Interval(value, value * (low / value) ** wider, value * (high / value) ** wider)
+
+
+def _ratios(runs: Sequence[Series], column: str) -> Floats:
+    return np.array([_ratio(*_steady(steps, column)) for steps in runs])
 
 
 def _logs(runs: Sequence[Series]) -> Floats:
-    rates = np.array([_ratio(*_steady(steps, "samples", "step_s")) for steps in runs])
+    rates = _ratios(runs, "samples")
     return np.asarray(np.log(np.where(rates > 0, rates, np.nan)))
 
 
@@ -159,10 +151,10 @@ def _widening(part: Floats, whole: Floats) -> float:
     By itself that is too narrow with few blocks, and where blocks resemble their neighbours, as single steps do. It is
     widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
     """
-    blocks = min(BOOTSTRAP_BLOCKS, len(whole))
-    if blocks < MIN_BLOCKS:
+    blocks = min(bootstrap.BOOTSTRAP_BLOCKS, len(whole))
+    if blocks < bootstrap.MIN_BLOCKS:
         return math.nan
-    off = block_sums(part - _ratio(part, whole) * whole, blocks)  # the terms of the ratio's error
+    off = bootstrap.block_sums(part - _ratio(part, whole) * whole, blocks)  # the terms of the ratio's error
     one = variance_of_one(off, 1)
     alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
     return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)
@@ -172,19 +164,14 @@ def _over_runs(values: Floats) -> Interval:
     """Returns the mean of at least two values with the 95% interval of Student's t."""
     if not np.isfinite(values).all():
         return UNKNOWN
-    mean, half = float(values.mean()), one_sample_half(float(values.std(ddof=1)), len(values))
+    mean, half = float(values.mean()), half_interval(spread(values), len(values))
     return Interval(mean, mean - half, mean + half)
 
 
-def _steady(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
-    keep = steady_state(steps) & np.isfinite(steps[whole])
-    return steps[part][keep], steps[whole][keep]
-
-
-def _weighted(steps: Series, part: str, whole: str) -> tuple[Floats, Floats]:
-    weights = np.where(np.isfinite(steps[whole]), wall_clock_weights(steps), 0.0)
-    counted = weights > 0
-    return (steps[part] * weights)[counted], (steps[whole] * weights)[counted]
+def _steady(steps: Series, column: str) -> tuple[Floats, Floats]:
+    """Returns a column and the seconds of the steps that figures are computed from."""
+    keep = steady_state(steps) & np.isfinite(steps["step_s"])
+    return steps[column][keep], steps["step_s"][keep]
 
 
 def _ratio(part: Floats, whole: Floats) -> float:
@@ -249,8 +236,13 @@ class Judged:
         """Returns what was measured, its interval and the bound, in one line."""
         if self.figure is None:
             return f"{self.bound.title}: {self.reason}"
-        words = f"{TITLES[self.bound.kind]} {_measured(self.bound.kind, self.figure)}, {self.bound.limit_words}"
-        return f"{words}; {_rests_on(self.figure)}" + (f"; {self.reason}" if self.reason else "")
+        f, kind = self.figure, self.bound.kind
+        ends = [number(v) if kind == "min_samples_per_s" else _amount(kind, v) for v in (f.low, f.high)]
+        interval = " to ".join(ends) if f.known else "not known"
+        noise = "" if f.between_runs else ", run-to-run noise not in it"
+        rests_on = f"n = {f.n_steps:,} steps of {count(f.n_runs, 'run')}{noise}"
+        words = f"{TITLES[kind]} {_amount(kind, f.value)} (95%: {interval}), {self.bound.limit_words}; {rests_on}"
+        return words + (f"; {self.reason}" if self.reason else "")
 
 
 def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:
@@ -295,11 +287,8 @@ def _outcome(bound: Bound, low: float, high: float) -> Outcome:
 def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]) -> str:
     """Returns about how many more runs or steps would put the interval on one side of the limit at this figure."""
     too_close = "too close to the bound to be decided by measuring more; set the bound farther away"
-    above = figure.value > bound.limit
-    distance, reach = (
-        abs(figure.value - bound.limit),
-        figure.value - figure.low if above else figure.high - figure.value,
-    )
+    distance = abs(figure.value - bound.limit)
+    reach = figure.value - figure.low if figure.value > bound.limit else figure.high - figure.value
     if not figure.between_runs:
         factor = (reach / distance) ** 2 if distance > 0 else math.inf
         more = figure.n_steps / (1 + len(baseline)) * (factor - 1)
@@ -307,14 +296,12 @@ def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], bas
             return too_close
         each = " in each run" if baseline else ""
         return f"about {max(1, math.ceil(more)):,} more steps{each} would decide it"
+    column = COLUMNS.get(bound.kind)
     if bound.kind == "max_slowdown":
-        deviation = log_spread(runs, baseline)
         distance = abs(math.log((1 - figure.value) / (1 - bound.limit)))
-    elif bound.kind == "min_samples_per_s":
-        deviation, distance = run_spread(runs, None), abs(math.log(figure.value / bound.limit))
-    else:
-        deviation = run_spread(runs, COLUMNS[bound.kind])
-    return _more_runs(deviation, distance, len(runs), len(baseline)) or too_close
+    elif column is None:
+        distance = abs(math.log(figure.value / bound.limit))
+    return _more_runs(run_spread(runs, column, baseline), distance, len(runs), len(baseline)) or too_close
 
 
 def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
@@ -328,39 +315,16 @@ def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
             new_n += 1
         else:
             new_m += 1
-        half = two_sample_half(deviation, new_n, new_m) if m else one_sample_half(deviation, new_n)
-        if half <= distance:
-            side = f" and {_runs(new_m - m)} of the baseline" if new_m > m else ""
-            mine = f"{_runs(new_n - n)}{side}" if new_n > n else f"{_runs(new_m - m)} of the baseline"
-            return f"about {mine} would decide it"
+        if half_interval(deviation, new_n, new_m) <= distance:
+            base = f"{count(new_m - m, 'more run')} of the baseline" if new_m > m else ""
+            mine = count(new_n - n, "more run") if new_n > n else ""
+            return f"about {' and '.join(filter(None, (mine, base)))} would decide it"
     return ""
-
-
-def _runs(n: int) -> str:
-    return f"{n} more run{'' if n == 1 else 's'}"
-
-
-def _measured(kind: Kind, figure: Figure) -> str:
-    low = number(figure.low) if kind == "min_samples_per_s" else _amount(kind, figure.low)
-    high = number(figure.high) if kind == "min_samples_per_s" else _amount(kind, figure.high)
-    return f"{_amount(kind, figure.value)} (95%: {f'{low} to {high}' if figure.known else 'not known'})"
 
 
 def _amount(kind: Kind, value: float) -> str:
     if kind == "min_samples_per_s":
         return number(value, "samples/s")
-    return _slower(value) if kind == "max_slowdown" else _percent(value)
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f}%" if math.isfinite(share) else "n/a"
-
-
-def _slower(share: float) -> str:
-    return f"{_percent(abs(share))} {'faster' if share < 0 else 'slower'}" if math.isfinite(share) else "n/a"
-
-
-def _rests_on(figure: Figure) -> str:
-    runs = "1 run" if figure.n_runs == 1 else f"{figure.n_runs} runs"
-    noise = "" if figure.between_runs else ", run-to-run noise not in it"
-    return f"n = {figure.n_steps:,} steps of {runs}{noise}"
+    words = f"{abs(value) * 100:.1f}%" if math.isfinite(value) else "n/a"
+    faster = " faster" if value < 0 else " slower"
+    return words + faster if kind == "max_slowdown" and math.isfinite(value) else words

@@ -17,7 +17,6 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.recording.columns import RunSummary
 
-NO_VALUES: Floats = np.empty(0)
 Level = Literal["warning", "note"]
 
 
@@ -32,9 +31,9 @@ class RunFacts:
     environment: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     summary: RunSummary | None = None
-    loss_step: Floats = field(default_factory=lambda: NO_VALUES)
+    loss_step: Floats = field(default_factory=lambda: np.empty(0))
     """(n,) numbers of the first steps."""
-    loss: Floats = field(default_factory=lambda: NO_VALUES)
+    loss: Floats = field(default_factory=lambda: np.empty(0))
     """(n,) their training losses."""
     sm_clock_mhz: float = math.nan
     """Median clock of the GPU while training."""
@@ -77,14 +76,22 @@ def which(runs: Sequence[RunFacts]) -> str:
 
 
 def _differs(
-    topic: str, what: str, values: Callable[[RunFacts], Hashable | None], why: str, *, level: Level = "warning"
+    topic: str, what: str, values: str | Callable[[RunFacts], Hashable | None], why: str, level: Level = "warning"
 ) -> Check:
-    """Returns a check that finds runs whose `values` are known and not all the same."""
+    """Returns a check that finds runs whose `values` are known and not all the same: a field of the config
+    ("config.seed"), a key of the environment ("hostname"), or what a function gives.
+    """
+
+    def value_of(run: RunFacts) -> Hashable | None:
+        if callable(values):
+            return values(run)
+        name = values.removeprefix("config.")
+        return getattr(run.config, name) if name != values else run.environment.get(values)
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
         by_value: dict[Hashable, list[RunFacts]] = {}
         for run in runs:
-            if (value := values(run)) is not None:
+            if (value := value_of(run)) is not None:
                 by_value.setdefault(value, []).append(run)
         if len(by_value) < 2:
             return None
@@ -95,28 +102,11 @@ def _differs(
     return check
 
 
-def _config(name: str) -> Callable[[RunFacts], Hashable | None]:
-    return lambda run: getattr(run.config, name)
-
-
-def _environment(name: str) -> Callable[[RunFacts], Hashable | None]:
-    return lambda run: run.environment.get(name)
-
-
-def _watched(name: str) -> Callable[[RunFacts], Hashable | None]:
-    """Returns a getter for an argument of a user's own train loader; it gives None for a run of vitprof's own."""
-    return lambda run: (run.environment.get("watched") or {}).get(name)
-
-
-def _processes(run: RunFacts) -> str | None:
-    n = run.environment.get("world_size")
-    return None if n is None else f"{n}"
+ORDERS = {"full": "shuffled samples", "block": "shuffled blocks of neighbours", "none": "as stored"}
 
 
 def _order(run: RunFacts) -> str:
-    return {"full": "shuffled samples", "block": "shuffled blocks of neighbours", "none": "as stored"}[
-        run.config.shuffle or "full"  # storages that give finished samples are always shuffled
-    ]
+    return ORDERS[run.config.shuffle or "full"]  # storages that give finished samples are always shuffled
 
 
 def _data(run: RunFacts) -> str:
@@ -127,8 +117,8 @@ def _compiled(run: RunFacts) -> str:
     return f"on ({run.config.compile_mode or 'default mode'})" if run.config.compile else "off"
 
 
-def _optimizer(run: RunFacts) -> str:
-    return "fused Adam" if run.config.fused_optimizer else "Adam"
+def _device(run: RunFacts) -> str:
+    return str(run.environment.get("device") or run.config.device)
 
 
 def _kind_of_device(run: RunFacts) -> str | None:
@@ -136,17 +126,11 @@ def _kind_of_device(run: RunFacts) -> str | None:
     return None if name == "auto" else "simulated" if name.startswith("simulated") else "real"
 
 
-def _device(run: RunFacts) -> str:
-    return str(run.environment.get("device") or run.config.device)
-
-
 def device_name(run: RunFacts) -> str | None:
     """Returns the name of the device that the run trained on; None if not known."""
     name = _device(run)
-    if name.startswith("simulated"):
-        return name
-    found = run.environment.get("device_name")
-    return None if found is None else str(found)
+    known = name if name.startswith("simulated") else run.environment.get("device_name")
+    return None if known is None else str(known)
 
 
 def _power_limit(run: RunFacts) -> str | None:
@@ -168,13 +152,16 @@ def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
 
 def _variables(run: RunFacts) -> str | None:
     """Returns the variables that can change results; None for a run made before they were recorded."""
-    found = run.environment.get("variables")
-    return None if found is None else str(found) or "none"
+    variables = run.environment.get("variables")
+    return None if variables is None else str(variables) or "none"
 
 
-SAME_WORK = "They did not do the same work."
+WORK, SPEED, CPU = "They did not do the same work.", "The device computes at another speed.", "Loading is CPU work."
+NEIGHBOURS = "Neighbours read in one piece load faster than random samples, and train differently."
+WEIGHTS = "Weights and sample order differ, so losses cannot agree."
+WHEREVER = "It takes time wherever it is done, and the images are not the same."
+CHANGES = "They can change how fast the device or the CPU computes, and what can overlap."
 VERSIONS: dict[str, str] = {
-    "vitprof": "vitprof",
     "torch": "PyTorch",
     "torchvision": "torchvision",
     "python": "Python",
@@ -182,34 +169,19 @@ VERSIONS: dict[str, str] = {
     "cuda_version": "CUDA",
 }
 CHECKS: tuple[Check, ...] = (
-    _differs("data", "The data differ", _data, SAME_WORK),
-    _differs("data", "The number of samples differs", _watched("n_samples"), SAME_WORK),
-    _differs("model", "The model differs", _config("model"), SAME_WORK),
-    _differs("model", "The image size differs", _config("image_size"), SAME_WORK),
-    _differs("model", "The precision differs", _config("precision"), "The device computes at another speed."),
-    _differs("model", "torch.compile differs", _compiled, "The device computes at another speed."),
-    _differs("model", "The optimizer differs", _optimizer, "The device computes at another speed."),
+    _differs("data", "The data differ", _data, WORK),
     _differs(
-        "order",
-        "The sample order differs",
-        _order,
-        "Neighbours read in one piece load faster than random samples, and train differently.",
+        "data", "The number of samples differs", lambda r: (r.environment.get("watched") or {}).get("n_samples"), WORK
     ),
-    _differs(
-        "order",
-        "The seed differs",
-        _config("seed"),
-        "Weights and sample order differ, so losses cannot agree.",
-        level="note",
-    ),
-    _differs(
-        "data",
-        "Augmentation differs",
-        _config("augment"),
-        "It takes time wherever it is done, and the images are not the same.",
-        level="note",
-    ),
-    _differs("batch", "The batch size differs", _config("batch_size"), "Compare samples/s, not steps.", level="note"),
+    _differs("model", "The model differs", "config.model", WORK),
+    _differs("model", "The image size differs", "config.image_size", WORK),
+    _differs("model", "The precision differs", "config.precision", SPEED),
+    _differs("model", "torch.compile differs", _compiled, SPEED),
+    _differs("model", "The optimizer differs", lambda r: "fused Adam" if r.config.fused_optimizer else "Adam", SPEED),
+    _differs("order", "The sample order differs", _order, NEIGHBOURS),
+    _differs("order", "The seed differs", "config.seed", WEIGHTS, "note"),
+    _differs("data", "Augmentation differs", "config.augment", WHEREVER, "note"),
+    _differs("batch", "The batch size differs", "config.batch_size", "Compare samples/s, not steps.", "note"),
     _differs("device", "Some ran on a simulated accelerator", _kind_of_device, "Only the loading of those was real."),
     _differs("device", "The device differs", device_name, "So does the time that a step computes."),
     _differs(
@@ -218,38 +190,23 @@ CHECKS: tuple[Check, ...] = (
         lambda run: "loading without training" if run.config.loader_only else "training",
         "Without training nothing competes with the loader.",
     ),
-    _differs("device", "The number of training processes differs", _processes, "They share the machine."),
-    _differs("machine", "The machine differs", _environment("hostname"), "CPU, drive and memory are not the same."),
-    _differs("cpu", "The number of cores differs", _environment("cpu_count"), "Loading is CPU work."),
-    _differs(
-        "cpu",
-        "PyTorch's CPU threads differ",
-        _environment("torch_threads"),
-        "They compete with loading for cores.",
-        level="note",
-    ),
+    _differs("device", "The number of training processes differs", "world_size", "They share the machine."),
+    _differs("machine", "The machine differs", "hostname", "CPU, drive and memory are not the same."),
+    _differs("cpu", "The number of cores differs", "cpu_count", CPU),
+    _differs("cpu", "PyTorch's CPU threads differ", "torch_threads", "They compete with loading for cores.", "note"),
     _differs(
         "cpu",
         "Some trained in a thread of the dashboard",
         lambda run: f"in a {run.config.isolation}",
         "There the dashboard's own work slows the loop.",
-        level="note",
+        "note",
     ),
     _shared,
     _differs("power", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."),
-    _differs(
-        "variables",
-        "Environment variables differ",
-        _variables,
-        "They can change how fast the device or the CPU computes, and what can overlap.",
-    ),
+    _differs("variables", "Environment variables differ", _variables, CHANGES),
+    _differs("vitprof", "The version of vitprof differs", "vitprof", "It may measure in another way."),
     *(
-        _differs(
-            "vitprof" if key == "vitprof" else "versions",
-            f"The version of {title} differs",
-            _environment(key),
-            "It may measure in another way." if key == "vitprof" else "Its speed may have changed.",
-        )
+        _differs("versions", f"The version of {title} differs", key, "Its speed may have changed.")
         for key, title in VERSIONS.items()
     ),
 )
@@ -257,8 +214,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
-GROUPED: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names if name != "name")
-ORDER: tuple[str, ...] = tuple(dict.fromkeys((*GROUPED, *CONFIG_COLUMNS)))
+ORDER = dict.fromkeys(name for names in (*GROUPS.values(), CONFIG_COLUMNS) for name in names if name != "name")
 """All settings but the run's name, in the order of `GROUPS`."""
 
 
@@ -290,7 +246,7 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
     A setting that only some of them take is left out if those all have it at the same default: it says no more than
     their strategies or data sets do.
     """
-    found = []
+    differences = []
     for name in ORDER:
         values = [getattr(config, name) for config in configs]
         if all(value == values[0] for value in values):
@@ -302,8 +258,8 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
         ]
         taking = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
         if all(takes) or any(not cell.default or cell.value != taking[0].value for cell in taking):
-            found.append(Difference(name, tuple(cells)))
-    return tuple(found)
+            differences.append(Difference(name, tuple(cells)))
+    return tuple(differences)
 
 
 def _takes(config: RunConfig, name: str) -> bool:
