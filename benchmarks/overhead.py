@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from benchmarks.overhead_cases import CASES, USUAL
 from vitprof import home
-from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis.arrays import UNKNOWN, Interval
 from vitprof.engine.data import datasets
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.measuring import no_collections
 from benchmarks.overhead import over_rounds
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.watch.fetch_times import TimedCollate, timed_compose, timed_fetch
 
 ROUNDS, BATCHES = 60, 400

@@ -37,7 +37,7 @@ import numpy as np
 from benchmarks.overhead import AT_MOST, BARE, MODULES, REPOSITORY, Row, over_rounds, shown, wait_for
 from benchmarks.watched_batch import print_batches
 from benchmarks.watched_cases import CASES, RUN_OF, Case
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 
 WATCHED = "watch"
 TITLES = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from vitprof.analysis.arrays import highest, known, mean, median
+from vitprof.analysis.arrays import highest, known, mean, median, ratio_interval, ratio_intervals
 
 
 def test_what_is_not_known_is_passed_over() -> None:
@@ -28,3 +28,84 @@ def test_each_array_type_is_defined_once() -> None:
     defined = re.compile(r"^(Floats|Ints|Mask|Series)\b.* = ", re.MULTILINE)
     found = [p.name for p in sorted((ROOT / "vitprof").rglob("*.py")) for _ in defined.findall(p.read_text("utf-8"))]
     assert found == ["arrays.py"] * 4
+
+
+def test_parts_of_one_whole_are_drawn_together() -> None:
+    rng = np.random.default_rng(0)
+    whole = rng.exponential(1.0, 300)
+    share = rng.random(300)
+    part, rest = ratio_intervals(np.stack([share * whole, (1 - share) * whole]), whole)
+    assert part.value + rest.value == pytest.approx(1)
+    assert part.low + rest.high == pytest.approx(1)
+    assert part.low < part.value < part.high
+    assert ratio_interval(share * whole, whole) == pytest.approx(part)
+
+
+def test_the_draws_are_those_of_whole_blocks() -> None:
+    """Against the plain way: each resample as a list of blocks."""
+    rng = np.random.default_rng(1)
+    part, whole = rng.random(57), rng.random(57) + 0.5
+    edges = np.linspace(0, 57, 21).astype(int)
+    blocks = [slice(a, b) for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+    ratios = [
+        sum(part[blocks[b]].sum() for b in drawn) / sum(whole[blocks[b]].sum() for b in drawn)
+        for drawn in np.random.default_rng(0).integers(20, size=(1000, 20)).tolist()
+    ]
+    found = ratio_interval(part, whole)
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(ratios, [2.5, 97.5])))
+
+
+def test_without_enough_time_or_steps_there_is_no_interval_or_not_even_a_value() -> None:
+    assert all(math.isnan(v) for v in ratio_interval(np.zeros(9), np.zeros(9)))
+    few = ratio_interval(np.ones(3), np.full(3, 2.0))
+    assert few.value == 0.5
+    assert math.isnan(few.low)
+    lone = ratio_interval(np.eye(1, 30)[0], np.eye(1, 30)[0])  # many resamples hold no time at all
+    assert lone.value == 1
+    assert math.isnan(lone.high)
+
+
+def throughput_interval(samples: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    _, low, high = ratio_interval(samples, seconds)
+    return low, high
+
+
+def noisy(n: int, seed: int, *, spread: float = 0.3, memory: float = 0.0) -> np.ndarray:
+    """Step times around 1 s; with `memory` slow steps come in clusters."""
+    noise = np.random.default_rng(seed).standard_normal(n + 100)
+    for i in range(1, n + 100):
+        noise[i] += memory * noise[i - 1]
+    return np.exp(spread * noise[100:] * math.sqrt(1 - memory**2))
+
+
+@pytest.mark.parametrize("n", [4, 7, 20, 21, 399])
+def test_the_interval_holds_the_estimate_and_closes_around_constant_steps(n: int) -> None:
+    samples = np.full(n, 10.0)
+    assert throughput_interval(samples, np.full(n, 0.5)) == (pytest.approx(20), pytest.approx(20))
+    seconds = noisy(n, seed=n)
+    low, high = throughput_interval(samples, seconds)
+    assert low < samples.sum() / seconds.sum() < high
+    assert throughput_interval(samples, seconds) == (low, high)  # the same figures each time they are asked for
+    low, high = throughput_interval(samples * seconds, seconds)  # ragged batches at a constant rate
+    assert (low, high) == (pytest.approx(10), pytest.approx(10))
+
+
+def test_the_interval_narrows_with_more_steps_and_is_not_given_for_fewer_than_four() -> None:
+    def width(n: int, spread: float) -> float:
+        low, high = throughput_interval(np.ones(n), noisy(n, seed=3, spread=spread))
+        return high - low
+
+    assert width(1600, 0.3) < width(100, 0.3) / 2
+    assert width(400, 0.05) < width(400, 0.3) / 3
+    assert all(math.isnan(v) for n in range(4) for v in throughput_interval(np.ones(n), np.ones(n)))
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.9])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says_also_where_slow_steps_cluster(memory: float) -> None:
+    """Drawn step by step instead of in blocks, the interval would hold it in 4 of 10 with memory 0.9."""
+    truth = 1 / math.exp(0.3**2 / 2)  # the mean of a log-normal step time
+    hits = 0
+    for seed in range(60):
+        low, high = throughput_interval(np.ones(1000), noisy(1000, seed, memory=memory))
+        hits += low <= truth <= high
+    assert 0.8 * 60 <= hits < 60  # always would mean that it is too wide

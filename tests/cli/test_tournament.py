@@ -22,7 +22,7 @@ from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line, succeeds
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from vitprof import cli
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError

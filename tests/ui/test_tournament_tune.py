@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, charts, said
 from tests.ui.tournaments import spec
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import JobError

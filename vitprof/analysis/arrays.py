@@ -1,9 +1,12 @@
-"""Types of arrays and columns, and means that ignore unknown values."""
+"""Types of arrays and columns; means that ignore unknown values; intervals of ratios: of sums over steps, by a block
+bootstrap, and of two figures that have intervals themselves.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,3 +59,73 @@ def spread(values: Floats) -> float:
     known.
     """
     return STD_OF_MAD * median(np.abs(values - median(values)))
+
+
+BOOTSTRAP_BLOCKS = 20
+BOOTSTRAP_RESAMPLES = 1000
+MIN_BLOCKS = 4
+"""Blocks below which no interval is given: the bootstrap's would be narrower than the truth."""
+
+
+class Interval(NamedTuple):
+    """An estimate and its interval, 95% unless a function takes another level; NaN where a figure is not known."""
+
+    value: float
+    low: float
+    high: float
+
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def ratio_intervals(parts: Sequence[Floats], whole: Floats) -> list[Interval]:
+    """Returns sum(part) / sum(whole) with its 95% interval for each of `parts`.
+
+    All are (n,), with one value a step. The bootstrap draws up to 20 blocks of neighbouring steps, because neighbours
+    are not independent (Kuensch 1989). Every part sees the same draws. With fewer than four steps there is no interval;
+    if `whole` sums to 0, there is no value either.
+    """
+    sums = np.array([part.sum() for part in parts])
+    whole_sum = float(whole.sum())
+    if not whole_sum > 0:
+        return [UNKNOWN] * len(parts)
+    drawn = resampled([*parts, whole])
+    # with few blocks, or a resample without any time, there is no interval
+    if len(whole) < MIN_BLOCKS or not (drawn[-1] > 0).all():
+        return [Interval(float(s) / whole_sum, math.nan, math.nan) for s in sums]
+    low, high = np.percentile(drawn[:-1] / drawn[-1], [2.5, 97.5], axis=1)
+    return [Interval(*(float(v) for v in row)) for row in zip(sums / whole_sum, low, high, strict=True)]
+
+
+def resampled(series: Sequence[Floats]) -> Floats:
+    """Returns the sums of each of m series, (n,), over resamples of its blocks of neighbours, (m, resamples).
+
+    Every series sees the same draws. Needs n > 0.
+    """
+    blocks = min(BOOTSTRAP_BLOCKS, len(series[0]))
+    drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
+    times_drawn = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(float)  # (blocks, resamples)
+    return np.asarray(np.stack([block_sums(values, blocks) for values in series]) @ times_drawn)
+
+
+def block_sums(values: Floats, blocks: int) -> Floats:
+    """Returns the sums of values, (n,), over so many blocks of neighbours."""
+    return np.asarray(np.add.reduceat(values, np.linspace(0, len(values), blocks + 1).astype(int)[:-1]))
+
+
+def ratio_interval(part: Floats, whole: Floats) -> Interval:
+    """Returns `ratio_intervals` of a single part, (n,)."""
+    return ratio_intervals([part], whole)[0]
+
+
+def ratio_of(above: Interval, below: Interval) -> Interval:
+    """Returns `above` / `below`, both above 0 and independent of each other, with its interval.
+
+    Combines the two single intervals on logarithms by the method of Zou and Donner (Statistics in Medicine 2008), which
+    allows for asymmetry.
+    """
+    a, b = (Interval(*(math.log(v) if v > 0 else math.nan for v in interval)) for interval in (above, below))
+    ratio = a.value - b.value
+    low = ratio - math.hypot(a.value - a.low, b.high - b.value)
+    high = ratio + math.hypot(a.high - a.value, b.value - b.low)
+    return Interval(*(math.exp(v) for v in (ratio, low, high)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 MIN_STEPS = 20
 """Steady steps below which nothing is concluded: no verdict, no signature, no interval in a leaderboard.
-The block bootstrap draws up to 20 blocks (`analysis.bootstrap`): with fewer steps each is a block."""
+The block bootstrap draws up to 20 blocks (`analysis.arrays`): with fewer steps each is a block."""
 
 MODERATE_FRAC = 0.05
 """Share of the time that the device idles for data from which a run is moderately input-bound.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.timing.loading import Loading, TransformTime
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, Anchor, Headroom, StageCost

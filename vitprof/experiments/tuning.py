@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
 from vitprof import formats
-from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis.arrays import UNKNOWN, Interval
 from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS

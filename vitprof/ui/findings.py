@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Floats, Interval, Series
 from vitprof.analysis.compare import comparison, differences, guard
 from vitprof.analysis.timing import loading, steady, summary, timeline, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval

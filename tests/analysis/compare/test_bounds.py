@@ -13,7 +13,7 @@ import pytest
 from tests.analysis.compare.simulated_runs import IDLE, RATE, run
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.compare import bounds
-from vitprof.analysis.compare.bounds import Bound, Judged, judge_bound, one_sample_half, two_sample_half
+from vitprof.analysis.compare.bounds import Bound, Judged, half_interval, judge_bound
 
 N = 200
 Rng = np.random.Generator
@@ -155,14 +155,9 @@ def test_the_runs_that_are_asked_for_would_decide(mine: list[float], base: list[
     n, m = (len(side) + int(more or 0) for side, more in zip((mine, base), asked.groups(), strict=True))
     mean = float(np.log(mine).mean() - np.log(base).mean()) if base else float(np.log(mine).mean())
     distance = abs(mean - math.log(0.95 if base else 0.8))
-    if base:
-        deviation = bounds.log_spread(runs, baseline)
-        half = two_sample_half(deviation, n, m)
-        fewer = two_sample_half(deviation, *((n - 1, m) if n > m or m == len(base) else (n, m - 1)))
-    else:
-        deviation = bounds.run_spread(runs, None)
-        half, fewer = one_sample_half(deviation, n), one_sample_half(deviation, n - 1)
-    assert half <= distance < fewer
+    deviation = bounds.run_spread(runs, None, baseline)
+    fewer = (n - 1, m) if n > m or m == len(base) else (n, m - 1)
+    assert half_interval(deviation, n, m) <= distance < half_interval(deviation, *fewer)
 
 
 def test_a_figure_on_its_bound_is_not_to_be_decided() -> None:

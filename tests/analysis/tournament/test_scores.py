@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament import scores
 from vitprof.analysis.tournament.leaderboard import leaderboard, spoiled_words
 from vitprof.analysis.tournament.scores import (

@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis import bootstrap
-from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.bootstrap import UNKNOWN, Interval
+from vitprof.analysis import arrays
+from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Series
 from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_of_one
@@ -53,7 +52,7 @@ def share(runs: Sequence[Series], column: str) -> Figure:
         found = _over_runs(_ratios(runs, column))
     else:
         part, whole = _steady(runs[0], column)
-        value, low, high = bootstrap.ratio_interval(part, whole)
+        value, low, high = arrays.ratio_interval(part, whole)
         wider = _widening(part, whole)
         found = Interval(value, value - wider * (value - low), value + wider * (high - value))
     return _of(runs, Interval(found.value, *(float(end) for end in np.clip(found[1:], 0, 1))))
@@ -72,7 +71,7 @@ def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
     alike, and even a single run can be compared with several.
     """
     if len(runs) == len(baseline) == 1:
-        ratio = bootstrap.ratio_of(_rate(runs), _rate(baseline))
+        ratio = arrays.ratio_of(_rate(runs), _rate(baseline))
     else:
         mine, base = _logs(runs), _logs(baseline)
         difference, half = float(mine.mean() - base.mean()), half_interval(spread(mine, base), len(mine), len(base))
@@ -129,7 +128,7 @@ def _rate(runs: Sequence[Series]) -> Interval:
     if len(runs) > 1:
         return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
     part, whole = _steady(runs[0], "samples")
-    value, low, high = bootstrap.ratio_interval(part, whole)
+    value, low, high = arrays.ratio_interval(part, whole)
     if not low > 0:
         return Interval(value, math.nan, math.nan)
     wider = _widening(part, whole)
@@ -151,10 +150,10 @@ def _widening(part: Floats, whole: Floats) -> float:
     By itself that is too narrow with few blocks, and where blocks resemble their neighbours, as single steps do. It is
     widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
     """
-    blocks = min(bootstrap.BOOTSTRAP_BLOCKS, len(whole))
-    if blocks < bootstrap.MIN_BLOCKS:
+    blocks = min(arrays.BOOTSTRAP_BLOCKS, len(whole))
+    if blocks < arrays.MIN_BLOCKS:
         return math.nan
-    off = bootstrap.block_sums(part - _ratio(part, whole) * whole, blocks)  # the terms of the ratio's error
+    off = arrays.block_sums(part - _ratio(part, whole) * whole, blocks)  # the terms of the ratio's error
     one = variance_of_one(off, 1)
     alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
     return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig
-from vitprof.config.parts import Combination
+from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig, parts
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.recording.columns import RunSummary
@@ -213,7 +211,7 @@ CHECKS: tuple[Check, ...] = (
 """Checks of what is either the same or not."""
 
 
-DEFAULTS: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(RunConfig)}
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(RunConfig)}
 ORDER = dict.fromkeys(name for names in (*GROUPS.values(), CONFIG_COLUMNS) for name in names if name != "name")
 """All settings but the run's name, in the order of `GROUPS`."""
 
@@ -267,7 +265,7 @@ def _takes(config: RunConfig, name: str) -> bool:
     if getattr(config, name) is not None or name not in (*KNOBS, "n_images"):
         return True
     try:
-        knobs = Combination(**{kind: getattr(config, kind) for kind in PARTS}).knobs()
+        knobs = parts.Combination(**{kind: getattr(config, kind) for kind in PARTS}).knobs()
     except ConfigError:  # a part that this version does not know
         return False
     return name in knobs and knobs[name] is None
@@ -278,6 +276,6 @@ def _is_default(config: RunConfig, name: str) -> bool:
     if value is None:
         return False
     try:
-        return bool(getattr(resolve(dataclasses.replace(config, **{name: DEFAULTS[name]})), name) == value)
+        return bool(getattr(resolve(replace(config, **{name: DEFAULTS[name]})), name) == value)
     except VitprofError:  # it cannot be left out, or this version no longer knows the strategy
         return False

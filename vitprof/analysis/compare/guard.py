@@ -21,8 +21,7 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.steady import while_steady
 from vitprof.analysis.verdict.wording import not_measurable
-from vitprof.config import BUDGETS, RunConfig
-from vitprof.config.own_script import is_own_script
+from vitprof.config import BUDGETS, RunConfig, own_script
 from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
 
@@ -131,7 +130,7 @@ def _samples_a_step(run: RunFacts) -> float:
     loader.
     """
     s = run.summary
-    return s.n_samples / s.n_steps if is_own_script(run.config) and s is not None and s.n_steps else math.nan
+    return s.n_samples / s.n_steps if own_script.is_own_script(run.config) and s is not None and s.n_steps else math.nan
 
 
 MEASURED_CHECKS: tuple[Check, ...] = (

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, column, mean, median
-from vitprof.analysis.bootstrap import block_sums
+from vitprof.analysis.arrays import Floats, Mask, Series, block_sums, column, mean, median
 from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC, QUEUED_FRAC
 from vitprof.analysis.timing.loading import synchronous
 from vitprof.analysis.timing.steady import Trace, while_steady

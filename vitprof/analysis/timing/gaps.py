@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
-from vitprof.analysis.bootstrap import Interval, ratio_intervals
+from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, ratio_intervals
 from vitprof.analysis.timing.chain import LONG_AGO, Chain, Spans, covered_before, evaluated, find_chain, union
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording.columns import Phase

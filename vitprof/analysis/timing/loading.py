@@ -6,18 +6,27 @@ How much of it is fetching and how much is preparing takes other runs to measure
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vitprof import formats
 from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import Floats, Mask, Series, column, known, mean
-from vitprof.analysis.bootstrap import UNKNOWN, Interval, ratio_interval, ratio_intervals
+from vitprof.analysis.arrays import (
+    UNKNOWN,
+    Floats,
+    Interval,
+    Mask,
+    Series,
+    column,
+    known,
+    mean,
+    ratio_interval,
+    ratio_intervals,
+)
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import epoch_starts, steady_state
 from vitprof.config import RunConfig
@@ -245,9 +254,7 @@ class Exposure:
         """Returns the shares of idle time over the wall clock of training, epoch starts included."""
         steady_s, whole_s = self.starts.steady_s, self.starts.steady_s + self.starts.span_s
         idle = Interval(*((share * steady_s + self.starts.idle_s) / whole_s for share in self.idle))
-        return dataclasses.replace(
-            self, idle=idle, paced=Interval(*(share * steady_s / whole_s for share in self.paced))
-        )
+        return replace(self, idle=idle, paced=Interval(*(share * steady_s / whole_s for share in self.paced)))
 
 
 def synchronous(config: RunConfig) -> bool:

@@ -6,10 +6,9 @@ which a job could not run (stops): the steps they fell into count as warm-up.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -178,7 +177,7 @@ def stops_of(facts: Mapping[str, Any]) -> tuple[Stop, ...]:
 
 def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
     """Returns stops as plain values for the facts of a run."""
-    return [dataclasses.asdict(stop) for stop in stops]
+    return [asdict(stop) for stop in stops]
 
 
 def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:

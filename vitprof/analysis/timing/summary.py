@@ -4,30 +4,18 @@ the phases of its start.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, column, highest, known, mean
-from vitprof.analysis.bootstrap import ratio_interval
+from vitprof.analysis.arrays import Floats, Mask, Series, column, highest, known, mean, ratio_interval
+from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
 from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps
-from vitprof.analysis.timing.steady import (
-    end_s,
-    first_of_epoch,
-    launched_s,
-    past_warmup,
-    steady_state,
-    stopped_s,
-    stops_of,
-)
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import COUNTER_WINDOW_S
-from vitprof.config.parts import STORAGES
+from vitprof.config import RunConfig, accelerators, parts
 from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
 
 
@@ -74,7 +62,7 @@ class Totals:
         return self.samples / self.step_s if self.step_s > 0 else math.nan
 
 
-SUMMED = tuple(f.name for f in dataclasses.fields(Totals) if f.name != "steps")
+SUMMED = tuple(f.name for f in fields(Totals) if f.name != "steps")
 """Fields of `Totals` that are sums of the column of the same name."""
 
 
@@ -94,7 +82,7 @@ class RunningTotals:
 
     def add(self, new: Series) -> None:
         """Adds the steps that come next; needs at least one."""
-        inside, begins = past_warmup(new, epoch_before=self._last_epoch)
+        inside, begins = steady.past_warmup(new, epoch_before=self._last_epoch)
         self._last_epoch = float(new["epoch"][-1])
         self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)
 
@@ -126,9 +114,9 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     Its time goes from its own request for a batch to the next one's, so the share is exact for the loop. `gaps` are
     those of all steps, if already known.
     """
-    launched, asked = launched_s(steps)[:-1], steps["t_start_s"][1:]
+    launched, asked = steady.launched_s(steps)[:-1], steps["t_start_s"][1:]
     followed = (
-        steady_state(steps)[:-1]
+        steady.steady_state(steps)[:-1]
         & (np.diff(steps["epoch"]) == 0)
         & (np.diff(steps["step"]) == 1)
         & np.isfinite(launched)
@@ -171,7 +159,7 @@ def loader_times_s(config: RunConfig, lap_s: float) -> float:
         return 0.0
     if config.storage is None:
         return math.nan
-    a_sample = LAPS_A_SAMPLE.get(config.storage, LAPS_OF_FORM.get(STORAGES[config.storage].form, 0))
+    a_sample = LAPS_A_SAMPLE.get(config.storage, LAPS_OF_FORM.get(parts.STORAGES[config.storage].form, 0))
     return lap_s * (LAPS_A_BATCH + a_sample * config.batch_size)
 
 
@@ -195,7 +183,7 @@ def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequ
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
         whole = np.bincount(epoch, weights=steps["samples"]) == n_train
-        ran_s = np.maximum(steps["step_s"] - stopped_s(steps, stops), 0.0) if stops else steps["step_s"]
+        ran_s = np.maximum(steps["step_s"] - steady.stopped_s(steps, stops), 0.0) if stops else steps["step_s"]
         seconds = np.bincount(epoch, weights=ran_s)[whole]
         if len(seconds):
             counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
@@ -219,12 +207,12 @@ def summarise(
     `gaps` are the run's, if already known.
     """
     gaps = gaps or RunGaps.of(steps, phases)
-    keep = steady_state(steps)
+    keep = steady.steady_state(steps)
     totals = Totals().plus(steps, keep)
     step_s = steps["step_s"][keep]
     samples_per_s, low, high = ratio_interval(steps["samples"][keep], step_s)
-    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, stops_of(facts))
-    firsts = steps["data_wait_s"][first_of_epoch(steps)]
+    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts))
+    firsts = steps["data_wait_s"][steady.first_of_epoch(steps)]
     median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if totals.steps else (math.nan, math.nan)
     trained = not config.loader_only
     idle = gaps.steady.shares() if trained else {}
@@ -259,7 +247,7 @@ def summarise(
         compute_frac=totals.share(totals.compute_s) if trained else math.nan,
         exposed_wait_frac=totals.share(totals.exposed_wait_s) if trained else math.nan,
         device_idle_frac=totals.share(totals.gap_s) if trained else math.nan,
-        gpu_util_pct_mean=_while_training_mean(telemetry, "gpu_util_pct", COUNTER_WINDOW_S, steps, phases),
+        gpu_util_pct_mean=_while_training_mean(telemetry, "gpu_util_pct", accelerators.COUNTER_WINDOW_S, steps, phases),
         gpu_mem_peak_bytes=nvml_peak if math.isfinite(nvml_peak) else reserved_peak,
         rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
         cpu_s_per_sample=(
@@ -301,7 +289,7 @@ def _while_training_mean(
     if not len(steps["step"]):
         return math.nan
     t = telemetry["t_s"]
-    last = end_s({name: values[-1:] for name, values in steps.items()})[0]
+    last = steady.end_s({name: values[-1:] for name, values in steps.items()})[0]
     inside = (t - looks_back_s >= steps["t_start_s"][0]) & (t <= last)
     for phase in phases:
         if phase.name == "evaluate":

@@ -7,10 +7,9 @@ new, not on how long the run is.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -162,7 +161,7 @@ def one_step(steps: Series, at: int) -> OneStep:
     """Returns the step at position `at` of the series."""
     row = {name: float(values[at]) for name, values in steps.items()}
     stages = {stage: row[f"{stage}_s"] for stage in (*TIMED_STAGES, "hand_over")}
-    figures: dict[str, Any] = {f.name: row[f.name] for f in dataclasses.fields(OneStep) if f.name in row}
+    figures: dict[str, Any] = {f.name: row[f.name] for f in fields(OneStep) if f.name in row}
     figures |= {
         "number": int(row["step"]),
         "stages_s": {name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},

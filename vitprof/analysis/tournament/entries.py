@@ -15,8 +15,7 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.config.own_script import is_own_key, own_key_in_words
-from vitprof.config.strategies import STRATEGIES
+from vitprof.config import own_script, strategies
 from vitprof.recording.columns import RunSummary
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
@@ -89,16 +88,16 @@ def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
 
     `batch` says whether to include the batch size.
     """
-    if is_own_key(entry.key):
-        return own_key_in_words(entry.key)
+    if own_script.is_own_key(entry.key):
+        return own_script.own_key_in_words(entry.key)
     batch_size = entry.batch_size if batch else None
     return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
 
 
 def key_in_words(key: str) -> str:
     """Returns the setting with this key, as `setting_in_words` words it; the key itself if it is not one."""
-    if is_own_key(key):
-        return own_key_in_words(key)
+    if own_script.is_own_key(key):
+        return own_script.own_key_in_words(key)
     strategy, *rest = key.split("/")
     try:
         batch, workers, cache = rest
@@ -110,7 +109,7 @@ def key_in_words(key: str) -> str:
 def _joined(
     strategy: str, batch_size: int | None, workers: int | None, page_cache: str, *, throttled: bool = False
 ) -> str:
-    known = STRATEGIES.get(strategy)
+    known = strategies.STRATEGIES.get(strategy)
     throttled = throttled or (known is not None and known.location in THROTTLED)
     parts = [f"{strategy} (throttled)" if throttled else strategy]
     if batch_size is not None:

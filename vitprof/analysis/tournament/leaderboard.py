@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vitprof import formats
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.analysis.tournament import scores as scoring
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words

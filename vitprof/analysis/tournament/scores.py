@@ -23,8 +23,17 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Ints, Series, known
-from vitprof.analysis.bootstrap import BOOTSTRAP_BLOCKS, BOOTSTRAP_RESAMPLES, MIN_BLOCKS, UNKNOWN, Interval
+from vitprof.analysis.arrays import (
+    BOOTSTRAP_BLOCKS,
+    BOOTSTRAP_RESAMPLES,
+    MIN_BLOCKS,
+    UNKNOWN,
+    Floats,
+    Interval,
+    Ints,
+    Series,
+    known,
+)
 from vitprof.analysis.thresholds import EQUAL_FRAC, MODERATE_FRAC, OTHERS_CORES
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry

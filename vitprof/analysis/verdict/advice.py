@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules, own_script_advice
-from vitprof.config import KNOBS, PARTS, RunConfig
-from vitprof.config.catalog import dataset_info
-from vitprof.config.estimates import footprint
-from vitprof.config.own_script import is_own_script
-from vitprof.config.parts import LOADERS, STORAGES, Combination, StoragePart
+from vitprof.config import KNOBS, PARTS, RunConfig, catalog, estimates, own_script, parts
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
@@ -53,28 +48,28 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     injected wait is dropped if no stage is left to inject it into. Raises `ConfigError` if a value is not allowed.
     """
     changes: dict[str, Any] = {"name": ""}
-    info = dataset_info(config.dataset, config.n_images)
+    info = catalog.dataset_info(config.dataset, config.n_images)
     if "strategy" in settings:
         changes |= dict.fromkeys((*PARTS, *KNOBS))
-        parts = strategy(str(settings["strategy"])).combination(info)
+        combination = strategy(str(settings["strategy"])).combination(info)
         chosen = _chosen_transfer(config)
-        if chosen and "transfer" not in settings and parts.transfer != RESIDENT:
-            parts = dataclasses.replace(parts, transfer=chosen)
+        if chosen and "transfer" not in settings and combination.transfer != RESIDENT:
+            combination = replace(combination, transfer=chosen)
             changes["transfer"] = chosen
     else:
-        parts = Combination(**{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS})
-        changes |= dict.fromkeys(set(KNOBS) - set(parts.knobs()))
-    storage = STORAGES[parts.storage]
+        combination = parts.Combination(**{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS})
+        changes |= dict.fromkeys(set(KNOBS) - set(combination.knobs()))
+    storage = parts.STORAGES[combination.storage]
     if "strategy" in settings and config.augment == "cpu" and not _touched_by_sample(storage):
         changes["augment"] = "device"
-    if not storage.on_disk or parts.location == "ram-disk":
+    if not storage.on_disk or combination.location == "ram-disk":
         changes["page_cache"] = "as-is"
-    return _without_idle_injection(dataclasses.replace(config, **(changes | dict(settings))))
+    return _without_idle_injection(replace(config, **(changes | dict(settings))))
 
 
 def _chosen_transfer(config: RunConfig) -> str | None:
     """Returns the transfer that was chosen in place of the strategy's own; None if that one is in use."""
-    info = dataset_info(config.dataset, config.n_images)
+    info = catalog.dataset_info(config.dataset, config.n_images)
     own = strategy(config.strategy).combination(info).transfer
     return config.transfer if config.transfer not in (own, RESIDENT) else None
 
@@ -85,11 +80,11 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
         resolve(config)
     except ConfigError as error:
         if error.field == "inject":
-            return dataclasses.replace(config, inject=None)
+            return replace(config, inject=None)
     return config
 
 
-def _touched_by_sample(storage: StoragePart) -> bool:
+def _touched_by_sample(storage: parts.StoragePart) -> bool:
     """Returns whether loading works on each sample, so that augmentation on the CPU can be a part of it."""
     return storage.form == "encoded" or storage.transforms
 
@@ -108,7 +103,7 @@ def advise(
     package of its own is advised. Every piece of advice with settings can be resolved, differs from what is in use, and
     fits into memory as far as that is known.
     """
-    if is_own_script(situation.config):
+    if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
     known: dict[tuple[Any, ...], Alternative] = {}
     for alternative in sorted(alternatives, key=lambda a: a.measured):  # measured ones replace predicted ones
@@ -130,7 +125,7 @@ def advise(
             continue
         if possible is not None and not possible(config):
             continue
-        if possible is None and LOADERS[config.loader or ""].packages:
+        if possible is None and parts.LOADERS[config.loader or ""].packages:
             continue
         if math.isnan(advice.samples_per_s) and _key(config) in known:
             continue  # tried or predicted, and not faster
@@ -166,9 +161,9 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
 
 def _fits(config: RunConfig, situation: Situation) -> bool:
     """Returns whether what `config` keeps in memory fits, as far as is known; what the run already keeps does."""
-    info = dataset_info(config.dataset, config.n_images)
+    info = catalog.dataset_info(config.dataset, config.n_images)
     needs, there = (
-        footprint(Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)
+        estimates.footprint(parts.Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)
         for c in (config, situation.config)
     )
     if needs == there:

@@ -9,10 +9,7 @@ from typing import Any
 
 from vitprof.analysis import thresholds
 from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
-from vitprof.config import PARTS, RunConfig
-from vitprof.config.catalog import dataset_info
-from vitprof.config.estimates import footprint, pixel_bytes
-from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, STORAGES, Combination
+from vitprof.config import PARTS, RunConfig, catalog, estimates, parts
 from vitprof.formats import percent, size
 from vitprof.recording.verdict import Advice, Signature
 
@@ -46,12 +43,12 @@ class Situation:
     @property
     def jpeg(self) -> bool:
         """Returns whether the data set is of kind "jpeg" (`DatasetInfo.kind`)."""
-        return dataset_info(self.config.dataset, self.config.n_images).kind == "jpeg"
+        return catalog.dataset_info(self.config.dataset, self.config.n_images).kind == "jpeg"
 
     @property
     def form(self) -> str:
         """Returns the form in which the storage keeps samples (`StoragePart.form`)."""
-        return STORAGES[self.config.storage or ""].form
+        return parts.STORAGES[self.config.storage or ""].form
 
     @property
     def warm(self) -> bool:
@@ -121,8 +118,8 @@ def _slow_drive(s: Situation) -> Iterator[Advice]:
         "staging: the files copied to the local disk first",
         "Large blocks once instead of a slow read for each file in every epoch; the copy is counted.",
     )
-    info = dataset_info(s.config.dataset, s.config.n_images)
-    whole = footprint(Combination(*(getattr(s.config, kind) for kind in PARTS)), info)
+    info = catalog.dataset_info(s.config.dataset, s.config.n_images)
+    whole = estimates.footprint(parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), info)
     budget = math.ceil((whole.prepared_bytes or whole.source_bytes) / 1e6)
     yield Advice(
         {"cache_mb": float(budget)},
@@ -158,7 +155,7 @@ def _read(s: Situation) -> Iterator[Advice]:
 
 def _preparing(s: Situation) -> Iterator[Advice]:
     """Yields advice against CPU work for each sample: decoding, transforms, collating, Python."""
-    info = dataset_info(s.config.dataset, s.config.n_images)
+    info = catalog.dataset_info(s.config.dataset, s.config.n_images)
     if s.cause == "transform" and s.config.augment == "cpu":
         yield Advice(
             {"augment": "device"}, "augmentation on the device", "Once for a batch there, not for each sample here."
@@ -167,7 +164,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
         yield from _in_memory(s, "No decoding and no Python for each sample: a batch is one gather of uint8 rows.")
     if s.form == "encoded":
         if s.config.decoder is not None:
-            best = DECODERS[info.kind][0]
+            best = parts.DECODERS[info.kind][0]
             yield Advice({"decoder": best}, f"decoder {best}", _faster_than(s.config.decoder, jpeg=s.jpeg))
         yield Advice(
             {"loader": "threads"},
@@ -190,9 +187,9 @@ def _preparing(s: Situation) -> Iterator[Advice]:
 
 def _faster_than(decoder: str, *, jpeg: bool) -> str:
     """Returns why the default decoder is faster than `decoder`. Figures: measured (docs/results.md)."""
-    if decoder in DEPRECATED_DECODERS:
+    if decoder in parts.DEPRECATED_DECODERS:
         much = "twice as fast" if jpeg else "faster"
-        return f"It decodes and crops {much}, and torchvision's decoding is {DEPRECATED_DECODERS[decoder]}."
+        return f"It decodes and crops {much}, and torchvision's decoding is {parts.DEPRECATED_DECODERS[decoder]}."
     return f"It decodes faster than {decoder}" + (": 0.87 of libturbojpeg's speed, PIL 0.56." if jpeg else ".")
 
 
@@ -263,8 +260,8 @@ def _workers(s: Situation) -> tuple[int, int, int]:
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
     if s.config.storage == "memory":
         return
-    info = dataset_info(s.config.dataset, s.config.n_images)
-    takes = f"it takes {size(pixel_bytes(info))} of RAM"
+    info = catalog.dataset_info(s.config.dataset, s.config.n_images)
+    takes = f"it takes {size(estimates.pixel_bytes(info))} of RAM"
     crops = " Crops are then taken from the stored size." if s.jpeg else ""
     yield Advice({"strategy": "memory"}, f"strategy memory ({takes})", reason + crops)
     yield Advice({"strategy": "memory-ahead"}, "strategy memory-ahead", "The next batch is made while this one trains.")

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Floats, Series
-from vitprof.analysis.bootstrap import MIN_BLOCKS, UNKNOWN, Interval, ratio_interval, ratio_of
+from vitprof.analysis.arrays import MIN_BLOCKS, UNKNOWN, Floats, Interval, Series, ratio_interval, ratio_of
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording import codec
 from vitprof.recording.columns import Figure

@@ -26,8 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Series, known, median
-from vitprof.analysis.bootstrap import resampled
+from vitprof.analysis.arrays import Floats, Series, known, median, resampled
 from vitprof.analysis.timing.loading import synchronous
 from vitprof.analysis.timing.steady import got_s, steady_state
 from vitprof.config import RunConfig

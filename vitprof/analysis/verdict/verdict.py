@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import Series
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval, Series
 from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores
 from vitprof.analysis.timing.gaps import RunGaps

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitprof.analysis import thresholds
-from vitprof.analysis.bootstrap import Interval
+from vitprof.analysis.arrays import Interval
 from vitprof.analysis.signatures.resources import Contention
 from vitprof.analysis.timing.loading import STAGE_WORDS, Exposure, synchronous
 from vitprof.analysis.verdict.advice_rules import Situation
-from vitprof.config import RunConfig
-from vitprof.config.catalog import dataset_info
-from vitprof.config.own_script import is_own_script
-from vitprof.config.parts import LOADERS, STORAGES
+from vitprof.config import RunConfig, catalog, own_script, parts
 from vitprof.formats import number, percent, seconds
 from vitprof.recording.verdict import Advice
 
@@ -58,12 +55,16 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
     n_not_steady = n_all - n_steady
     which = f", and {n_not_steady} of them are warm-up or begin an epoch" if n_not_steady else ""
     sentence = f"{n_all} steps were recorded{which}; {needed} steady ones are needed"
-    return sentence if is_own_script(config) else f"{sentence}: train for at least {_steps_for(config, needed)} steps"
+    return (
+        sentence
+        if own_script.is_own_script(config)
+        else f"{sentence}: train for at least {_steps_for(config, needed)} steps"
+    )
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
     """Returns how many steps to train for so that `needed` are steady: see `analysis.timing.steady.steady_state`."""
-    in_epoch = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
+    in_epoch = -(-catalog.dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
     warmup = config.warmup_steps
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
         return warmup + needed
@@ -121,13 +122,13 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 
 def cause_words(config: RunConfig, cause: str) -> str:
     """Returns the cause as the start of a clause: "preparation (decoding by PIL) is". `config` is resolved."""
-    storage = STORAGES.get(config.storage or "")
-    if is_own_script(config) and cause == "read":
+    storage = parts.STORAGES.get(config.storage or "")
+    if own_script.is_own_script(config) and cause == "read":
         return "the dataset (reading and decoding) is"
     if cause == "read":
         return f"reading ({storage.title if storage else 'storage'}) is"
     if cause == "decode":
-        loader = LOADERS.get(config.loader or "")
+        loader = parts.LOADERS.get(config.loader or "")
         decoder = loader.title if loader is not None and loader.decodes else config.decoder or "PIL"
         return f"preparation (decoding by {decoder}) is"
     if cause == "hand_over" and synchronous(config):
