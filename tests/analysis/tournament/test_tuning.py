@@ -15,9 +15,9 @@ from vitprof.analysis.tournament.tuning import Candidate, first_rung, importance
 
 
 @pytest.mark.slow
-@given(st.integers(0, 200), st.floats(0.01, 1e5), st.integers(2, 5), st.floats(0, 30))
-def test_a_ladder_fits_its_budget(n: int, budget_s: float, eta: int, least_s: float) -> None:
-    ladder = rungs(n, budget_s, eta, least_s=least_s)
+@given(st.integers(0, 200), st.floats(0.01, 1e5), st.floats(0, 30))
+def test_a_ladder_fits_its_budget(n: int, budget_s: float, least_s: float) -> None:
+    ladder = rungs(n, budget_s, least_s=least_s)
     assert math.fsum(rung.n * rung.seconds for rung in ladder) <= budget_s * (1 + 1e-12)
     if not ladder:
         assert n == 0 or budget_s < least_s + 1e-3  # seconds are cut to milliseconds
@@ -25,23 +25,22 @@ def test_a_ladder_fits_its_budget(n: int, budget_s: float, eta: int, least_s: fl
     assert ladder[0].n <= n
     assert all(rung.seconds >= least_s for rung in ladder)
     for before, after in itertools.pairwise(ladder):
-        assert after.n == math.ceil(before.n / eta) < before.n
+        assert after.n == math.ceil(before.n / 3) < before.n
         assert after.seconds > before.seconds or before.seconds < 0.01  # seconds are cut to milliseconds
-    assert len(survivors([1.0] * ladder[-1].n, eta)) == 1  # the last rung leaves the winner
+    assert len(survivors([1.0] * ladder[-1].n)) == 1  # the last rung leaves the winner
 
 
 def test_a_ladder_by_hand() -> None:
-    nine = [Candidate(w, None, b) for w in (0, 1, 2) for b in (64, 128, 256)]
-    assert [(r.n, r.seconds) for r in rungs(nine, 180.0)] == [(9, 10), (3, 30)]
-    assert [(r.n, r.seconds) for r in rungs(nine, 180.0, least_s=15.0)] == [(6, 15), (2, 45)]
-    assert [(r.n, r.seconds) for r in rungs(nine[:1], 5.0)] == [(1, 5)]
-    assert (rungs([], 5.0), rungs(nine, 5.0, least_s=6.0)) == ([], [])
+    assert [(r.n, r.seconds) for r in rungs(9, 180.0)] == [(9, 10), (3, 30)]
+    assert [(r.n, r.seconds) for r in rungs(9, 180.0, least_s=15.0)] == [(6, 15), (2, 45)]
+    assert [(r.n, r.seconds) for r in rungs(1, 5.0)] == [(1, 5)]
+    assert (rungs(0, 5.0), rungs(9, 5.0, least_s=6.0)) == ([], [])
 
 
-@given(st.lists(st.one_of(st.floats(0, 1e6), st.just(math.nan)), max_size=30), st.integers(2, 4))
-def test_the_best_go_on(scores: list[float], eta: int) -> None:
-    kept = survivors(scores, eta)
-    assert len(kept) == min(math.ceil(len(scores) / eta), sum(not math.isnan(s) for s in scores))
+@given(st.lists(st.one_of(st.floats(0, 1e6), st.just(math.nan)), max_size=30))
+def test_the_best_go_on(scores: list[float]) -> None:
+    kept = survivors(scores)
+    assert len(kept) == min(math.ceil(len(scores) / 3), sum(not math.isnan(s) for s in scores))
     out = [s for i, s in enumerate(scores) if i not in kept and not math.isnan(s)]
     assert all(scores[i] >= s for i in kept for s in out)
     assert [scores[i] for i in kept] == sorted((scores[i] for i in kept), reverse=True)
@@ -51,10 +50,10 @@ def test_equal_scores_keep_their_order_and_failed_ones_fall_out() -> None:
     assert (survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]), survivors([math.nan, math.nan])) == ([0, 2], [])
 
 
-@pytest.mark.parametrize(("eta", "budget_s"), [(1, 5.0), (3, 0.0), (3, math.nan), (3, math.inf)])
-def test_what_makes_no_ladder(eta: int, budget_s: float) -> None:
+@pytest.mark.parametrize("budget_s", [0.0, math.nan, math.inf])
+def test_what_makes_no_ladder(budget_s: float) -> None:
     with pytest.raises(ValueError, match="give a"):
-        rungs(3, budget_s, eta)
+        rungs(3, budget_s)
 
 
 @pytest.mark.parametrize(

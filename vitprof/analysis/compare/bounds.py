@@ -28,13 +28,10 @@ class Figure:
     value: float
     """Over the steady steps; of several runs their mean (the geometric mean for throughputs)."""
     low: float
-    """Lower end of the interval; NaN where it is not known."""
     high: float
-    """Upper end of the interval; NaN where it is not known."""
     n_runs: int
     """Runs behind it; for a slowdown those of both sides."""
     n_steps: int
-    """Their steady steps."""
     between_runs: bool
     """Whether the interval includes the noise from run to run, as it does with more than one run on a side."""
     steps_missing: int = 0
@@ -226,7 +223,6 @@ class Judged:
     """met or missed: the whole 95% interval is on that side of the limit. undecided: it is on both sides, or not known.
     refused: the runs cannot be judged."""
     figure: Figure | None
-    """None if refused."""
     reason: str = ""
     """If refused, why; if undecided, what would decide it; else empty."""
 

@@ -26,7 +26,6 @@ class Compared:
     low: float
     """Smallest ratio within the two runs' 95% intervals; NaN without intervals."""
     high: float
-    """Largest ratio within them."""
     relation: Relation
     """equal: surely within 5%. faster or slower: the intervals do not overlap. undecided: they do, so the difference
     may be noise. unknown: a speed or an interval is missing."""
@@ -73,9 +72,7 @@ class StepTime:
     """What the mean steady step's time on the device goes into."""
 
     n: int
-    """Number of steady steps."""
     samples: float
-    """Mean samples of a step."""
     seconds: Mapping[str, float]
     """Mean seconds of a step by "compute" (without launch bubbles where these are known), "launch_idle" and
     `IDLE_CAUSES`; they add up to the whole step."""
@@ -142,14 +139,12 @@ class Distribution:
     """
 
     n: int
-    """Number of values."""
     values: Floats
     """(m,) ascending, each one that occurred, with the smallest and the largest."""
     share: Floats
     """(m,) exact share of all values that are at most this one, 0 to 1; the last is 1."""
     median: float
     p95: float
-    """95% of the values are at most this."""
     largest: float
 
 

@@ -25,18 +25,14 @@ class RunFacts:
     id: int
     name: str
     config: RunConfig
-    """Resolved."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     summary: RunSummary | None = None
     loss_step: Floats = field(default_factory=lambda: np.empty(0))
     """(n,) numbers of the first steps."""
     loss: Floats = field(default_factory=lambda: np.empty(0))
-    """(n,) their training losses."""
     sm_clock_mhz: float = math.nan
-    """Median clock of the GPU while training."""
     other_gpu_bytes: float = math.nan
-    """Median device memory that other processes held."""
     others_cores: float = math.nan
     """Cores that other programs took in the steady state, on average (`others_cpu`)."""
     source: str = ""
@@ -60,7 +56,6 @@ class Caveat:
     sentence: str
     """What differs, between which runs, and why it matters."""
     runs: tuple[int, ...]
-    """Ids of the runs that differ."""
 
 
 Check = Callable[[Sequence[RunFacts]], Caveat | None]
@@ -233,9 +228,7 @@ class Difference:
     """A setting that is not the same in all runs."""
 
     field: str
-    """Its name in `RunConfig`."""
     cells: tuple[Cell, ...]
-    """One for each run, in the order given."""
 
 
 def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:

@@ -120,11 +120,6 @@ def _far_apart(
     return check
 
 
-def _page_cached(run: RunFacts) -> float:
-    value = run.facts.get("page_cached_frac")
-    return math.nan if value is None else float(value)
-
-
 def _samples_a_step(run: RunFacts) -> float:
     """Returns the mean samples of a step of a user's own script, whose batch size need not be an argument of its
     loader.
@@ -154,7 +149,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
     ),
     _far_apart(
         "page-cache",
-        _page_cached,
+        lambda run: float(math.nan if (frac := run.facts.get("page_cached_frac")) is None else frac),
         CACHED_FRAC,
         percent,
         "When training began {low} of the files were in the page cache in {at_low} and {high} in {at_high}. "
@@ -253,7 +248,6 @@ class CheckedRun:
     status: str
     """See `records.Status`."""
     error: str
-    """Why it failed; else empty."""
     steps: Series
     """`CHECKED_STEPS`, (n,) each."""
     identity: tuple[object, ...]
@@ -270,9 +264,7 @@ class Comparability:
     """Whether two sides may be compared, and what a reader should know of them."""
 
     refusals: tuple[str, ...]
-    """Sentences: why the runs cannot be compared."""
     remarks: tuple[str, ...]
-    """Sentences: what differs and is allowed."""
 
 
 def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
@@ -306,19 +298,13 @@ def comparable(
     for caveat in comparability([run.facts for run in (*runs, *baseline)]):
         if caveat.topic == "sharing":  # said of each run by `why_not_judged`
             continue
-        if _refuses(caveat) and caveat.topic not in allowed:
+        # Compare only notes another batch size: it shows samples/s of both, but neither is a regression of the other
+        refuses = caveat.topic == "batch" or (caveat.level == "warning" and caveat.topic not in UNDER_TEST)
+        if refuses and caveat.topic not in allowed:
             refused.append(f"{caveat.sentence} To compare all the same: --allow {caveat.topic}")
         elif caveat.level == "warning":
             remarks.append(caveat.sentence)
     return Comparability(tuple(refused), tuple(remarks))
-
-
-def _refuses(caveat: Caveat) -> bool:
-    """Returns whether a difference ends the comparison.
-
-    Compare only notes another batch size, since it shows samples/s of both; but neither is a regression of the other.
-    """
-    return caveat.topic == "batch" or (caveat.level == "warning" and caveat.topic not in UNDER_TEST)
 
 
 def _mixed(side: Sequence[CheckedRun]) -> str:

@@ -78,7 +78,6 @@ class Chain:
     """
 
     index: Ints
-    """Position of the step in the series."""
     begin: Ints
     """When the time of the step begins: at the end of the previous step's device work, or where the recorder
     resumed."""
@@ -86,17 +85,12 @@ class Chain:
     """From here to `prepare_end`, within the gap, the device normalised or gathered the batch: work, not idle time."""
     prepare_end: Ints
     start: Ints
-    """When the step's compute began."""
     end: Ints
-    """When the step's compute ended."""
     launched_before: Ints
-    """When the previous step was launched."""
     known_before: Mask
     """Whether that is known; if not, launched_before == asked."""
     asked: Ints
-    """When the loop asked for the batch."""
     got: Ints
-    """When the loop had the batch."""
     arrived: Ints
     """When the device could use the batch: `got`, or later if it was decoded on the device."""
     marked: Mask
@@ -105,7 +99,6 @@ class Chain:
     entered: Ints
     """When the step itself began; what the script does between `got` and this is outside it."""
     launched: Ints
-    """When the step was launched."""
     copy_start: Ints
     copy_end: Ints
     opens_epoch: Mask

@@ -56,7 +56,6 @@ class Gaps:
     prepare_ns: Ints
     """(n,) the part of the gap in which the device prepared the batch: work, not idle time."""
     prepare_start_ns: Ints
-    """(n,) when that began."""
     data_wait_ns: Ints
     """(n,) the whole data wait of the step, inside its gap or not, including the device's wait for decoding."""
     exposed_wait_ns: Ints
@@ -224,9 +223,7 @@ class RunGaps(NamedTuple):
     """The gaps of a run, which its summary, its verdict and its sparkline share."""
 
     every: Gaps
-    """Of all steps whose device time is known."""
     steady: Gaps
-    """Of the steady ones among them."""
 
     @classmethod
     def of(cls, steps: Series, phases: Sequence[Phase]) -> RunGaps:

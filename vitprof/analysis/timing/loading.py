@@ -50,9 +50,7 @@ class StageTime:
     """One stage of loading a batch, or the rest of the time."""
 
     name: str
-    """A key of `STAGE_WORDS`."""
     words: str
-    """Its name in a sentence."""
     ms: Interval
     """Mean milliseconds a batch, with its 95% interval; NaN if the loader cannot tell."""
     frac: float
@@ -126,13 +124,9 @@ class WorkerTime:
     """The batches of one worker process, over the chosen steps."""
 
     worker: int
-    """Its number, from 0."""
     n_batches: int
-    """Batches that it made."""
     made_s: float
-    """Median seconds to make a batch."""
     made_p95_s: float
-    """Seconds that 95% of its batches take at most."""
     busy_frac: float
     """Share of the time that it was making batches, 0 to 1. Near 1 for all workers: use more of them, or give them less
     work."""
@@ -218,7 +212,6 @@ class EpochStarts(NamedTuple):
     span_s: float = 0.0
     """The time of the steps that begin an epoch, summed in the same way."""
     steady_s: float = 0.0
-    """The time of the steady steps."""
 
     @property
     def frac(self) -> float:
@@ -231,7 +224,6 @@ class Exposure:
     """How long the device idled for data over the steady steps, and for what."""
 
     n: int
-    """Number of steady steps."""
     idle: Interval
     """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
     host: Interval

@@ -99,12 +99,10 @@ class RecordingCost:
     frac: float = math.nan
     """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
     s_per_step: float = math.nan
-    """Mean of the spans, in seconds."""
     exposed_frac: float = math.nan
     """The part of it in which the device idled, as a share of the same time. On an asynchronous device with steps
     queued the rest is hidden and costs nothing; on the CPU all of it is exposed."""
     n: int = 0
-    """Number of steps."""
 
 
 def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
@@ -314,11 +312,9 @@ class StartPhase:
     """A phase of a job's start."""
 
     name: str
-    """A key of `START_WORDS`."""
     seconds: float
     """How long it took, or has taken so far; NaN if it is still to come."""
     running: bool
-    """Whether it is the phase that the job is in."""
 
 
 def start_phases(

@@ -35,11 +35,9 @@ class Timeline:
     """
 
     lane: Ints
-    """Index into `LANES`."""
     kind: Ints
     """Index into `KINDS`; on the device's lane everything but compute is a gap due to that cause."""
     step: Ints
-    """Number of the step it belongs to."""
     start_s: Floats
     end_s: Floats
 
@@ -119,28 +117,21 @@ class OneStep:
     """The figures of a step, in seconds; NaN where not known. Moments are on the monotonic clock."""
 
     number: int
-    """Number of the step in the run."""
     data_wait_s: float
     """How long the loop was blocked in next(loader) for its batch, or had it while the device still decoded it."""
     decode_wait_s: float
     """The device's part of it; NaN if no batch is decoded on the device."""
     exposed_wait_s: float
-    """The part of the data wait in which the device idled."""
     h2d_s: float
     compute_s: float
     gap_s: float
-    """How long the device idled before it."""
     step_s: float
     stages_s: Mapping[str, float]
     """Stage of loading -> seconds, for the stages that the loader times; hand-over is the last."""
     made_start_s: float
-    """When the loader began to make the batch."""
     made_end_s: float
-    """When the batch was made."""
     asked_s: float
-    """When the loop asked for the batch."""
     got_s: float
-    """When the loop had it."""
     worker: int | None
     """The worker process that made it; None if none did, or it is not known."""
     queue_depth: float
@@ -246,7 +237,6 @@ class Slices:
     launch_idle_s: Floats
     """The part of `busy_s` in which the device waited for the next launch; 0 where that is not known."""
     wait_start_s: Floats
-    """When the data wait of the group's first step began."""
     first_step: Ints
     n_steps: Ints
 

@@ -101,10 +101,8 @@ class MemoryFigure:
     """A peak of a run's device memory."""
 
     name: str
-    """Name in a table."""
     n_bytes: float
     meaning: str
-    """What is counted, in a few words."""
 
 
 def device_memory(summary: RunSummary) -> list[MemoryFigure]:

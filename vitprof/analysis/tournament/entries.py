@@ -7,8 +7,9 @@ those runs differ.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,18 +51,13 @@ class Entry:
     strategy: str
     batch_size: int
     workers: int | None
-    """None where the loader has none."""
     page_cache: str
-    """as-is, warm or cold."""
     outcomes: tuple[Outcome, ...]
     status: Status
-    """Of the trial as a whole."""
     reason: str
-    """Why it was refused, failed or was cut short; else empty."""
     prepare_s: float
     """Seconds to build its storage from the data set; 0 where none is needed, NaN where not known."""
     disk_bytes: float
-    """Disk space of its storage; NaN where not known."""
     ram_bytes: float
     """Memory of its RAM disk and of the samples that it keeps; NaN where not known."""
     shuffle: str = "full"
@@ -129,9 +125,7 @@ class Losses:
     """The losses of one run. (n,) each."""
 
     step: Floats
-    """Numbers of the steps, ascending."""
     loss: Floats
-    """NaN where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -166,14 +160,11 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
     """Returns the effect of a setting on the losses: `mine` are those of its runs, `as_it_is` those of the unchanged
     script.
     """
-    if not as_it_is or not mine:
-        return LossEffect("unknown")
-    own = _first([(a, b) for i, a in enumerate(mine) for b in mine[:i]])
     pairs = [(a, b) for a in as_it_is for b in mine]
-    if not any(_common(a, b) for a, b in pairs):
+    if not any(len(_common(a, b)[0]) for a, b in pairs):
         return LossEffect("unknown")
-    by_itself = _first([(a, b) for i, a in enumerate(as_it_is) for b in as_it_is[:i]])
-    partings = [_parting(a, b) for a, b in pairs]
+    own, by_itself = (_first(itertools.combinations(runs, 2)) for runs in (mine, as_it_is))
+    partings = [_first([pair]) for pair in pairs]
     first = min(partings)
     if by_itself < math.inf:
         # runs that differ by chance do so at different steps; a setting's effect is at the same step in all pairs
@@ -187,18 +178,15 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
     return LossEffect("changes", int(first), -1 if own == math.inf else int(own))
 
 
-def _first(pairs: Sequence[tuple[Losses, Losses]]) -> float:
+def _first(pairs: Iterable[tuple[Losses, Losses]]) -> float:
     """Returns the first step at which any of these pairs of runs differ; infinite if none does."""
-    return min((_parting(a, b) for a, b in pairs), default=math.inf)
+    steps = (step[mine != other] for step, mine, other in (_common(a, b) for a, b in pairs))
+    return min((float(differ[0]) for differ in steps if len(differ)), default=math.inf)
 
 
-def _parting(a: Losses, b: Losses) -> float:
+def _common(a: Losses, b: Losses) -> tuple[Floats, Floats, Floats]:
+    """Returns the steps of which the loss is known in both runs, and both losses."""
     steps, at_a, at_b = np.intersect1d(a.step, b.step, return_indices=True)
     mine, other = a.loss[at_a], b.loss[at_b]
-    differ = (mine != other) & ~np.isnan(mine) & ~np.isnan(other)
-    return float(steps[differ][0]) if differ.any() else math.inf
-
-
-def _common(a: Losses, b: Losses) -> bool:
-    _, at_a, at_b = np.intersect1d(a.step, b.step, return_indices=True)
-    return bool((~np.isnan(a.loss[at_a]) & ~np.isnan(b.loss[at_b])).any())
+    known = ~np.isnan(mine) & ~np.isnan(other)
+    return steps[known], mine[known], other[known]

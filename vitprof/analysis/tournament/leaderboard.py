@@ -42,7 +42,6 @@ class LeaderboardRow:
     low: float
     """Lower end of its interval; NaN if the noise between runs is not known, as after one run."""
     high: float
-    """Upper end of its interval."""
     speed_up: float
     """Its score (`analysis.tournament.scores`), which other programs disturb less than the throughput, over the
     baseline's; 1 for the baseline itself."""
@@ -57,11 +56,9 @@ class LeaderboardRow:
     gpu_mem_bytes: float
     """Highest device memory of any run: NVML's figure, or what PyTorch reserved if NVML has none."""
     gpu_util_pct: float
-    """Mean of NVML's utilisation over the runs."""
     device_idle_frac: float
     """Mean share of the steady time that the device did not compute."""
     rss_bytes: float
-    """Highest resident memory of any run's processes."""
     too_few: int | None = None
     """Its steady steps if they are fewer than `MIN_STEPS`, too few for an interval; else None."""
     standing: Standing = ""
@@ -105,7 +102,6 @@ class Leaderboard:
 
     rows: tuple[LeaderboardRow, ...]
     baseline: str
-    """Key of the setting that speed-ups are relative to."""
     best: str | None
     """Key of the fastest setting with the baseline's page cache, or of all if none with it is ranked; None if none
     is."""
@@ -273,7 +269,6 @@ class ArticleTable:
     """A table whose rows are settings and whose columns are batch sizes."""
 
     batch_sizes: tuple[int, ...]
-    """Ascending."""
     lines: tuple[ArticleLine, ...]
 
 

@@ -283,7 +283,6 @@ class BreakEven:
     epochs: float
     """Epochs from which its total time is below the baseline's; 0: at once, inf: never, NaN: not known."""
     low: float
-    """Fewest epochs that the interval of its speed-up allows."""
     high: float
     """Most epochs that it allows; inf where it may never pay."""
     extra_s: float

@@ -2,15 +2,14 @@
 
 Other programs only ever slow a run down. So a setting is judged by its score, the throughput that a fifth of its blocks
 reach: blocks that others slowed down do not count against it. A loader that is uneven by itself must not gain by that:
-a block contains a whole period of its stalls (`blocks`).
+a block, of neighbouring steps, contains a whole period of its stalls.
 
-A score has two sources of noise: within a run, from block to block, and between runs, because the machine's speed
-changes from one moment to another. Both are found by a bootstrap: of blocks within their runs, and of rounds (Davison
-and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). A bootstrap of two or three rounds covers far
-less than it claims (Hesterberg, The American Statistician 2015, section 4.1), so the noise between rounds is widened as
-Student's t would be. All settings see the same draws of rounds: what slowed down a whole round cancels, and what slowed
-down one setting's run widens that setting's interval alone. All of it is on logarithms, because a machine's noise is a
-share of the time. docs/tournament.md says how often it errs.
+A score has noise within a run, from block to block, and between runs. Both are found by a bootstrap: of blocks within
+their runs, and of rounds (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). One of two
+or three rounds covers far less than it claims (Hesterberg, The American Statistician 2015, section 4.1), so the noise
+between rounds is widened as Student's t would be. All settings see the same draws of rounds: what slowed down a whole
+round cancels. All of it is on logarithms, because a machine's noise is a share of the time. docs/tournament.md says how
+often it errs.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def spoiled(entry: Entry) -> dict[int, float]:
     without both counts: it may be the setting's own fault.
     """
     runs = {o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))}
-    rates = {number: _rate(o.blocks_per_s) for number, o in runs.items()}
+    rates = {number: float(1 / (1 / usable(o.blocks_per_s)).mean()) for number, o in runs.items()}
     best = max(rates, key=rates.__getitem__, default=None)
     if best is None:
         return {}
@@ -91,10 +90,6 @@ def spoiled(entry: Entry) -> dict[int, float]:
         for number, o in sorted(runs.items())
         if rates[number] < SPOILED_FRAC * rates[best] and o.others_cores >= least
     }
-
-
-def _rate(blocks: Floats) -> float:
-    return float(1 / (1 / usable(blocks)).mean())
 
 
 def rounds_of(entry: Entry) -> dict[int, Floats]:
@@ -361,12 +356,11 @@ def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
     best setting's interval (`LeaderboardRow.within_low`), samples/s, or NaN if there is none yet. False with fewer than
     `MIN_BLOCKS_TO_STOP` blocks.
 
-    The question is asked repeatedly while a trial runs, and an ordinary bound would be crossed by chance sooner or
-    later. This one is the one-sided asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
-    (Annals of Statistics 2024), tightest at the least blocks. It holds at all times together if blocks are independent
-    and alike. The blocks of a run are neither quite. Because neighbours are alike, the spread is the largest of those
-    of single blocks, pairs and fours; because of drift there are the later half and both shares above.
-    Noise that lasts for a large part of the run can still have a good trial cut.
+    The question is asked repeatedly while a trial runs, so the bound is the one-sided asymptotic confidence sequence of
+    Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (Annals of Statistics 2024), which holds at all times together if
+    blocks are independent and alike. The blocks of a run are neither quite. Because neighbours are alike, the spread is
+    the largest of those of single blocks, pairs and fours; because of drift there are the later half and both shares
+    above. Noise that lasts for a large part of the run can still have a good trial cut.
     """
     blocks = usable(entry_blocks)
     if len(blocks) < MIN_BLOCKS_TO_STOP or not math.isfinite(best_low):

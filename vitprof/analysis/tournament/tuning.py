@@ -33,11 +33,8 @@ class Candidate:
     """A setting to try. None: the strategy's own value, or it has no such setting."""
 
     workers: int | None
-    """Worker processes or threads."""
     prefetch_factor: int | None
-    """Batches kept ready."""
     batch_size: int
-    """Samples for each step."""
 
 
 @dataclass(frozen=True)
@@ -45,41 +42,36 @@ class Rung:
     """One level of the ladder."""
 
     n: int
-    """Candidates that run in it."""
     seconds: float
     """Seconds for each of them, start-up included."""
 
 
-def rungs(
-    candidates: Sequence[object] | int, budget_s: float, eta: int = HALVING_RATE, *, least_s: float = 0.0
-) -> list[Rung]:
-    """Returns the ladder for these candidates (or this many) within `budget_s` seconds: sum of n * seconds <= budget_s.
+def rungs(candidates: int, budget_s: float, *, least_s: float = 0.0) -> list[Rung]:
+    """Returns the ladder for so many candidates within `budget_s` seconds: sum of n * seconds <= budget_s.
 
     `least_s` is the shortest run that says anything. If the budget is too small for a rung with all candidates, the
     ladder has fewer: the first rung's `n` says how many, and the caller takes the first ones of its list. Empty if not
-    even one candidate fits. Raises ValueError for eta < 2, or a budget that is not a finite number above 0.
+    even one candidate fits. Raises ValueError for a budget that is not a finite number above 0.
     """
-    if eta < 2:
-        raise ValueError(f"eta is {eta}: give a whole number of at least 2")
     if not 0 < budget_s < math.inf:
         raise ValueError(f"budget_s is {budget_s}: give a finite number of seconds above 0")
-    for n in range(candidates if isinstance(candidates, int) else len(candidates), 0, -1):
-        sizes = rung_sizes(n, eta)
+    for n in range(candidates, 0, -1):
+        sizes = rung_sizes(n)
         seconds = [math.floor(budget_s / (len(sizes) * size) * 1e3) / 1e3 for size in sizes]
         if seconds[0] >= least_s and seconds[0] > 0:
             return [Rung(size, s) for size, s in zip(sizes, seconds, strict=True)]
     return []
 
 
-def rung_sizes(n: int, eta: int = HALVING_RATE) -> list[int]:
-    """Returns how many candidates each rung has: `n`, then 1/eta of the rung before, while more than one is left."""
+def rung_sizes(n: int) -> list[int]:
+    """Returns how many candidates each rung has: `n`, then a third of the rung before, while more than one is left."""
     sizes = [n]
-    while (fewer := math.ceil(sizes[-1] / eta)) > 1:
+    while (fewer := math.ceil(sizes[-1] / HALVING_RATE)) > 1:
         sizes.append(fewer)
     return sizes
 
 
-def first_rung(n: int, runs: int, rounds: int, eta: int = HALVING_RATE) -> int:
+def first_rung(n: int, runs: int, rounds: int) -> int:
     """Returns how many of `n` candidates can start if all runs are equally long and the time is enough for `runs` of
     them.
 
@@ -87,20 +79,20 @@ def first_rung(n: int, runs: int, rounds: int, eta: int = HALVING_RATE) -> int:
     have been `rounds` rounds. At least two candidates, if there are that many.
     """
     for first in range(n, 2, -1):
-        sizes = rung_sizes(first, eta)
+        sizes = rung_sizes(first)
         sizes += sizes[-1:] * (rounds - len(sizes))
         if sum(sizes) + len(sizes) <= runs:
             return first
     return min(n, 2)
 
 
-def survivors(scores: Sequence[float], eta: int = HALVING_RATE) -> list[int]:
-    """Returns the indices of those that go on, the best first: those with the ceil(n / eta) highest scores.
+def survivors(scores: Sequence[float]) -> list[int]:
+    """Returns the indices of those that go on, the best first: the third with the highest scores, rounded up.
 
     NaN is a run that failed and never goes on, so there may be fewer, or none. Of equal scores the earlier goes on.
     """
     known = [i for i, score in enumerate(scores) if not math.isnan(score)]
-    return sorted(known, key=lambda i: -scores[i])[: math.ceil(len(scores) / eta)]
+    return sorted(known, key=lambda i: -scores[i])[: math.ceil(len(scores) / HALVING_RATE)]
 
 
 class TriedSetting(Protocol):
@@ -128,7 +120,6 @@ class Importances:
     explained: float
     """Share of the differences that all of them explain together, 0..1; NaN where not known."""
     n: int
-    """Settings behind the figures."""
     sentence: str
     """What the shares are based on, or why there are none."""
 

@@ -33,11 +33,8 @@ class Alternative:
     """Fields of `RunConfig` to change in the run's own config (`apply`)."""
     samples_per_s: float
     low: float
-    """Lower end of the 95% interval."""
     high: float
-    """Upper end of the 95% interval."""
     measured: bool
-    """Whether it was measured by a run; if not, it is predicted."""
 
 
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:

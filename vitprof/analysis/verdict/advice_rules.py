@@ -19,11 +19,8 @@ class Situation:
     """A judged run, as far as advice depends on it."""
 
     config: RunConfig
-    """Resolved."""
     cause: str
-    """See `Verdict.cause`."""
     kind: str
-    """See `Verdict.kind`."""
     sure: bool = True
     """Whether the whole interval of the idle time is in that class; if not, loading may cost more than the class
     says."""
@@ -35,7 +32,6 @@ class Situation:
     free_cores: float = math.nan
     """Cores that are idle while the job trains; NaN if not known."""
     samples_per_s: float = math.nan
-    """Throughput of the run."""
     signatures: Sequence[Signature] = ()
     causes: Sequence[str] = ()
     """Stages with a large share of the idle time, the largest first; their advice follows that for `cause`."""

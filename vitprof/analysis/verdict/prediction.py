@@ -51,13 +51,9 @@ class Prediction:
     low: float
     """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by `Calibration.expected_error`."""
     high: float
-    """Upper end of the 95% interval."""
     fetch_s: float
-    """Seconds to load a sample."""
     compute_s: float
-    """Seconds that the device computes for a sample."""
     h2d_s: float
-    """Seconds to copy a sample to the device."""
     bound: Bound
     """What limits a step; "loading and compute" where a step is their sum and neither is twice the other."""
 
@@ -67,7 +63,6 @@ class Calibration:
     """How good the predictions were that have been checked by a run."""
 
     n: int
-    """Number of checked predictions."""
     median_abs_error: float
     """Median of |predicted - measured| / measured; NaN without any."""
     inside_frac: float
