@@ -94,17 +94,13 @@ class TestRun:
             "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
         )
 
-    def test_for_a_person(self, call: Call) -> None:
-        """Quiet in a pipe but for the result, also where FORCE_COLOR stands; names are text, not markup."""
+    def test_for_a_person(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Quiet in a pipe but for the result, also with FORCE_COLOR; names are text, not markup."""
+        monkeypatch.setenv("FORCE_COLOR", "1")
         out = succeeds(call, *QUICK, "--name", "[/oops] :dog:")
         assert "run 1: [/oops] :dog:" in out
         assert all(label in out for label in ("throughput", "samples/s", "data wait", "device idle", "test accuracy"))
         assert "n/a" not in out
-
-    def test_quiet_in_a_pipe_whatever_the_colours(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("FORCE_COLOR", "1")
-        out = succeeds(call, *QUICK, "--no-evaluate", "--json")
-        read_json("run", out)
 
     @pytest.mark.slow
     def test_progress_on_a_terminal(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,10 +253,8 @@ class TestProcess:
         )
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-    def test_ctrl_c_keeps_what_was_measured(self, name: str) -> None:
-        as_json = ["--json"] if name == "SIGINT" else []
-        program = self.start(*self.RUN, "--epochs", "1000", "--device", "simulated:20,0", *as_json)
+    def test_ctrl_c_keeps_what_was_measured(self) -> None:
+        program = self.start(*self.RUN, "--epochs", "1000", "--device", "simulated:20,0", "--json")
 
         def measured() -> bool:
             if not (home() / "recordings.sqlite").exists() or not store.runs():
@@ -270,7 +264,7 @@ class TestProcess:
         store = RunStore()
         try:
             wait_until(measured, "the first steps")
-            program.send_signal(getattr(signal, name))
+            program.send_signal(signal.SIGINT)
             out, err = program.communicate(timeout=30)
             run, steps = store.run(1), store.steps(1, names=["step"])["step"].tolist()
         finally:
@@ -282,19 +276,5 @@ class TestProcess:
         assert run.summary is not None
         assert run.summary.n_steps == len(steps) > 0
         assert steps == list(range(len(steps)))
-        if as_json:
-            shown = read_json("run", out)
-            assert (shown["status"], shown["summary"]["n_steps"]) == ("stopped", len(steps))
-        else:
-            assert out.startswith("run 1: memory")
-
-    @pytest.mark.slow
-    @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="there is a CUDA device here")
-    def test_a_failed_run(self) -> None:
-        program = self.start(*self.RUN, "--steps", "5", "--json", "--device", "cuda:0")
-        out, err = program.communicate(timeout=120)
-        run = read_json("run", out)
-        assert (program.returncode, run["status"]) == (1, "failed")
-        assert set(DEMANDED) <= run["summary"].keys()
-        assert run["error"].startswith("device cuda:0: this PyTorch")
-        assert err == f"vitprof: run 1 failed: {run['error']}\n"
+        shown = read_json("run", out)
+        assert (shown["status"], shown["summary"]["n_steps"]) == ("stopped", len(steps))

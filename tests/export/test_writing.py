@@ -141,12 +141,6 @@ def test_the_other_commands_do_too(call: Call, disk: Path, command: tuple[str, .
     assert os.listdir(disk) == ["full"]
 
 
-def test_what_tournaments_and_checks_write_their_files_with(disk: Path) -> None:
-    with pytest.raises(VitprofError, match="No space left on device"):
-        write_text(disk / "out.xml", "x" * (1 << 16))
-    assert os.listdir(disk) == []
-
-
 def test_a_download_that_is_packed_on_the_disk(store: RunStore, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
     run = store.run(add_run(store, n=STEPS))
