@@ -70,7 +70,7 @@ RUN_ELSEWHERE = {
     "demo": "tests/cli/test_dashboard.py",
     "doctor": "tests/cli/test_doctor.py",
     "headroom": "tests/cli/test_headroom.py",
-    "open": "tests/cli/test_open_dashboard.py",
+    "open": "tests/cli/test_dashboard.py",
     "predict": "tests/cli/test_run.py",
     "run": "tests/cli/test_run.py",
     "selftest": "tests/cli/test_run.py",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line, succeeds
-from vitprof.cli import selftest
+from vitprof.cli import doctor
 from vitprof.errors import DeviceError
 from vitprof.selftest import Outcome, SelftestReport
 from vitprof.selftest.gpu.driver import GPU_CASES
@@ -38,7 +38,7 @@ def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[
 
 
 def test_a_line_for_each_case_then_the_file(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", "not run"))
+    monkeypatch.setattr(doctor, "run_gpu_selftest", made("passed", "not run"))
     out = succeeds(call, "selftest", "--gpu")
     lines = out.splitlines()
     assert lines[0].startswith("PASSED: clock mapping. Expected: ")
@@ -50,18 +50,18 @@ def test_a_line_for_each_case_then_the_file(call: Call, vitprof_home: Path, monk
 
 
 def test_a_failed_case_is_a_failed_command(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", "failed"))
+    monkeypatch.setattr(doctor, "run_gpu_selftest", made("passed", "failed"))
     status, out, _ = call("selftest", "--gpu", "--json")
     assert status == 1
     assert [result["status"] for result in read_json("selftest-gpu", out)["results"]] == ["passed", "failed"]
 
 
 def test_a_stop_shows_what_is_known(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "run_gpu_selftest", made("passed", stopped=True))
+    monkeypatch.setattr(doctor, "run_gpu_selftest", made("passed", stopped=True))
     status, out, _ = call("selftest", "--gpu")
     assert status == 130
     assert "stopped after 1 of 6 cases: 1 passed" in out
-    monkeypatch.setattr(selftest, "run_gpu_selftest", made(stopped=True))
+    monkeypatch.setattr(doctor, "run_gpu_selftest", made(stopped=True))
     assert call("selftest", "--gpu")[:2] == (130, "")
 
 
@@ -69,7 +69,7 @@ def test_no_gpu_is_one_line(call: Call, vitprof_home: Path, monkeypatch: pytest.
     def none(*args: Any, **kwargs: Any) -> SelftestReport[Outcome]:
         raise DeviceError("selftest --gpu needs an NVIDIA GPU")
 
-    monkeypatch.setattr(selftest, "run_gpu_selftest", none)
+    monkeypatch.setattr(doctor, "run_gpu_selftest", none)
     assert call("selftest", "--gpu") == (1, "", "vitprof: selftest --gpu needs an NVIDIA GPU\n")
     assert not (vitprof_home / "selftest-gpu.json").exists()
 

@@ -292,7 +292,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
                 assert stop()
             return report
 
-        monkeypatch.setattr(cli.selftest, "run_selftest", made)
+        monkeypatch.setattr(cli.doctor, "run_selftest", made)
         monkeypatch.setattr(sys, "argv", ["vitprof", "selftest", *args])
         status = 0
         try:

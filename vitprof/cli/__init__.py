@@ -12,21 +12,7 @@ import sys
 
 import typer
 
-from vitprof.cli import (
-    bundle,
-    check,
-    code,
-    dashboard,
-    doctor,
-    export,
-    predict,
-    run,
-    runs,
-    schema,
-    selftest,
-    tournament,
-    watch,
-)
+from vitprof.cli import check, dashboard, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
 from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
@@ -42,22 +28,22 @@ for command in (
     watch.watch,
     check.check,
     run.headroom,
-    predict.predict,
+    run.predict,
     doctor.strategies,
     runs.runs,
     export.export,
     runs.delete,
-    bundle.bundle,
-    code.code,
+    export.bundle,
+    export.code,
     dashboard.demo,
     schema.schema,
     doctor.doctor,
-    selftest.selftest,
+    doctor.selftest,
 ):
     app.command()(command)
 app.callback(invoke_without_command=True)(dashboard.dashboard)
 app.command("open")(dashboard.open_dashboard)
-app.command("import")(bundle.import_runs)
+app.command("import")(export.import_runs)
 app.command("tournament")(tournament.run_tournament)
 
 

@@ -8,7 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -99,20 +99,15 @@ def check(
 
 
 def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> list[Bound]:
-    """Returns the bounds that were given. Raises `ConfigError` for a bad value; ends the program if there is none."""
+    """Raises `ConfigError` for a bad value; ends the program if no bound was given."""
     if against and not slowdown:
         raise ConfigError("against", against, "give --max-slowdown too: how much slower may it be?")
     if slowdown and not against:
         raise ConfigError("max_slowdown", slowdown, "give --against too: slower than what?")
-    asked: list[tuple[Kind, str]] = [
-        ("max_idle", idle),
-        ("max_data_wait", wait),
-        ("min_samples_per_s", least),
-        ("max_slowdown", slowdown),
-    ]
-    bounds = [Bound(kind, _limit(kind, text)) for kind, text in asked if text]
+    given = dict(zip(get_args(Kind), (idle, wait, least, slowdown), strict=True))
+    bounds = [Bound(kind, _limit(kind, text)) for kind, text in given.items() if text]
     if not bounds:
-        options = ", ".join(f"--{kind.replace('_', '-')}" for kind, _ in asked)
+        options = ", ".join(f"--{kind.replace('_', '-')}" for kind in given)
         terminal.complain(f"there is nothing to check: give at least one of {options}", terminal.EXIT_BAD_VALUE)
     return bounds
 
@@ -147,10 +142,7 @@ def share(name: str, text: str) -> float:
 
 
 def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
-    """Returns the runs that an option names, each once.
-
-    Raises `ConfigError` for what is neither a number nor a file, `VitprofError` for a run that cannot be read.
-    """
+    """Returns the runs that an option names, each once. Raises `ConfigError`, `VitprofError`."""
     runs: dict[tuple[object, ...], CheckedRun] = {}
     for part in (given,) if Path(given).is_file() else texts(name, given):
         if not (part.isascii() and part.isdecimal()) and not Path(part).exists():
@@ -190,10 +182,7 @@ def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = ""
 def _judge(
     bounds: Sequence[Bound], runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Sequence[str]
 ) -> tuple[list[Judged], Comparability]:
-    """Returns the outcome of each bound, and how the runs compare.
-
-    A baseline that cannot be used affects no bound but `max_slowdown`.
-    """
+    """Returns the outcomes, and how the runs compare. A bad baseline affects no bound but `max_slowdown`."""
     alone = [refusal for run in runs if (refusal := why_not_judged(run, allowed))]
     alone += comparable(runs, [], allowed).refusals
     between = comparable(runs, baseline, allowed)
@@ -252,7 +241,6 @@ def _object(
     between: Comparability,
     status: int,
 ) -> dict[str, Any]:
-    """Returns the object for `--json`."""
     bounds = [
         {"bound": line.bound.kind, "limit": line.bound.limit, "outcome": line.outcome}
         | {name: getattr(line.figure, name, None) for name in FIGURES}

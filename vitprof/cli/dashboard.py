@@ -120,11 +120,7 @@ def need_streamlit() -> None:
 
 
 def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()) -> NoReturn:
-    """Replaces this process by the dashboard's server, which prints `lines` below its address.
-
-    Raises `ConfigError` if `port` cannot be used, `VitprofError` if no port is free or the address is not this
-    machine's.
-    """
+    """Replaces this process by the dashboard's server, which prints `lines` too. Raises `VitprofError`."""
     address = os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"
     chosen = free_port(address, port)
     tunnel = ssh_tunnel(chosen)
@@ -177,11 +173,7 @@ def checked_port(port: int) -> int:
 
 
 def free_port(address: str, asked: int | None) -> int:
-    """Returns `asked`, or if that is None the first free port from `FIRST` to `LAST`.
-
-    Raises `ConfigError` if `asked` cannot be used, `VitprofError` if no port is free or this machine has no such
-    `address`.
-    """
+    """Returns `asked`, or the first free port from `FIRST` to `LAST`. Raises `ConfigError`, `VitprofError`."""
     if asked is not None:
         if reason := _why_not(address, checked_port(asked)):
             raise ConfigError("port", asked, f"{reason}; give another, or none for the first that is free")
@@ -193,10 +185,7 @@ def free_port(address: str, asked: int | None) -> int:
 
 
 def answering_port(asked: int | None) -> int:
-    """Returns the port on which a dashboard answers: `asked`, or if that is None the first from `FIRST` to `LAST`.
-
-    Raises `ConfigError` if `asked` is not a port number, `VitprofError` if no dashboard answers.
-    """
+    """Returns `asked`, or the first port, on which a dashboard answers. Raises `ConfigError`, `VitprofError`."""
     ports = range(FIRST, LAST + 1) if asked is None else [checked_port(asked)]
     for port in ports:
         if _answers(port):
@@ -207,7 +196,6 @@ def answering_port(asked: int | None) -> int:
 
 
 def _why_not(address: str, port: int) -> str:
-    """Returns why no server can listen on this port; "" if one can. Raises `VitprofError` for a foreign address."""
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -242,10 +230,9 @@ def url_of(port: int) -> str:
 
 
 def ssh_tunnel(port: int) -> list[str]:
-    """Returns lines with the command that opens a tunnel from the user's machine; none if this is no SSH session.
+    """Returns lines with the command of a tunnel from the user's machine; none if this is no SSH session.
 
-    The host is the address by which this machine was reached (`SSH_CONNECTION`: the client's address and port, then the
-    server's, see ssh(1)).
+    The host is that of `SSH_CONNECTION`: the client's address and port, then the server's, see ssh(1).
     """
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:

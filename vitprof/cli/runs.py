@@ -85,7 +85,6 @@ def runs(
 
 
 def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
-    """Prints what is known of one run."""
     if as_json:
         terminal.print_json(run_object(run, tags))
         return
@@ -108,7 +107,7 @@ def _show_table(rows: list[RunRow]) -> None:
 
 
 def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:
-    """Yields the runs in full. A run that was deleted meanwhile or that another version wrote is left out."""
+    """Yields the runs in full, but for those that were deleted meanwhile or that another version wrote."""
     for row in rows:
         with contextlib.suppress(StoreError):
             yield run_object(store.run(row.id), row.tags)

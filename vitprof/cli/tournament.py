@@ -93,14 +93,12 @@ def _refuse(names: set[str], given: dict[str, Any], ctx: typer.Context, reason: 
 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
-    """Returns the names of the strategies that `--strategies` asks for. Raises `ConfigError`."""
     if not text:
         raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
     return reading.strategies_that_run(base) if text == "all" else reading.texts("strategies", text)
 
 
 def _spec(options: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
-    """Returns the tournament that the options ask for; `given` are the settings that all trials share."""
     budget = {} if any(given[b] is not None for b in BUDGETS) else {"seconds": reading.TRIAL_S}
     base = RunConfig(**(given | {"name": ""} | budget))
     return TournamentSpec(
@@ -121,7 +119,6 @@ def _rounds(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:
-    """Returns the tournament on a script that the options ask for; `given` are the settings of its jobs."""
     if not options["command"]:
         raise ConfigError("vary", ",".join(options["vary"]), "give the script's command after --: -- python train.py")
     if not options["vary"]:
@@ -142,7 +139,6 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
 
 
 def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
-    """Runs a tournament until it is done or stopped, and shows its results."""
     view = TournamentView(store, tournament_id)
     error, stopped = "", False
     _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
@@ -171,7 +167,7 @@ def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
 
 
 def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> tuple[str, bool]:
-    """Runs the rest of a tournament. Returns the error that ended it ("" if none), and whether a person stopped it."""
+    """Runs the rest. Returns the error that ended it ("" if none), and whether a person stopped it."""
     now = tournaments.tournament(store, tournament_id)
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
@@ -195,11 +191,9 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
 
 
 def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
-    """Returns whether the first trial of a script is done and the user agrees now to repeat it; False where there is
-    nothing to agree to.
+    """Shows what the first trial of a script wrote and asks whether to repeat it, unless that is agreed or `yes`.
 
-    Shows which files that trial wrote, and asks unless it wrote none or `yes` is given. Ends the program with status 2
-    if the user does not agree or there is no terminal to ask on.
+    Returns whether it was agreed just now. Ends the program with status 2 if it is not, or nobody can be asked.
     """
     script = tournaments.tournament(store, tournament_id).spec.script
     if script is None or script.loader is None or script.agreed:
@@ -258,7 +252,6 @@ def _list(as_json: bool) -> None:
 
 
 def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
-    """Searches for the best setting of one strategy."""
     chosen = reading.texts("strategies", options["strategies"])
     if len(chosen) > 1:
         raise ConfigError("strategies", options["strategies"], "--auto tunes one strategy at a time; give one")

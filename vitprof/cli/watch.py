@@ -92,7 +92,6 @@ def watch(
 
 
 def _unobserved(command: list[str]) -> int:
-    """Runs the command without watching it, and returns its exit status."""
     from vitprof.jobs.command import FROM_THE_TERMINAL
 
     with terminal.signals_relayed() as signals:
@@ -107,10 +106,7 @@ def _unobserved(command: list[str]) -> int:
 def _watched(
     store: RunStore, command: list[str], name: str, options: dict[str, Any], *, quiet: bool
 ) -> tuple[int, StoredRun | None]:
-    """Runs the command and records it. Returns its return code, and the run, which is None if recording failed.
-
-    `options` are those of `CommandRunner`.
-    """
+    """Runs the command and records it. Returns its return code, and the run; None if recording failed."""
     from vitprof.jobs.command import CommandRunner
     from vitprof.jobs.killed_jobs import clear_orphans
     from vitprof.jobs.supervisor import JobRecorder, create_run
@@ -160,7 +156,6 @@ def _watched(
 
 
 def _state(runner: CommandRunner) -> str:
-    """Returns what to say about the script in front of its figures; "" if there is nothing."""
     if runner.returncode is not None:
         return "the script has ended"
     if runner.stopping:
@@ -169,14 +164,12 @@ def _state(runner: CommandRunner) -> str:
 
 
 def _show_result(run: StoredRun, *, quiet: bool) -> None:
-    """Prints the result of the run, its notices, and why it failed."""
     lines = [] if quiet else _result(run)
     failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
     terminal.show(*lines, *run.notices, *failed, console=terminal.err)
 
 
 def _result(run: StoredRun) -> list[str]:
-    """Returns the verdict's sentence, what it is based on, and things to try; nothing for a run without steps."""
     s, verdict = run.summary, run.verdict
     if s is None or not s.n_steps or verdict is None:
         return []
@@ -217,7 +210,6 @@ class WatchedSoFar:
         self._added_s = -math.inf
 
     def take(self, steps: Series) -> None:
-        """Adds the next steps."""
         if not n_rows(steps):
             return
         self._steps += n_rows(steps)
@@ -229,20 +221,14 @@ class WatchedSoFar:
             self._taken.clear()
 
     def words(self, run_id: int, state: str = "") -> str:
-        """Returns a line about the run: its steps, and the steady-state figures that the dashboard shows too.
-
-        `run_id`: 0 if the run is not in the store yet. `state`: anything else to say about it, such as that it is being
-        stopped.
-        """
-        totals, figures = self._running.totals, []
+        """Returns a line about the run, with the dashboard's figures. `run_id`: 0 if it is not stored yet."""
+        totals, figures = self._running.totals, [f"{self._steps:,} steps"]
         if not self._steps:
-            figures.append(f"{WAITING}, {self._clock() - self._since_s:.0f} s")
+            figures = [f"{WAITING}, {self._clock() - self._since_s:.0f} s"]
+        elif not totals.steps:
+            figures.append("warming up")
         else:
-            figures.append(f"{self._steps:,} steps")
-            if totals.steps:
-                figures.append(formats.number(totals.samples_per_s, "samples/s"))
-                figures.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
-                figures.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
-            else:
-                figures.append("warming up")
+            figures.append(formats.number(totals.samples_per_s, "samples/s"))
+            figures.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
+            figures.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
         return f"vitprof run{f' {run_id}' if run_id else ''}{', ' + state if state else ''}: {', '.join(figures)}"

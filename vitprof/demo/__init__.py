@@ -36,10 +36,9 @@ def is_demonstration() -> bool:
 
 
 def make_home() -> tuple[Path, bool]:
-    """Creates the demonstration's home in the user's home, unless it exists with the same recording.
+    """Creates the demonstration's home, unless it exists with the same recording. Raises `VitprofError`.
 
-    Returns its path, and whether it replaced the demonstration of another version and all runs made in it. Raises
-    `VitprofError` if it cannot be written or a folder of its name holds something else.
+    Returns its path, and whether it replaced the demonstration of another version and all runs made in it.
     """
     mine = ensure_dir(home())
     with _alone(mine):  # of two that start together, the second finds what the first made
@@ -70,7 +69,6 @@ def _made_home(place: Path) -> tuple[Path, bool]:
 
 
 def _import_runs(database: Path) -> None:
-    """Imports the recorded runs, and what they belong to, into a new store. Raises `StoreError`."""
     # here, as every command imports this module, and few make the home
     from vitprof.analysis.verdict.prediction import Prediction
     from vitprof.config import RunConfig
@@ -97,7 +95,7 @@ def _import_runs(database: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Holds a lock on the folder, so that only one program at a time creates a demonstration in it."""
+    """Holds a lock on the folder."""
     import fcntl  # exists on Unix only, and this module can be imported elsewhere
 
     opened = os.open(folder, os.O_RDONLY)

@@ -11,12 +11,13 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import VitprofError, one_line
 from vitprof.export.writing import write_bytes
+from vitprof.formats import count
 from vitprof.jobs.finalise import spark
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording import archive
@@ -38,20 +39,13 @@ Identity = tuple[object, ...]
 
 
 def identity(run: Recording, host: str = "") -> Identity:
-    """Returns what identifies a run in every store: the host that recorded it, its id there, and when.
-
-    `host` is the host of the store that it is from.
-    """
+    """Returns what identifies a run in every store: the host that recorded it (else `host`), its id there, and when."""
     made = run.facts.get(IMPORTED) or {"host": host, "run_id": run.run_id}
     return made["host"], made["run_id"], run.created_utc, run.t_origin_s
 
 
 def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
-    """Returns the bundle of these runs and of the anchors that their headroom was measured with.
-
-    Raises `ArchiveError` for a run that has not ended and for more than a bundle may hold, `StoreError` for a run that
-    does not exist.
-    """
+    """Returns the bundle of these runs and of the anchors of their headroom. Raises `ArchiveError`, `StoreError`."""
     found: dict[int, StoredRun] = {}
     wanted = dict.fromkeys(run_ids)
     need(len(wanted) <= MAX_RUNS, f"{len(wanted):,} runs are too many; a file may hold {MAX_RUNS:,}; {EXPORT_FEWER}")
@@ -132,9 +126,9 @@ class Imported:
         n_helpers = len(self.new) - len(own)
         whose = "a run that is" if self.skipped == 1 else "runs that are"
         parts = (
-            own and f"{_count(own)} imported as {_numbers(own)}",
+            own and f"{count(len(own), 'run')} imported as {_numbers(own)}",
             n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
-            already and f"{_count(already)} {_were(len(already))} here already: {_numbers(already)}",
+            already and f"{count(len(already), 'run')} {_were(len(already))} here already: {_numbers(already)}",
             self.skipped and f"{self.skipped} measured for {whose} here already {_were(self.skipped)} left out",
             self.renamed and f"{self.renamed} got another name: what it had cannot be shown",
         )
@@ -143,10 +137,6 @@ class Imported:
 
 def _were(n: int) -> str:
     return "was" if n == 1 else "were"
-
-
-def _count(ids: Sequence[int]) -> str:
-    return f"{len(ids)} {'run' if len(ids) == 1 else 'runs'}"
 
 
 def _numbers(ids: Sequence[int]) -> str:
@@ -171,7 +161,7 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
-    """Returns the runs of a bundle, all of it checked, and stores nothing; with `judged`, each with a verdict of here.
+    """Returns the runs of a bundle, all of it checked; with `judged`, each with a verdict of here.
 
     Raises `ArchiveError`, which says that the file was not `purpose`, such as "imported", and why.
     """
@@ -207,7 +197,6 @@ def _series(run: Recording) -> tuple[Columns, Columns]:
 
 
 def _in_file(run: Recording, judged: bool) -> RunInFile:
-    """Returns a run as this store would have it. Raises `VitprofError` for what the store would not take."""
     need(not run.group_key or RunGroup.parse(run.group_key) is not None, "group_key is not as vitprof writes it")
     need(len(run.tags) <= MAX_TAGS and checked_tags(run.tags) == set(run.tags), "tags are not as vitprof writes them")
     checked_note(run.note)
@@ -225,10 +214,8 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
 
 
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
-    """Stores the runs that are not in the store yet.
-
-    In a file a run comes before those that were made for it, as its id is lower. Where it is missing, they are stored
-    as runs of their own.
+    """Stores the runs that are new, a run before those that were made for it: its id is lower. Without it they are
+    runs of their own.
     """
     here = _here(into, {run.recording.created_utc for run in found})
     new_ids: dict[int, int] = {}
@@ -253,30 +240,23 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
 def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     run = found.recording
     group, (steps, telemetry) = RunGroup.parse(run.group_key), _series(run)
-    values = {
-        "name": run.name,
-        "status": run.status,
-        "created_utc": run.created_utc,
-        "t_origin_s": run.t_origin_s,
-        "training_since_s": run.training_since_s,
+    values: dict[str, Any] = {
         "config": run.config.to_dict(),
-        "environment": run.environment,
-        "facts": run.facts,
         "phases": [dataclasses.astuple(phase) for phase in run.phases],
         "notices": list(run.notices),
         "summary": summary_to_dict(run.summary) if run.summary else None,
         "verdict": run.verdict.to_dict() if run.verdict else None,
         "spark": found.spark,
-        "note": run.note,
         "error": run.error or "",
         "group_key": RunGroup(group.kind, parent).key if group and parent else "",
         "role": run.role if group and parent else "",
     }
+    same = ("name", "status", "created_utc", "t_origin_s", "training_since_s", "environment", "facts", "note")
+    values |= {name: getattr(run, name) for name in same}
     return into.insert(values, steps=steps, telemetry=telemetry, tags=run.tags)
 
 
 def _here(into: RunImport, moments: Collection[str]) -> dict[Identity, int]:
-    """Returns the ids of this store's runs that were made in these seconds, by identity."""
     here: dict[Identity, int] = {}
     for run in into.recorded_in(moments):
         made = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}

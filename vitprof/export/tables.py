@@ -116,10 +116,7 @@ def summary_csv(runs: Iterable[StoredRun]) -> str:
 
 
 def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes a CSV file with one row for each step of each run, with a few thousand rows in memory at a time.
-
-    Moments are seconds since the start of the run.
-    """
+    """Writes a row for each step, a few thousand in memory at a time; moments are seconds since the run began."""
     names = step_names(store, runs)
     file.write(csv_text((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1])).encode())
     for run in runs:
@@ -147,10 +144,7 @@ def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
 
 
 def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes a Parquet file with one row for each step of each run, with one row group in memory at a time.
-
-    Columns are as in `STEPS_HEADER`; moments are seconds since the run began.
-    """
+    """Writes a row for each step, one row group in memory at a time; moments are seconds since the run began."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -212,10 +206,9 @@ def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
 
 
 def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes runs as one JSON object on one line; each has its steps and telemetry, by column.
+    """Writes runs as one JSON object on one line, with steps and telemetry by column.
 
-    Moments are seconds since the run began. Only `NUMBERS_AT_ONCE` numbers at a time become Python objects: a million
-    steps take the memory of their arrays.
+    Only `NUMBERS_AT_ONCE` numbers at a time become Python objects.
     """
     file.write(_json({"schema_version": SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):
@@ -234,7 +227,6 @@ def _json(value: Any) -> str:
 
 
 def _write_columns(series: Series, file: BinaryIO) -> None:
-    """Writes an object that has a list for each column; null for what is not available."""
     for number, (name, values) in enumerate(series.items()):
         file.write(f"{', ' if number else '{'}{_json(name)}: [".encode())
         for first in range(0, len(values), NUMBERS_AT_ONCE):

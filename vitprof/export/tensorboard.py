@@ -50,10 +50,7 @@ TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name 
 
 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
-    """Writes the event files into `directory`, which must be new or empty; all of them or none. Raises `VitprofError`.
-
-    Wall times are those of the run, by its one UTC anchor.
-    """
+    """Writes the event files into `directory`, new or empty; all of them or none. Raises `VitprofError`."""
     try:
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
         if taken:
@@ -119,7 +116,6 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
 
 
 def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, Floats]]) -> None:
-    """Raises `VitprofError` where the disk has less room than the files take; points of one moment share an event."""
     needed = sum(len(points[0]) * (VALUE_BYTES + len(tag)) for run in runs.values() for tag, points in run.items())
     events = (max((len(points[0]) for points in run.values()), default=0) for run in runs.values())
     needed += EVENT_BYTES * sum(events)
@@ -132,11 +128,7 @@ def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, F
 
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hands the scalars of each run to `tensorboard_child`. Raises `VitprofError` with the child's last line.
-
-    The child's input stays open until the child has ended: if this process is killed, the input ends and so does the
-    child.
-    """
+    """Hands the scalars to `tensorboard_child`, whose input stays open: with this process the child ends."""
     lengths = {run: {tag: points.shape[1] for tag, points in scalars.items()} for run, scalars in runs.items()}
     data = io.BytesIO()
     data.write(json.dumps(lengths).encode() + b"\n")
@@ -166,6 +158,5 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
 
 
 def _env() -> dict[str, str]:
-    """Returns this process's environment, in which the child finds the same vitprof wherever it was started from."""
     root = str(Path(__file__).resolve().parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}

@@ -48,7 +48,6 @@ def main(directory: Path, source: BinaryIO) -> None:
 
 
 def _read(data: bytes, n: int) -> bytes:
-    """Returns `data`. Raises `OSError` where it is less than `n` bytes: the parent ended before writing the rest."""
     if len(data) < n:
         raise OSError("the program that asked for them has ended")
     return data

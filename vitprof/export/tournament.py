@@ -212,5 +212,4 @@ def _cell(cell: LeaderboardRow | None) -> str:
 
 
 def _cell_text(text: str) -> str:
-    """Returns `text` for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")

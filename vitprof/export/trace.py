@@ -150,7 +150,6 @@ class RunTrace:
         return _json({"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args})
 
     def _tracks(self, first: int, title: str, start: Ints, end: Ints, made: list[str]) -> Ints:
-        """Returns the track of each span; adds the events that name new tracks to `made`."""
         packer = self._packers.setdefault(first, TrackPacker())
         known = packer.n_lanes
         lanes = packer.pack(start, end)
@@ -179,7 +178,6 @@ class RunTrace:
         )
 
     def _spans(self, steps: Series, first: int) -> Iterator[str]:
-        """Yields spans of the loop, the copies, the device (idle gaps with their cause) and its launch bubbles."""
         words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
         idle = [_json("compute" if k == "compute" else f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
         for at in range(first, len(steps["step"]), CHUNK):
@@ -196,9 +194,7 @@ class RunTrace:
                 yield from self._written(names, tracks, start, end, map(ARGS.__mod__, line.step[order].tolist()))
 
     def _making(self, steps: Series) -> Iterator[str]:
-        """Yields the spans in which batches were made, on a track for each worker process, or on one for the loop or
-        threads where there are no workers.
-        """
+        """Yields the spans in which batches were made, on a track for each worker process."""
         start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
         known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
         worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
@@ -212,7 +208,6 @@ class RunTrace:
             yield from self._written(['"make batch"'] * len(at), tracks, a, b, self._stages(steps, at))
 
     def _stages(self, steps: Series, at: Ints) -> Iterable[str]:
-        """Yields the number of each step, and how long the stages of making its batch took."""
         numbers = steps["step"][at].astype(int).tolist()
         if self.n_kept > DETAILED:
             yield from map(ARGS.__mod__, numbers)
@@ -249,7 +244,7 @@ class RunTrace:
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
-    """Returns the beginning of the run's trace, in ns on the monotonic clock: no event is before it."""
+    """Returns the beginning of the trace, in ns on the monotonic clock."""
     seen = [run.t_origin_s] if run.t_origin_s is not None else []
     columns = (steps["t_start_s"], steps["made_start_s"], telemetry["t_s"])
     seen += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]

@@ -181,7 +181,6 @@ class Run:
         return self.status + (", simulated" if self.simulated else "")
 
     def _figures(self) -> list[tuple[str, str]]:
-        """Returns labels and values to show at a glance; figures that are not known are left out."""
         s, config = self.summary or RunSummary(), self.config
         low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
         known = math.isfinite(s.samples_per_s_low)
@@ -253,7 +252,6 @@ def needed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open_store() -> Iterator[RunStore]:
-    """Opens the store for the block. Runs whose program is gone are summed up first, as on the command line."""
     with needed():
         from vitprof.jobs.finalise import settle_interrupted
         from vitprof.store import RunStore
@@ -267,7 +265,6 @@ def _several(given: Several) -> tuple[str, ...]:
 
 
 def _whole(name: str, value: int) -> int:
-    """Returns `value` as an int, also where it is one of NumPy's. Raises `ConfigError` if it is no whole number."""
     try:
         return operator.index(value)
     except TypeError:

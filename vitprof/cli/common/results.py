@@ -27,14 +27,12 @@ MAX_REASONS_SHOWN = 6
 
 
 def _storage(s: RunSummary) -> str:
-    """Returns the size of the storage, how long making it took, and how much of it was in the page cache."""
     prepared = f", made in {formats.seconds(s.storage_prepare_s)}" if s.storage_prepare_s else ""
     cached = f", {formats.percent(s.page_cached_frac)} in the page cache at the start"
     return formats.size(s.storage_bytes) + prepared + (cached if math.isfinite(s.page_cached_frac) else "")
 
 
 def _own_cost(s: RunSummary) -> str:
-    """Returns the share of the run's time that vitprof's own measuring took."""
     inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
     return formats.percent(s.recording_frac) + (inside if math.isfinite(s.loader_times_frac) else "")
 
@@ -77,7 +75,6 @@ def show_run(run: StoredRun) -> None:
 
 
 def _show_verdict(verdict: Verdict) -> None:
-    """Prints the verdict, things to try as options of `run`, and patterns found."""
     terminal.show(f"\n{verdict.sentence}")
     for advice in verdict.advice:
         options = " ".join(
@@ -167,7 +164,6 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
 
 
 def _not_ranked(board: Leaderboard) -> list[str]:
-    """Returns a line for each reason why settings have no rank."""
     of_reason: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:

@@ -43,11 +43,7 @@ class StatusLine:
         self._set_s = self._drawn_s = float("-inf")
 
     def show(self, text: str) -> None:
-        """Shows `text` (ASCII), at most twice a second.
-
-        Shows nothing on a terminal of fewer than 5 rows, or while another program reads single keys from it, such as an
-        editor or a debugger.
-        """
+        """Shows `text` (ASCII), at most twice a second, unless another program reads single keys, as an editor does."""
         now = self._clock()
         if now - self._drawn_s < REDRAW_EVERY_S:
             return
@@ -89,7 +85,6 @@ class StatusLine:
         self._write(f"{room}{SAVE}{region}{line}{RESTORE}")
 
     def _is_ours(self) -> bool:
-        """Returns whether this process is in the foreground, and no program reads single keys from the terminal."""
         if os.tcgetpgrp(self._fd) != os.getpgrp():
             return False
         local_modes = termios.tcgetattr(self._fd)[3]
@@ -108,10 +103,9 @@ def can_show(stream: TextIO) -> bool:
 
 @contextlib.contextmanager
 def status_line(stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a line at the bottom of the terminal. The row is given back when the block ends.
+    """Yields a function that shows a line at the bottom of the terminal `stream`, by default standard error.
 
-    The function shows nothing if `stream`, by default standard error, is no terminal or a dumb one. While the program
-    is suspended by Ctrl-Z the row is given back. For the main thread only.
+    The row is given back when the block ends, and while the program is suspended. For the main thread only.
     """
     stream = stream or sys.stderr
     if not can_show(stream):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -94,7 +95,6 @@ def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str
 
 
 def within(name: str, bounds: Bounds) -> Callable[[str], Any]:
-    """Returns a parser of numbers that raises `ConfigError` for a number outside `bounds`."""
     read = reader(name, int if bounds.whole else float, bounds.allowed)
 
     def checked(text: str) -> Any:
@@ -133,7 +133,6 @@ def check_output(path: Path | None, option: str = "output") -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Prints one JSON object, see `json_text`."""
     print_text(json_text(value))
 
 
@@ -154,10 +153,7 @@ def print_text(text: str) -> None:
 
 
 def name_to_keep(name: str) -> str:
-    """Returns a name from the command line as it is stored; prints a remark if it had to be cut.
-
-    Raises `ConfigError` for a name that cannot be shown.
-    """
+    """Returns a name as it is stored, cut with a remark. Raises `ConfigError` for one that cannot be shown."""
     kept = cut_name(name)
     if reason := why_no_name(kept):
         raise ConfigError("name", kept, reason)
@@ -192,12 +188,12 @@ def signals_interrupt() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
+@dataclass
 class StopAsked:
-    """Whether a signal arrived: call it to find out. `by` names the signal."""
+    """Whether a signal arrived: call it to find out."""
 
-    def __init__(self) -> None:
-        self.by = ""
-        """Ctrl-C, SIGTERM or SIGHUP; "" if none has arrived."""
+    by: str = ""
+    """Ctrl-C, SIGTERM or SIGHUP; "" if none has arrived."""
 
     def __call__(self) -> bool:
         return bool(self.by)
@@ -205,9 +201,7 @@ class StopAsked:
 
 @contextlib.contextmanager
 def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handles these signals by `handler` until the block ends. A signal that is ignored stays ignored, as with nohup or
-    in a shell's background job. For the main thread only.
-    """
+    """Handles signals by `handler` until the block ends, but for those that are ignored. For the main thread only."""
     before = {n: signal.signal(n, handler) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
     try:
         yield
@@ -253,11 +247,7 @@ class SignalRelay:
 
 @contextlib.contextmanager
 def signals_relayed() -> Iterator[SignalRelay]:
-    """Yields a `SignalRelay` that receives Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP until the block ends.
-
-    A command that runs another program ends when that one does, and passes on the signals that the terminal does not
-    send to it (`SignalRelay.to`). They interrupt nothing here.
-    """
+    """Yields a `SignalRelay` that receives Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP, which interrupt nothing here."""
     relay = SignalRelay()
     with _handled((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP), relay):
         yield relay

@@ -63,7 +63,6 @@ def _text(name: str) -> str:
 
 
 def _constants(config: RunConfig, info: DatasetInfo) -> dict[str, Any]:
-    """Returns the value of every constant that a script may have."""
     jpeg, chunk = info.kind == "jpeg", 2**20 // (info.image_size**2 * info.channels)
     augmented = {"off": "off", "cpu": "crop" if jpeg else "shift", "device": "device"}
     return {
@@ -100,7 +99,7 @@ def _constants(config: RunConfig, info: DatasetInfo) -> dict[str, Any]:
 
 
 def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
-    """Returns the name of the script that does what `values` say. Raises `ConfigError` if none does."""
+    """Raises `ConfigError` if no script does what `values` say."""
     obstacles: dict[str, list[tuple[str, list[str]]]] = {}
     for name, without in WITHOUT.items():
         choices = {line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(_text(name))}
@@ -138,7 +137,6 @@ def _filled(line: re.Match[str], values: dict[str, Any]) -> str:
 
 
 def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
-    """Returns where the constants come from, for the script's docstring."""
     made = "Made by vitprof" + (f" from run {run_id}" if run_id is not None else "")
     storage, loader = STORAGES[config.storage or ""].title, LOADERS[config.loader or ""].title
     transfer = TRANSFERS[config.transfer or ""].title

@@ -85,10 +85,7 @@ def _contents(
     *,
     charted: bool,
 ) -> Contents:
-    """Returns what to say about `run`, unless `charted` with tables only. `verdict` and `headroom` as in `html_report`.
-
-    `steps` and `telemetry` are the run's series, (n,) by column.
-    """
+    """Returns what to say about `run`, unless `charted` with tables only; series are (n,) by column."""
     if not len(steps["step"]):
         return Contents(run, verdict, _headline(run))
     if verdict is None and headroom is None:
@@ -107,7 +104,6 @@ def _contents(
 
 
 def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
-    """Returns compute and idle time by cause: as a bar, over the run, and in a table."""
     gaps = find_gaps(steps, run.phases).only(steady_state(steps))
     if not gaps.span_ns:
         return []
@@ -150,7 +146,6 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
 
 
 def _each_step(steps: Series) -> list[Chart | Table]:
-    """Returns data wait, copy and compute of each step as a chart, and their quantiles in a table."""
     steady = steady_state(steps)
     columns = {"data wait": "data_wait_s", "H2D": "h2d_s", "compute": "compute_s", "whole step": "step_s"}
     rows = []
@@ -172,7 +167,6 @@ def _each_step(steps: Series) -> list[Chart | Table]:
 
 
 def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
-    """Returns the parts of loading a batch."""
     found = loading_of(steps, run.config)
     if not found.n or not found.largest:
         return []
@@ -193,7 +187,6 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
 
 
 def _transforms(run: StoredRun) -> list[Table]:
-    """Returns the table of the times of each transform, for a watched run that has them."""
     rows = [
         (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
         for t in transform_times(run.facts)
@@ -203,7 +196,6 @@ def _transforms(run: StoredRun) -> list[Table]:
 
 
 def _own_headroom(run: StoredRun) -> list[Table]:
-    """Returns the headroom that was measured in a user's own loop, if it was."""
     found = free_data.own_headroom(run.facts)
     if found is None or math.isnan(found.speed_up.value):
         return []
@@ -220,7 +212,6 @@ def _own_headroom(run: StoredRun) -> list[Table]:
 
 
 def _headroom(run: StoredRun, found: Headroom) -> list[Chart | Table]:
-    """Returns what was measured with free data, as a chart and a table."""
     batch = run.config.batch_size
     rows: list[tuple[str, ...]] = []
     for a in found.anchors:
@@ -239,7 +230,6 @@ def _percents(low: float, high: float) -> str:
 
 
 def _headline(run: StoredRun) -> Table:
-    """Returns the table of headline figures with what they mean; those that are not available are left out."""
     s = run.summary or RunSummary()
     low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
     interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
@@ -280,7 +270,6 @@ def _headline(run: StoredRun) -> Table:
 
 
 def _comparison(found: Sequence[Contents]) -> Table:
-    """Returns the table that compares runs, with one row for each."""
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in found]
     for one, gain in zip(found, against(summaries, slowest(summaries)), strict=True):

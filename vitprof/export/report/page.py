@@ -182,7 +182,6 @@ def _allowed(script: bytes) -> str:
 
 
 def e(value: object) -> str:
-    """Returns `value` as escaped text for HTML, also for a quoted attribute."""
     return html.escape(str(value), quote=True)
 
 
@@ -234,7 +233,6 @@ def _overview(found: Sequence[Contents], overview: Table | None, caveats: Sequen
 
 
 def _run(one: Contents, figures: list[str]) -> str:
-    """Returns the section of a run, and adds the figures of its charts to `figures`."""
     run = one.run
     badge = ' <span class="badge">simulated</span>' if run.simulated else ""
     out = [f'<section id="run-{run.id}"><h2>Run {run.id}: {e(run.name)}{badge}</h2>']
@@ -282,7 +280,6 @@ def _sentence(text: str) -> str:
 
 
 def _settings(one: Contents) -> str:
-    """Returns the whole configuration by topic, and the machine."""
     config = one.run.config.to_dict()
     out = ["<h3>Settings</h3>", '<div class="lists">']
     for group, names in GROUPS.items():
@@ -300,7 +297,6 @@ def _list(title: str, values: Iterable[tuple[str, object]]) -> str:
 
 
 def _table(table: Table, first_links: Sequence[str] = ()) -> str:
-    """Returns a table as HTML; with `first_links` the first cell of each row is a link to it."""
     head = "".join(f'<th scope="col">{e(cell)}</th>' for cell in table.header)
     rows = []
     for number, row in enumerate(table.rows):
