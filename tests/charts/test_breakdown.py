@@ -57,12 +57,18 @@ def valid(figure: go.Figure) -> go.Figure:
 
 
 def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> None:
-    figure = valid(timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
+    line = timeline(steps, PHASES, 98, 103)
+    figure = valid(timeline_chart(line, origin_s=ORIGIN, mark=101))
     by_name = {trace.name: trace for trace in figure.data}
     assert all(trace.marker.color == COLOURS[name] for name, trace in by_name.items())
     busy = by_name["compute"]
     assert (set(busy.y), busy.base) == ({"device"}, pytest.approx(steps["compute_start_s"][98:103] - ORIGIN))
     assert (busy.x, busy.hovertext[0]) == (pytest.approx(np.full(5, 0.04)), "step 98<br>compute 40.0 ms")
+    (frame,) = figure.layout.shapes
+    at = list(busy.customdata).index(101)
+    ends = busy.base + busy.x
+    assert (frame.x0, frame.x1) == (pytest.approx(ends[at - 1]), pytest.approx(ends[at])), "its gap too"
+    assert not timeline_chart(line, origin_s=ORIGIN, mark=7).layout.shapes
     wait = by_name["data wait"]
     assert sorted(wait.y) == ["device"] * 4 + ["loop"] * 4  # the first of the epoch is the epoch's
     assert "step 99<br>data wait 30.0 ms" in wait.hovertext
@@ -71,17 +77,6 @@ def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> 
     assert sorted(by_name["evaluation"].y) == ["device", "loop"]
     assert by_name["evaluation"].x == pytest.approx([0.8, 0.8])
     assert figure.layout.xaxis.title.text == "time since the run began (s), steps 98 to 102"
-
-
-def test_the_step_that_is_marked_has_a_frame_and_each_bar_its_number(steps: Any) -> None:
-    line = timeline(steps, PHASES, 98, 103)
-    figure = timeline_chart(line, origin_s=ORIGIN, mark=101)
-    (frame,) = figure.layout.shapes
-    busy = next(trace for trace in figure.data if trace.name == "compute")
-    at = list(busy.customdata).index(101)
-    assert frame.x1 == pytest.approx(busy.base[at] + busy.x[at])
-    assert frame.x0 == pytest.approx(busy.base[at - 1] + busy.x[at - 1]), "its gap too"
-    assert not timeline_chart(line, origin_s=ORIGIN, mark=7).layout.shapes
 
 
 def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> None:
@@ -147,8 +142,9 @@ def test_loading_is_one_bar_of_milliseconds_of_the_parts_that_are_known(steps: A
 
 def test_the_heat_map_has_as_many_cells_for_a_long_run_as_for_a_short_one(steps: Any) -> None:
     edges, share = idle_bins(steps, PHASES)
-    figure = valid(idle_strips(["device"], edges, share[None], origin_s=ORIGIN))
+    figure = valid(idle_strips(["<b>"], edges, share[None], origin_s=ORIGIN))
     (heat,) = figure.data
+    assert list(heat.y) == ["&lt;b&gt;"]
     assert heat.z.shape == (1, 500)
     assert (heat.zmin, heat.zmax) == (0, 100)
     assert heat.colorscale[0] == (0.0, COMPUTE)

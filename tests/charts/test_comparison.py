@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.compare.comparison import distribution
-from vitprof.charts.comparison import FLOOR_MS, ecdf, idle_strips, overlay, shares
+from vitprof.charts.comparison import FLOOR_MS, ecdf, overlay, shares
 from vitprof.charts.style import COMPUTE, DATA_WAIT
 
 
@@ -30,14 +30,6 @@ def test_shares_are_stacked_bars_of_one_run_each() -> None:
     ]
     assert list(figure.data[0].y) == ["a", "&lt;i&gt;"]
     assert "ms" in figure.layout.xaxis.title.text
-
-
-def test_a_strip_for_each_run_in_one_trace() -> None:
-    figure = idle_strips(["a", "<b>"], np.array([0.0, 2.0, 4.0]), np.array([[0.0, 0.5], [1.0, np.nan]]))
-    (heat,) = figure.data
-    assert (list(heat.y), heat.x.tolist(), heat.z[0].tolist()) == (["a", "&lt;b&gt;"], [1, 3], [0, 50])
-    assert np.isnan(heat.z[1, 1])
-    assert "(s)" in figure.layout.xaxis.title.text
 
 
 def test_a_stair_and_two_marks_for_each_run() -> None:

@@ -180,7 +180,6 @@ def _step(cost: Anchor | StageCost, batch: int) -> tuple[str, str]:
 
 
 def _of_anchor(anchor: Anchor, batch: int) -> tuple[str, str]:
-    """Returns the text at the bar of an anchor, and its hover text."""
     step, spread = _step(anchor, batch)
     speed = formats.number(1 / anchor.s_per_sample, "samples/s")
     runs = f"{anchor.n_steps} steps of {formats.count(anchor.n_runs, 'run')}"
@@ -188,7 +187,6 @@ def _of_anchor(anchor: Anchor, batch: int) -> tuple[str, str]:
 
 
 def _of_stage(stage: StageCost, batch: int) -> tuple[str, str]:
-    """Returns the text at the bar of a stage, and its hover text."""
     cost, spread = _step(stage, batch)
     if not stage.distinguishable:
         return "not distinguishable", f"{stage.name}: not distinguishable from nothing<br>{spread}"

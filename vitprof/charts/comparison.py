@@ -39,10 +39,7 @@ def on_axis(name: str) -> str:
 def overlay(
     series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}"
 ) -> go.Figure:
-    """Returns one line for each run: (name, x, y), with at most 2,000 points each.
-
-    `hover` is Plotly's template for a point.
-    """
+    """Returns one line for each run: (name, x, y), at most 2,000 points. `hover` is Plotly's template for a point."""
     lines = [
         go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
         for place, (name, x, y) in enumerate(series)

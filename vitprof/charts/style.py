@@ -74,9 +74,7 @@ def luminance(colour: str) -> float:
 
 
 def ink_on(colour: str) -> str:
-    """Returns black or white, whichever reads better on `colour`: a contrast of at least 4.5, where Plotly's choice has
-    3.4.
-    """
+    """Returns black or white, whichever contrasts more with `colour`: at least 4.5, where Plotly's choice has 3.4."""
     lit = luminance(colour) + 0.05
     return "#000000" if lit / 0.05 >= 1.05 / lit else "#FFFFFF"
 

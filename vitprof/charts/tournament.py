@@ -64,7 +64,6 @@ def _name(row: LeaderboardRow) -> str:
 
 
 def _row_words(row: LeaderboardRow, board: Leaderboard) -> str:
-    """Returns a row of the leaderboard as hover text."""
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")
     lines = [
@@ -277,10 +276,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
 
 
 def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -> go.Figure:
-    """Returns the throughput of each trial in the order in which they ran, and the best of the search so far.
-
-    `names` are the settings in words. A failed trial has a number but no mark.
-    """
+    """Returns the throughput of each trial in order, and the best of the search so far; a failed one has no mark."""
     figure = go.Figure()
     for name, colour, symbol, of_check in (
         ("search", REST_COLOUR, "circle", False),

@@ -34,26 +34,16 @@ def test_what_does_not_fit_into_a_setting_is_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_profile(run_id: int) -> None:
-    at = app(run=str(run_id))
+def test_profile_and_compare(store: RunStore, run_id: int) -> None:
+    assert not app("compare", runs=f"{run_id},{add_run(store, strategy='memory')}").error
+    at = app(run=str(run_id), show="What if")  # a tab that it does not have
+    assert at.session_state["show"] == "Answer"
     assert not at.warning
     assert not at.error
     assert "Run again" not in [button.label for button in at.button]
     assert [tab.label for tab in at.tabs] == ["Answer", "Timeline", "Loading", "Take home"]
     assert "Data set Samples, trained on" in said(at)
     assert "a script of your own" in said(at)
-
-
-def test_a_tab_that_it_does_not_have(run_id: int) -> None:
-    at = app(run=str(run_id), show="What if")
-    assert "Run again" not in [button.label for button in at.button]
-    assert at.session_state["show"] == "Answer"
-
-
-def test_compare_with_a_run_of_our_own(store: RunStore, run_id: int) -> None:
-    other = add_run(store, strategy="memory")
-    at = app("compare", runs=f"{run_id},{other}")
-    assert not at.error
 
 
 def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:

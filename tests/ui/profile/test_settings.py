@@ -136,6 +136,7 @@ def test_a_part_brings_its_settings_with_it_at_once() -> None:
     assert "slow_drive" not in keys(at)
     at.selectbox(key="set-location").set_value("slow-drive").run()
     assert {"slow_drive", "slow_mb_s", "slow_latency_ms"} <= keys(at)
+    assert not at.number_input(key="set-slow_mb_s").proto.HasField("default"), "it can be emptied"
     at.number_input(key="set-slow_mb_s").set_value(5.0).run()
     config = made(at)
     assert (config.location, config.slow_mb_s, config.storage) == ("slow-drive", 5.0, None)
@@ -150,45 +151,39 @@ def test_parts_and_knobs_from_the_url() -> None:
     assert (config.location, config.slow_latency_ms, config.workers) == ("slow-drive", 3.0, 0)
     assert not {"prefetch_factor", "persistent_workers", "start_method"} & keys(at)
     assert not at.warning
-
-
-@pytest.mark.parametrize("field", PARTS)
-def test_a_part_from_the_url_that_does_not_exist_is_named(field: str) -> None:
-    at = form(**{field: "tape"})
-    assert f"{field.capitalize()} tape: choose one of " in plain(at.warning[0].value)
-    assert getattr(made(at), field) is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("field", RUN_BOUNDS)
-def test_a_number_from_the_url_that_nothing_could_count_to_is_named_and_put_back(field: str) -> None:
-    at = form(dataset="photos", strategy="slow-drive", **{field: "1000000000000"})
-    assert RUN_BOUNDS[field].allowed in plain(at.warning[0].value)
-    assert getattr(made(at), field) != 10**12
-
-
-def test_a_part_from_the_url_that_does_not_fit_is_named_and_run_disabled() -> None:
     at = form(strategy="hdf5", loader="threads")
     assert "loader threads: it cannot read storage hdf5" in plain(at.error[0].value)
     assert at.button(key="run-button").disabled
 
 
+@pytest.mark.slow
+def test_what_cannot_be_in_the_url_is_named_and_put_back() -> None:
+    at = form(
+        dataset="photos",
+        strategy="slow-drive",
+        **dict.fromkeys(RUN_BOUNDS, str(10**12)),
+        **dict.fromkeys(PARTS, "tape"),
+    )
+    warning, config = plain(at.warning[0].value), made(at)
+    for field, bounds in RUN_BOUNDS.items():
+        assert bounds.allowed in warning
+        assert getattr(config, field) != 10**12
+    for field in PARTS:
+        assert f"{field.capitalize()} tape: choose one of " in warning
+        assert getattr(config, field) is None
+
+
 def test_the_number_of_images_is_asked_for_where_it_can_be_chosen() -> None:
-    at = form()
+    at = form(device="simulated:x")
+    assert "simulated\\::color[x]\\:" in at.warning[0].value, "else a colon on each side makes an emoji of it"
     assert "n_images" not in keys(at)
     at.selectbox(key="set-dataset").set_value("photos").run()
     assert made(at).n_images is None
+    assert "takes 28 px: the device resizes the images of 224 px" in captions(at)
     at.number_input(key="set-n_images").set_value(500).run()
     assert made(at).n_images == 500
     at.selectbox(key="set-dataset").set_value("digits").run()
     assert made(at).n_images is None
-
-
-def test_a_model_for_smaller_images_says_that_they_are_resized() -> None:
-    at = form(dataset="photos")
-    assert "takes 28 px: the device resizes the images of 224 px" in captions(at)
-    at.selectbox(key="set-model").set_value("ti/16").run()
-    assert "resizes" not in captions(at)
 
 
 def test_what_cannot_run_here_is_marked_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +196,8 @@ def test_what_cannot_run_here_is_marked_and_says_why(monkeypatch: pytest.MonkeyP
     assert plain(at.error[0].value).startswith("Not possible here: there is no tmpfs here")
     at.selectbox(key="set-location").set_value("disk").run()
     assert not at.button(key="run-button").disabled
-
-
-def test_a_limit_is_said_and_run_is_possible() -> None:
-    at = form(strategy="prefetch")
-    assert "Without a GPU there is no copy to overlap" in captions(at)
+    at.selectbox(key="set-strategy").set_value("prefetch").run()
+    assert "Without a GPU there is no copy to overlap" in captions(at), "a limit only"
     assert not at.button(key="run-button").disabled
 
 
@@ -215,11 +207,6 @@ def test_what_is_prepared_is_said_before_and_after(vitprof_home: Path) -> None:
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text(json.dumps({"size_bytes": 2**20, "prepare_s": 2.5}))
     assert "hdf5 is prepared (1.00 MiB, took 2.50 s)" in captions(form(strategy="hdf5"))
-
-
-def test_what_came_with_the_address_is_shown_as_it_is() -> None:
-    shown = form(device="simulated:x").warning[0].value
-    assert "simulated\\::color[x]\\:" in shown, "else a colon on each side makes an emoji of it"
 
 
 def script_of_a_run() -> None:
@@ -261,10 +248,3 @@ def test_a_widget_that_is_drawn_anew_shows_the_setting(strategy: str) -> None:
         assert [s.options[s.proto.default] for s in at.selectbox] == [s.format_func(s.value) for s in at.selectbox]
         assert {"96", "7", "5", "8", "20"} <= {f"{n.proto.default:g}" for n in at.number_input}
         at.run()
-
-
-def test_a_number_without_a_default_can_be_emptied() -> None:
-    at = form(strategy="slow-drive", slow_mb_s="50")
-    field = at.number_input(key="set-slow_mb_s")
-    assert field.value == 50
-    assert not field.proto.HasField("default")

@@ -76,10 +76,7 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
 
 
 def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
-    """Draws the charts below that of idle gaps for which there are figures, two in a row.
-
-    If their number is odd, the first has a row of its own, so that no row is half empty.
-    """
+    """Draws the other charts with figures, two in a row; if their number is odd, the first has a row of its own."""
     steps, telemetry = series.steps(), series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
@@ -101,9 +98,7 @@ def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick 
 
 
 def draw_state(run: StoredRun, now: float) -> None:
-    """Draws a bar with the time left while the run is live, afterwards how it ended unless it is simply done; and its
-    notices. `now` is in seconds, by the same clock as `training_since_s`.
-    """
+    """Draws the time left while the run is live (`now` is as `training_since_s`), then how it ended; its notices."""
     if reason := resources.manager().why_away(run.id):
         st.warning(
             f"The run store cannot be written ({escaped(reason)}). Nothing is lost: what the run measures is kept, and "

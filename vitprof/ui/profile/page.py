@@ -10,11 +10,10 @@ from collections.abc import Callable
 import streamlit as st
 
 from vitprof import formats
+from vitprof.analysis.verdict import headroom, wording
 from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
-from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.charts import breakdown, style
-from vitprof.config.own_script import is_own_script
+from vitprof.config import own_script
 from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
 from vitprof.ui import downloads, findings, live_chart, notifications, resources
@@ -80,7 +79,7 @@ def draw_tabs(run: StoredRun) -> None:
         "What if": what_if.draw_what_if,
         "Take home": downloads.draw_take_home,
     }
-    if is_own_script(run.config):
+    if own_script.is_own_script(run.config):
         del tabs["What if"]  # it needs a job that can be run again from here
     last = st.session_state.get(LAST)
     if st.session_state.get(SHOW, st.query_params.get(SHOW)) not in (None, *tabs):
@@ -105,7 +104,7 @@ LOOKS: dict[str, tuple[str, str]] = {
 USED = "settings taken over"
 VERDICT_HELP = (
     "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
-    f"decides: {CLASSES}."
+    f"decides: {wording.CLASSES}."
 )
 
 
@@ -133,9 +132,7 @@ DEVICE_TIME_HELP = (
 
 @guarded
 def draw_answer(run: StoredRun) -> None:
-    """Draws the tab: advice first, with the exports beside its heading; then the chart behind the verdict, patterns
-    found, and what recording cost.
-    """
+    """Draws the tab: advice, the chart behind the verdict, patterns found, what recording cost; the exports on top."""
     verdict = findings.verdict_of(run)
     device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
@@ -148,8 +145,8 @@ def draw_answer(run: StoredRun) -> None:
         downloads.draw_exports(run)
     for number, advice in enumerate(verdict.advice):
         _draw_advice(run, advice, number)
-    if verdict.kind != "inconclusive" and (measured := own_headroom(run.facts)) is not None:
-        st.markdown(escaped(own_headroom_sentence(measured)))
+    if verdict.kind != "inconclusive" and (measured := headroom.own_headroom(run.facts)) is not None:
+        st.markdown(escaped(headroom.own_headroom_sentence(measured)))
     if verdict.advice:
         st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
     draw_device_time(run)
@@ -158,7 +155,6 @@ def draw_answer(run: StoredRun) -> None:
 
 
 def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
-    """Draws one line: what to do and why, and a button where there is something to set."""
     line = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(line)

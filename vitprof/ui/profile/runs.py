@@ -165,9 +165,7 @@ def _draw_group(runs: Sequence[StoredRun], target: StoredRun) -> None:
 
 
 def stop_group(runs: Sequence[StoredRun]) -> None:
-    """Stops the runs that this dashboard started and this user may stop, the last one first, so that none starts
-    meanwhile.
-    """
+    """Stops those of the runs that this user may stop, the last one first, so that none starts meanwhile."""
     jobs = resources.manager()
     for run in reversed(runs):
         if jobs.may_stop(run.id):

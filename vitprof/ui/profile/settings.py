@@ -54,7 +54,6 @@ def use_config(config: RunConfig) -> None:
 
 
 def _chosen(config: RunConfig) -> RunConfig:
-    """Returns `config` without the values that `resolve` fills in."""
     try:
         whole = resolve(config)
     except ConfigError:  # the form says what is wrong
@@ -167,7 +166,6 @@ def _budget() -> None:
 
 
 def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
-    """Draws the knobs of loader, storage and location that most runs leave alone, and those that every run has."""
     workers = widgets.settings()["workers"]
     for name, default in knobs.items():
         if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
@@ -204,7 +202,6 @@ def _model(info: catalog.DatasetInfo) -> None:
 
 
 def _names() -> dict[str, list[str]]:
-    """Returns, for each setting that is chosen by name, the names that it takes."""
     names: dict[str, list[str]] = {
         "strategy": [*strategies.STRATEGIES],
         "dataset": [*catalog.DATASETS],
@@ -214,7 +211,6 @@ def _names() -> dict[str, list[str]]:
 
 
 def _reject_unusable(values: dict[str, Any]) -> str:
-    """Resets the settings of the URL that no widget can show; returns the message that says so, "" for none."""
     name = values["name"]
     values["name"] = cut_name(name) if len(name) > MAX_NAME else name
     cut = [f"{widgets.label('name')}: {NAME_CUT}"] if len(name) > MAX_NAME else []
@@ -222,7 +218,6 @@ def _reject_unusable(values: dict[str, Any]) -> str:
 
 
 def _config(values: dict[str, Any], plan: strategies.Strategy, info: catalog.DatasetInfo) -> RunConfig | ConfigError:
-    """Returns the config that the settings make, checked as a run would check it, or what is wrong with them."""
     given = {name: values[name] for name in widgets.FIELDS if name not in BUDGETS}
     given |= {} if info.any_size else {"n_images": None}
     try:

@@ -15,7 +15,7 @@ from vitprof import formats
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.timing import loading, steady, timeline
 from vitprof.charts import breakdown, live
-from vitprof.charts.timeline import batch_chain, timeline_chart
+from vitprof.charts import timeline as lanes
 from vitprof.recording.columns import RunSummary
 from vitprof.store import StoredRun
 from vitprof.ui import findings, resources, tables
@@ -102,7 +102,6 @@ class Chosen:
 
 
 def _draw_window(run: StoredRun, chosen: Chosen) -> None:
-    """Draws the controls that move along the run, and the steps around the chosen one."""
     at, number = chosen.at, chosen.steps["step"]
     largest = "Largest gap", "The step before which the device was idle longest."
     if run.config.loader_only:
@@ -130,7 +129,7 @@ def _draw_window(run: StoredRun, chosen: Chosen) -> None:
     first = chosen.first
     line = timeline.timeline(chosen.steps, run.phases, first, first + WINDOW)
     update = for_session("feed-timeline", ChartFeed).update(
-        timeline_chart(line, origin_s=run.t_origin_s or 0.0, mark=int(number[at])).to_dict(),
+        lanes.timeline_chart(line, origin_s=run.t_origin_s or 0.0, mark=int(number[at])).to_dict(),
         run=f"{run.id} from {first}",
         alt=f"What loop, copy and device did, step by step, for {WINDOW} steps from step {first:,} on",
         resync=chart_state("timeline").resync,
@@ -149,9 +148,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 
 
 def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
-    """Draws the figures of the step at this position, each beside the run's median. `largest`: whether it is the step
-    after the run's largest gap.
-    """
+    """Draws the step's figures, each beside the run's median. `largest`: whether the run's largest gap is before it."""
     steps = findings.all_columns(run.id)
     keep = steady.steady_state(steps)
     usual = {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
@@ -178,7 +175,7 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     step = timeline.one_step(steps, at)
     text = chain_sentence(run, step)
     line = timeline.timeline(steps, run.phases, at, at + 1)
-    figure = batch_chain(step, line.only("host") if run.config.loader_only else line)
+    figure = lanes.batch_chain(step, line.only("host") if run.config.loader_only else line)
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {text}"
         plot(figure, height=230, key=key, alt=alt)
@@ -293,9 +290,7 @@ TYPICAL_HELP = (
 
 @guarded
 def draw_loading(run: StoredRun) -> None:
-    """Draws the stages as one bar; transforms and workers where they are known; and the chain of the batch whose
-    loading time is the median.
-    """
+    """Draws the stages as one bar; transforms and workers where they are known; the chain of a typical batch."""
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
         return
@@ -326,7 +321,6 @@ def draw_loading(run: StoredRun) -> None:
 
 
 def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:
-    """Draws how long each transform of a watched run's training data takes; nothing where that is not known."""
     most = loading.heaviest(transforms)
     if most is None:
         return

@@ -82,12 +82,10 @@ def draw_welcome(config: RunConfig | None) -> None:
 
 
 def _draw_command(command: str) -> None:
-    """Draws a command to type, with a button that copies it."""
     st.code(f"{program()} {command}", language=None, wrap_lines=True)
 
 
 def _look() -> None:
-    """Redraws the page once a run has begun, which it then shows."""
     if running_run() is not None:
         st.rerun(scope="app")
 

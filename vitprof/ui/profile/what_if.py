@@ -200,9 +200,7 @@ def live_runs(group: str) -> list[StoredRun]:
 
 
 def start_once(group: str, words: str, start: Callable[[], object]) -> None:
-    """Calls `start` unless the group is running already, redraws the page, and shows a toast when the group, in
-    `words`, has ended. Errors of `start` are passed on.
-    """
+    """Calls `start` unless the group is live, and redraws the page. A toast says when the group, in `words`, ended."""
     watch_group(group, words)
     with _starting():
         if not live_runs(group):
@@ -211,9 +209,7 @@ def start_once(group: str, words: str, start: Callable[[], object]) -> None:
 
 
 def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
-    """Draws a group's progress and a button that stops it. `runs` are those left of `total`; `say` names the current
-    one, as Markdown.
-    """
+    """Draws the progress of a group, of which `runs` are left, and Stop. `say` names the current one, as Markdown."""
     current = next((run for run in runs if run.status == "running"), runs[0])
     total = max(total, len(runs))
     done = total - len(runs)

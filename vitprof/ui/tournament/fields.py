@@ -53,7 +53,6 @@ def draw_job() -> None:
 
 
 def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
-    """Draws the choice of a setting that Profile has too, under a key of its own: one on two pages loses its value."""
     given = st.selectbox(label(field), options, format_func=show, key=_key(field), help=help_of(field))
     settings()[field] = given or FIELDS[field].default
 
@@ -66,10 +65,7 @@ def _key(field: str) -> str:
 
 
 def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Draws what is tried, every combination once; returns it by the names of `TournamentSpec`.
-
-    `why` has the reason why a strategy cannot run here, "" for one that can. The URL keeps the fields' values.
-    """
+    """Draws what is tried; returns it by the names of `TournamentSpec`. `reasons`: why strategies cannot run, or ""."""
     picked = _draw_strategies(info, reasons)
     plans = [(name, strategies.STRATEGIES[name]) for name in picked if not reasons[name]]
     takes = [name for name, plan in plans if "workers" in plan.knobs(plan.combination(info), info)]
@@ -142,9 +138,7 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
 
 
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
-    """Draws a choice of several numbers, to which others can be typed; returns them, each once. What is not a number
-    stays text, which `make_spec` refuses.
-    """
+    """Draws a choice of numbers, to which others can be typed; returns each once, and other text as it is."""
     options, key = sorted({*offered, *usual}), f"{TRIAL}{name}"
     picked = st.multiselect(words, options, default=usual, accept_new_options=True, key=key, bind=IN_URL, **more)
     given: list[Any] = list(picked)
@@ -153,10 +147,7 @@ def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, .
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Draws how long a run is, how often it is repeated, and whether it is cut short.
-
-    Returns the values for `RunConfig`, and those for `TournamentSpec`.
-    """
+    """Draws a run's length and how often it is repeated; returns values for `RunConfig` and for `TournamentSpec`."""
     first, second, third = st.columns(3)
     with first:
         budget = str(

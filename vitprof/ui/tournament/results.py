@@ -16,14 +16,7 @@ import pandas as pd
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import setting_in_words
-from vitprof.analysis.tournament.leaderboard import (
-    Leaderboard,
-    LeaderboardRow,
-    article_table,
-    spoiled_words,
-    uneven_words,
-)
+from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
@@ -114,9 +107,8 @@ def title_words(script: OwnScript) -> str:
     return f"{shlex.join(script.command)} in {script.directory}; {given}"
 
 
-def _pick_baseline(board: Leaderboard, own: str) -> str:
-    """Draws the choice of the setting to compare with, `own` unless another one is chosen; returns its key."""
-    names = {row.key: setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
+def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
+    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
     chosen: str | None = st.selectbox(
         "Baseline",
         list(names),
@@ -130,8 +122,7 @@ def _pick_baseline(board: Leaderboard, own: str) -> str:
     return chosen or own
 
 
-def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
-    """Draws the recommendation, or why there is none."""
+def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None) -> None:
     through = now.tournament.status == "done" and not now.tournament.held
     if recommendation is None:
         st.markdown(
@@ -147,16 +138,16 @@ def _draw_answer(now: TournamentState, board: Leaderboard, recommendation: Recom
         draw_ways_on(now, row, key="best", board=board)
 
 
-def _draw_reasons(board: Leaderboard) -> None:
+def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
-    names = {row.key: setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
     for row in board.rows:
         if row.spoiled:
-            st.caption(escaped(f"{names[row.key]}: {spoiled_words(row)}."))
+            st.caption(escaped(f"{names[row.key]}: {leaderboard.spoiled_words(row)}."))
     for row in board.rows:
         if row.entry.losses:
             st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
-    if text := uneven_words(board):
+    if text := leaderboard.uneven_words(board):
         st.caption(escaped(text))
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
@@ -167,7 +158,7 @@ def _draw_reasons(board: Leaderboard) -> None:
         st.markdown("\n".join(f"- **{escaped(name)}**, {status}: {escaped(why)}" for name, status, why in lines))
 
 
-def _downloads(now: TournamentState, board: Leaderboard, recommendation: Recommendation | None) -> None:
+def _downloads(now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None) -> None:
     t, stamp = now.tournament, file_stamp()
 
     def csv() -> str:
@@ -192,12 +183,12 @@ def _downloads(now: TournamentState, board: Leaderboard, recommendation: Recomme
 CHART_PX = 400
 
 
-def _speed(now: TournamentState, board: Leaderboard) -> None:
+def _speed(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     ranked = sum(row.rank is not None for row in board.rows)
     plot(charts.throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
-MEASURES: dict[str, Callable[[LeaderboardRow], float]] = {
+MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
     "Epoch (s)": lambda c: c.epoch_s,
     "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / MIB,
     "GPU-util (%)": lambda c: c.gpu_util_pct,
@@ -205,11 +196,9 @@ MEASURES: dict[str, Callable[[LeaderboardRow], float]] = {
 """The article's three figures."""
 
 
-def _article(now: TournamentState, board: Leaderboard) -> None:
-    """Draws the article's table: a row for each setting and, for each figure that a cell has, a column for each batch
-    size.
-    """
-    table = article_table(board)
+def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
+    """Draws the article's table: settings in rows, and a column for each figure that is known and each batch size."""
+    table = leaderboard.article_table(board)
     data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in table.lines]}
     for name, value in MEASURES.items():
         cells = [[math.nan if c is None else tables.rounded(value(c)) for c in line.cells] for line in table.lines]
@@ -231,14 +220,14 @@ def _article(now: TournamentState, board: Leaderboard) -> None:
     st.caption(f"Seconds for an epoch of {board.n_train:,} images{how}{not_here}")
 
 
-def _heat(now: TournamentState, board: Leaderboard) -> None:
+def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
     value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
-    table = article_table(board)
+    table = leaderboard.article_table(board)
     plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
 
 
-def _costs(now: TournamentState, board: Leaderboard) -> None:
+def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     ranked, costs = [row for row in board.rows if row.rank is not None], charts.COSTS
     known = [c for c in costs if any(math.isfinite(cost_of(row, c)) for row in ranked)]
     if not known:
@@ -258,25 +247,24 @@ def _costs(now: TournamentState, board: Leaderboard) -> None:
     tables.draw(COST_COLUMNS, shown, key="tournament-costs", placeholder="–")
 
 
-def _break_even(now: TournamentState, board: Leaderboard) -> None:
+def _break_even(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     crossings = break_even(board)
     base = board.row(board.baseline)
     if not crossings or base is None:
         st.info("Needs figures of the baseline and of one more setting.")
         return
     st.markdown(
-        f"Against **{escaped(setting_in_words(base.entry))}**, its preparation included:",
+        f"Against **{escaped(entries.setting_in_words(base.entry))}**, its preparation included:",
         help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
         "95% interval of its speed-up allows.",
     )
-    names = {row.key: setting_in_words(row.entry) for row in board.rows}
+    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
     plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
-def _setting(now: TournamentState, board: Leaderboard) -> None:
-    """Draws one trial: its runs, and what to do with it."""
-    names = {row.key: setting_in_words(row.entry) for row in board.rows}
+def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
+    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
     key = st.selectbox(
         "Setting",
         list(names),
@@ -324,7 +312,7 @@ def _run_line(number: int, run: StoredRun) -> dict[str, str | float]:
     }
 
 
-SECTIONS: dict[str, tuple[str, Callable[[TournamentState, Leaderboard], None]]] = {
+SECTIONS: dict[str, tuple[str, Callable[[TournamentState, leaderboard.Leaderboard], None]]] = {
     "speed": ("Throughput", _speed),
     "table": ("Epochs by batch size", _article),
     "heat": ("Heat map", _heat),

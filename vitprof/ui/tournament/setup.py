@@ -96,9 +96,7 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
 
 
 def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
-    """Draws what depends on the trials or is rarely needed: baseline, time for all of it, name. Returns the spec with
-    baseline and time; the name stays in the session.
-    """
+    """Draws baseline, time for all of it, and name, which stays in the session; returns the spec with the others."""
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
@@ -188,9 +186,7 @@ class Estimate:
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
-    """Returns the estimate for the trials that can run, each `repeats` times. Reads the store only where the budget is
-    not in seconds.
-    """
+    """Returns what the trials take, each `repeats` times. The store is read only where the budget is not in seconds."""
     seconds, unknown, source, prepared, staged, ram, makes = 0.0, 0, 0, dict[str, int](), 0, 0, ""
     speeds: dict[tuple[str, int], float] = {}
     for config in (trial.config for trial in able):
@@ -213,9 +209,7 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
 
 
 def estimate_sentence(needs: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
-    """Returns two texts: how many runs, how long they take and how many rounds there may be; and what they write and
-    keep, "" for nothing.
-    """
+    """Returns how many runs there are, how long they take and how many rounds; and what they write, "" for nothing."""
     runs = trials * spec.repeats
     time = f"about {rough_time(needs.seconds)}"
     if needs.unknown:
@@ -236,9 +230,7 @@ def estimate_sentence(needs: Estimate, trials: int, spec: TournamentSpec) -> tup
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
-    """Returns the throughput of an earlier run of this strategy on this data set and device: of the newest, that with
-    the nearest batch size. NaN if there is none.
-    """
+    """Returns the speed of the newest earlier runs like it, that with the nearest batch size; NaN if there is none."""
     strategies, datasets, devices = (config.strategy,), (config.dataset,), (config.device,)
     query = RunQuery(strategies=strategies, datasets=datasets, devices=devices, statuses=("done",), helpers=True)
     groups = ((r, RunGroup.parse(r.group_key)) for r in store.list_runs(query, limit=EARLIER) if r.samples_per_s)
@@ -248,9 +240,7 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
 
 
 def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> float:
-    """Returns seconds of training for a budget in steps or epochs; with an unknown speed those of the device alone if
-    it is simulated, else 0.
-    """
+    """Returns seconds of training; with an unknown speed those of a simulated device alone, else 0."""
     steps = config.steps if config.steps is not None else (config.epochs or 1) * (info.n_train // config.batch_size)
     if math.isfinite(samples_per_s):
         return steps * config.batch_size / samples_per_s

@@ -96,9 +96,7 @@ def resume(tournament_id: int) -> None:
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Starts tuning a strategy unless one is being tuned already or the settings cannot work. Raises `JobError` while a
-    tournament is running.
-    """
+    """Starts tuning unless the settings cannot work. Raises `JobError` while a tournament is running."""
     with _starting():
         _check_tournament()
         if isinstance(base, RunConfig):
@@ -228,9 +226,7 @@ def _add_rounds(tournament_id: int) -> None:
 
 @guarded
 def _watch(tournament_id: int, drawn: object) -> None:
-    """Draws the bar of one that is running alone, a few hundred bytes. The whole page is redrawn once when more has
-    changed (`signature`), such as when another tab or program resumes the tournament, or deletes it.
-    """
+    """Draws a running one's bar alone, a few hundred bytes; redraws the whole page once `signature` has changed."""
     now = None
     with contextlib.suppress(StoreError):  # deleted
         now = view(tournament_id).look()
@@ -258,9 +254,7 @@ def _text(now: TournamentState) -> str:
 
 
 def _draw_take_over(t: StoredTournament) -> None:
-    """Draws the way to take over a tournament that the store says another machine, or a container restarted since, is
-    running.
-    """
+    """Draws the way to take over one that another machine, or a container restarted since, seems to run."""
     st.caption(
         f"It was started on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). This machine cannot "
         "tell whether that process still runs; a container gets a new name each time it is started."

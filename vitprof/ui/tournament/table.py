@@ -178,10 +178,7 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
 
 
 def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_script: bool = False) -> None:
-    """Draws one row for each setting: `recommended` first and marked, the others by rank.
-
-    A setting of a user's own script cannot be used from here.
-    """
+    """Draws a row for each setting, `recommended` first, then by rank. Those of an own script have no Use."""
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = tables.Column(
         "Result",
@@ -227,7 +224,6 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
 
 
 def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str]:
-    """Returns what else can be done with a setting."""
     if row.entry.status == "refused":
         return []
     base = board.row(board.baseline)
@@ -251,9 +247,7 @@ COMPARED = 4
 
 
 def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
-    """Draws buttons to use the setting and, given `board`, to compare the first ones; and a switch that shows it as
-    code. For a user's own script, the line of code to paste takes the place of all but Compare.
-    """
+    """Draws Use, Copy as code and, given `board`, Compare; of a user's own script the line of code and Compare."""
     own_script = now.tournament.spec.script
     if own_script is not None:
         if line := code_line(own_script, row.key):
