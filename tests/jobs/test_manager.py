@@ -336,7 +336,7 @@ class TestTrouble:
 
         first, second = begun(jobs, gate, "a", "b")
         with monkeypatch.context() as patch:
-            patch.setattr("vitprof.jobs.supervisor.settle", settle)
+            patch.setattr("vitprof.jobs.finalise.settle", settle)
             gate.open.set()
             assert finished(jobs, first).error == "RuntimeError: a defect"
         assert jobs.store.run(first).status == "failed"

@@ -102,7 +102,7 @@ class FakeNvml:
 
 
 def test_nvml_is_named_with_its_gpus_or_the_reason_why_not_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "Nvml", FakeNvml)
+    monkeypatch.setattr(preflight.nvml, "Nvml", FakeNvml)
     before = FakeNvml.closed
     check = found("NVML")
     assert (check.verdict, check.found) == ("note", NO_GPU_MESSAGE)
@@ -119,10 +119,10 @@ T4 = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capab
 @pytest.fixture
 def t4(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card whose driver is older than this PyTorch, by what it says itself; PyTorch does not see it."""
-    monkeypatch.setattr(preflight, "Nvml", FakeNvml)
+    monkeypatch.setattr(preflight.nvml, "Nvml", FakeNvml)
     monkeypatch.setattr(FakeNvml, "cards", (GpuInfo(0, T4.name, T4.uuid, T4.memory_bytes, "535.104.05"),))
     monkeypatch.setattr(FakeNvml, "driver", "535.104.05")
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: [T4])
+    monkeypatch.setattr(preflight.visible, "visible_gpus", lambda: [T4])
     monkeypatch.setattr(cuda, "shown_here", lambda: [T4])
     monkeypatch.setattr(cuda, "nvml_lists", lambda: ("535.104.05", [T4.name]))
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
@@ -147,7 +147,7 @@ def test_one_kernel_is_run_and_some_memory_pinned_to_know(monkeypatch: pytest.Mo
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
         return Finding("bad", "Tesla T4", "no kernel image", "restart") if kernel == "fails" else None
 
-    monkeypatch.setattr(preflight, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))])
+    monkeypatch.setattr(preflight.visible, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))])
     monkeypatch.setattr(cuda, "first_kernel", first_kernel)
     for name, answer in (("is_available", True), ("device_count", 1), ("get_device_name", "Tesla T4")):
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
@@ -244,13 +244,13 @@ def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
     version: str, module: bool, check: MachineCheck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has(monkeypatch, dict.fromkeys(DALI, version))
-    monkeypatch.setattr(preflight, "installed", lambda name: module)
+    monkeypatch.setattr(preflight.availability, "installed", lambda name: module)
     meaning = check.meaning.format("pip install nvidia-dali-cuda130")
     assert found("DALI") == dataclasses.replace(check, meaning=meaning)
 
 
 def test_no_ram_disk_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "find_tmpfs", lambda: None)
+    monkeypatch.setattr(preflight.tmpfs, "find_tmpfs", lambda: None)
     assert found("RAM disk").verdict == "note"
-    monkeypatch.setattr(preflight, "find_tmpfs", lambda: Tmpfs(Path("/run/ram"), 3 << 30))
+    monkeypatch.setattr(preflight.tmpfs, "find_tmpfs", lambda: Tmpfs(Path("/run/ram"), 3 << 30))
     assert (found("RAM disk").verdict, found("RAM disk").found) == ("ok", "room for 3.00 GiB in /run/ram")

@@ -85,9 +85,8 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
 
 
 def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False) -> None:
-    """Trains, and puts the job's last message into `buffer`, whatever happens.
-
-    `alone`: this process runs nothing but the job, so the GPUs that the job does not use may be hidden from it.
+    """Trains, and puts the job's last message into `buffer`, whatever happens. `alone`: the GPUs that the job does not
+    use are hidden from this process.
     """
     with without_collections() if alone else contextlib.nullcontext():
         from vitprof.engine.train import train
@@ -131,10 +130,7 @@ def work() -> None:
 
 
 def leave(status: int = 0) -> NoReturn:
-    """Runs the exit handlers and ends the process with this exit status.
-
-    Tearing down an interpreter that has loaded PyTorch takes 1.2 s of a core, and the next job would wait for it.
-    """
+    """Runs the exit handlers and ends the process: tearing down an interpreter with PyTorch takes 1.2 s of a core."""
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(status)
@@ -203,7 +199,6 @@ def _send_exits(connection: socket.socket) -> None:
 
 
 def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Gives a fork the descriptors, directory and environment of the job, as a process started for it would have."""
     os.setsid()
     for standard, descriptor in enumerate(descriptors):
         os.dup2(descriptor, standard)

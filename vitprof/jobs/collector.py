@@ -26,6 +26,7 @@ from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.store import RunStore
+from vitprof.store.stored_run import is_alive
 
 POLL_S = 0.5
 """How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
@@ -87,9 +88,9 @@ class ScriptRunner:
         self._first: list[Message] = []
         """The messages up to and including the "environment", which describes the training."""
         self._looked_s = time.monotonic()
-        self._process: psutil.Process | None = None
+        self._started = 0.0
         with contextlib.suppress(psutil.Error):
-            self._process = psutil.Process(pid)
+            self._started = psutil.Process(pid).create_time()
 
     def begins(self) -> dict[str, Any] | None:
         """Waits for the description of a training ("environment") and returns it; None where none will come."""
@@ -115,8 +116,7 @@ class ScriptRunner:
     def ask_stop(self) -> None:
         """Does nothing: vitprof does not end a script that it did not start."""
 
-    def kill(self) -> None:
-        """Does nothing, for the same reason."""
+    kill = ask_stop
 
     def close(self) -> str:
         return GONE
@@ -146,13 +146,7 @@ class ScriptRunner:
         if now - self._looked_s < LOOK_EVERY_S:
             return False
         self._looked_s = now
-        script = self._process
-        try:
-            return script is None or not script.is_running() or bool(script.status() == psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
-            return True
-        except psutil.Error:  # access denied: the end of the socket will show it
-            return False
+        return not is_alive(socket.gethostname(), self.pid, self._started)
 
 
 def record(runner: ScriptRunner) -> None:

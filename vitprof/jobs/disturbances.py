@@ -129,9 +129,7 @@ class Disturbances:
         self._store.mark_warmup(self._run_id, numbers)  # those that are not stored yet are marked when the run ends
 
     def look_again(self) -> None:
-        """Looks for other jobs once more when the job has ended, and stores what is new; in the writing thread, when
-        the store has all the rest. Raises `StoreError`.
-        """
+        """Looks for other jobs once more when the job has ended, and stores what is new. Raises `StoreError`."""
         self._look_for_others()
         lines = self._concurrent.notices
         if len(lines) == self._n_beside:

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing import gaps, steady
-from vitprof.analysis.timing.summary import summarise
-from vitprof.analysis.timing.utilisation import idle_bins
+from vitprof.analysis.timing import gaps, steady, summary, utilisation
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import StoreAwayError, VitprofError, one_line
@@ -43,9 +41,9 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     try:
         facts, of_run = run.environment | run.facts, gaps.RunGaps.of(steps, run.phases)
         span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
-        summary = summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
+        figures = summary.summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
         verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run)
-        return {"summary": summary, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
+        return {"summary": figures, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()
@@ -62,7 +60,7 @@ def spark(steps: Series, phases: Sequence[Phase], of_steps: gaps.Gaps | None = N
 
     `of_steps` are the gaps of all steps, if they were computed already.
     """
-    _, share = idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=of_steps)
+    _, share = utilisation.idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=of_steps)
     return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 

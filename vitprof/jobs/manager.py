@@ -16,17 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vitprof.config import RunConfig
-from vitprof.config.availability import installed
-from vitprof.config.resolve import resolve
+from vitprof.config import RunConfig, availability, resolve
 from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
-from vitprof.jobs.finalise import settle_interrupted
-from vitprof.jobs.killed_jobs import clear_orphans
+from vitprof.jobs import finalise, killed_jobs, scheduling, supervisor, users
 from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Launcher, Runner
-from vitprof.jobs.scheduling import MachineLock, ahead_in_store, ahead_of, queue_of, why_waiting
-from vitprof.jobs.supervisor import LEAVE_AFTER_S, NOT_BEGUN, JobRecorder, log_file
-from vitprof.jobs.users import check_may_stop, may_stop, who
 from vitprof.program import install_command
 from vitprof.recording.columns import Status
 from vitprof.store import RunStore
@@ -57,7 +51,7 @@ class _Job:
     """Whether it waits for runs of this program only."""
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
-    lock: MachineLock | None = None
+    lock: scheduling.MachineLock | None = None
     """What it holds in its turn."""
     outbox: Outbox | None = None
     """That of a run that has begun, until the store has all of it."""
@@ -68,18 +62,16 @@ class _Job:
 
 
 class JobManager:
-    """A queue of jobs: takes configs, runs them one after another, and records them in `store`.
-
-    Jobs with `share_machine` run beside those on other devices that have it too.
-
-    What a job's process prints goes to a file of its own in `logs`, by default `home.log_dir()`. `launcher` starts the
-    processes and is closed with the manager; the default one keeps no warm process.
+    """A queue of jobs: takes configs, runs them one after another (those with `share_machine` also beside each other on
+    different devices), and records them in `store`.
     """
 
     def __init__(
         self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None, anyway: bool = False
     ) -> None:
-        """`anyway`: runs wait for those of this program only; a run has a notice of others that ran meanwhile."""
+        """`logs`: the folder for what jobs print, by default `home.log_dir()`. `launcher` is closed with the manager.
+        `anyway`: runs wait for those of this program only, and have a notice of others.
+        """
         self.store, self.launcher = store, launcher or Launcher()
         self.left: dict[int, str] = {}
         """What became of data that the store had not taken when the program ended, one line for each run."""
@@ -91,8 +83,8 @@ class JobManager:
         """Device -> its jobs; None ends the worker thread."""
         self._threads: list[threading.Thread] = []
         self._closed = False
-        clear_orphans()
-        settle_interrupted(store)
+        killed_jobs.clear_orphans()
+        finalise.settle_interrupted(store)
 
     def submit(
         self, config: RunConfig, *, group_key: str = "", role: str = "", start: Callable[[Path], Runner] | None = None
@@ -104,12 +96,12 @@ class JobManager:
         than a job of the config, such as a user's own script, when its turn has come; its argument is the log file.
         """
         if start is None:
-            config = resolve(config)
-            if not installed("torch"):
+            config = resolve.resolve(config)
+            if not availability.installed("torch"):
                 todo = install_command("dashboard")
-                raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
+                raise JobError(f"a job needs PyTorch, which is not availability.installed: {todo}")
         self._record_ends()
-        device, started_by = queue_of(config.device), who()
+        device, started_by = scheduling.queue_of(config.device), users.who()
         with self._turn:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
@@ -129,7 +121,7 @@ class JobManager:
 
     def may_stop(self, run_id: int) -> bool:
         """Returns whether the current user can `stop` the run."""
-        return self.owns(run_id) and may_stop(self._jobs[run_id].started_by)
+        return self.owns(run_id) and users.may_stop(self._jobs[run_id].started_by)
 
     def stop(self, run_id: int) -> None:
         """Asks a run to stop. A run that is still queued has stopped when this returns; `wait` for one that is running.
@@ -141,7 +133,7 @@ class JobManager:
         with self._turn:
             waiting, job.waiting = job.waiting, False
         if waiting:
-            job.unrecorded = "stopped", NOT_BEGUN
+            job.unrecorded = "stopped", supervisor.NOT_BEGUN
             self._has_ended(job)
             self._record_ends()
 
@@ -158,20 +150,20 @@ class JobManager:
         """Returns a job that the current user may stop. Raises `JobError`."""
         if run_id not in self._jobs:
             raise JobError(f"run {run_id} was not started by this vitprof; {todo}")
-        check_may_stop(f"run {run_id}", self._jobs[run_id].started_by)
+        users.check_may_stop(f"run {run_id}", self._jobs[run_id].started_by)
         return self._jobs[run_id]
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
         """Waits until the run has ended and the store has all of it, for at most `timeout` seconds; returns whether
         that is so.
 
-        Also returns True where the store is unavailable `WAIT_FOR_STORE_S` after the run's end, or `LEAVE_AFTER_S`
-        after that of a run that was stopped; see `why_away`.
+        Also returns True where the store is unavailable `WAIT_FOR_STORE_S` after the run's end (`LEAVE_AFTER_S` after a
+        stop); see `why_away`.
         """
         until, job = math.inf if timeout is None else time.monotonic() + timeout, self._jobs[run_id]
         if not job.ended.wait(timeout):
             return False
-        give_up = job.over_s + (LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
+        give_up = job.over_s + (supervisor.LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
         while (outbox := job.outbox) is not None and not outbox.wait(0):
             now = time.monotonic()
             if now >= give_up:
@@ -184,11 +176,9 @@ class JobManager:
     def why_away(self, run_id: int) -> str:
         """Returns why the store cannot take a run's data just now; "" where it can, or has all of them."""
         job = self._jobs.get(run_id)
-        if job is None:
-            return ""
-        if job.unrecorded is not None:
+        if job is not None and job.unrecorded is not None:
             return "it could not be written when the run ended"
-        return "" if job.outbox is None else job.outbox.unavailable
+        return "" if job is None or job.outbox is None else job.outbox.unavailable
 
     def shutdown(self) -> None:
         """Stops every job, keeps what was measured, and ends every thread. May be called again."""
@@ -203,7 +193,7 @@ class JobManager:
             thread.join()
         self.launcher.close()
         self._record_ends()
-        until = time.monotonic() + LEAVE_AFTER_S
+        until = time.monotonic() + supervisor.LEAVE_AFTER_S
         for job in self._jobs.values():
             if job.outbox is not None and not job.outbox.wait(max(until - time.monotonic(), 0.0)):
                 self.left[job.run_id] = job.outbox.leave()
@@ -234,22 +224,21 @@ class JobManager:
             self._record_ends()
 
     def _await_turn(self, job: _Job) -> bool:
-        """Waits for the runs that go first, and reports them in the store. Takes the job out of the queue in its turn,
-        or when the manager closes; returns False where another thread has taken it out.
+        """Waits for the runs that go first, and names them in the store. Returns False where another thread has taken
+        the job out of the queue.
         """
         reported = ""
         with self._turn:
             while job.waiting and not self._closed:
                 try:
                     (mine,) = (run for run in self.store.live_runs() if run.id == job.run_id)
-                    lock = MachineLock(
-                        mine.id, queue_of(mine.device), shares=mine.share_machine, store_url=self.store.url
-                    )
+                    device, shares = scheduling.queue_of(mine.device), mine.share_machine
+                    lock = scheduling.MachineLock(mine.id, device, shares=shares, store_url=self.store.url)
                     if not _is_behind(job, self.store, self._jobs) and lock.acquire(anyway=job.anyway):
                         job.lock = lock
                         break
-                    ahead = ahead_of(self.store, mine.id)
-                    if ahead and (reason := why_waiting(ahead, shares=mine.share_machine)) != reported:
+                    ahead = scheduling.ahead_of(self.store, mine.id)
+                    if ahead and (reason := scheduling.why_waiting(ahead, shares=shares)) != reported:
                         self.store.update_run(mine.id, message=reason)
                         reported = reason
                 except (StoreError, ValueError):
@@ -261,10 +250,10 @@ class JobManager:
     def _run(self, job: _Job) -> None:
         """Runs and records a job. Waits for an unavailable store, until the job is stopped. Raises `StoreError`."""
         store, run_id, own, logs = self.store, job.run_id, job.start, self._logs
-        start = None if own is None else lambda: own(log_file(run_id, logs))
+        start = None if own is None else lambda: own(supervisor.log_file(run_id, logs))
         while True:
             try:
-                recorder = JobRecorder(
+                recorder = supervisor.JobRecorder(
                     store, run_id, job.stop, logs=logs, launcher=self.launcher, start=start, lock=job.lock
                 )
                 break
@@ -282,10 +271,8 @@ class JobManager:
         if recorder.outbox.wait(0):
             job.outbox = None
         else:
-            unavailable = (
-                f"the run store is unavailable ({recorder.outbox.unavailable}): what was measured waits for it"
-            )
-            print(f"vitprof: run {run_id} {recorder.end}; {unavailable}", file=sys.stderr)  # noqa: T201
+            away = f"the run store is unavailable ({recorder.outbox.unavailable}): what was measured waits for it"
+            print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 
     def _has_ended(self, job: _Job) -> None:
         job.ended.set()
@@ -308,7 +295,7 @@ def _is_behind(job: _Job, store: RunStore, jobs: Mapping[int, _Job]) -> bool:
     """Returns whether runs of its store go before a job. The store may not have the end of one of `jobs`, those of this
     program, yet. Raises `StoreError`.
     """
-    for run in ahead_in_store(store, job.run_id):
+    for run in scheduling.ahead_in_store(store, job.run_id):
         is_over = run.id in jobs and jobs[run.id].ended.is_set()
         is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()
         if not is_over and (is_ours or not job.anyway):

@@ -127,8 +127,6 @@ class Outbox:
         self._leaving = False
         self._thread: threading.Thread | None = None
 
-    # the recorder's thread
-
     def add(self, steps: Sequence[Series] = (), samples: Iterable[Sequence[float]] = (), **values: Any) -> None:
         """Takes finished steps, telemetry samples and columns of the run. Never blocks."""
         new = list(chunks_of("steps", joined("steps", steps)))
@@ -162,9 +160,8 @@ class Outbox:
             self._start()
 
     def finish(self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any) -> None:
-        """Takes the last columns of a run that has ended. They are written once the store has all the rest, with the
-        columns that `settle` then returns; it is called in the writing thread. `t_end_s`, the run's end on its clock,
-        lets another program do that instead.
+        """Takes the last columns of a run that has ended. They are written once the store has all the rest, with those
+        that `settle` then returns, in the writing thread. `t_end_s` (the run's clock) lets another program do that.
         """
         with self._changed:
             self._ending = Ending(settle, values, t_end_s)
@@ -179,8 +176,8 @@ class Outbox:
             return "" if self._spool is None else self._outages.why
 
     def wait(self, within_s: float, *, also_unavailable: bool = False) -> bool:
-        """Waits until everything is written, for at most `within_s` seconds; returns whether it is. `also_unavailable`:
-        also returns where the store is unavailable.
+        """Waits until everything is written, or with `also_unavailable` the store is found to be unavailable, for at
+        most `within_s` seconds; returns whether it is written.
         """
         with self._changed:
             self._changed.wait_for(
@@ -189,8 +186,8 @@ class Outbox:
             return self._is_written()
 
     def leave(self) -> str:
-        """Gives up waiting for the store, and leaves in files what it could not take, for the next program. Returns a
-        line that says what became of the data; "" where the store has them all.
+        """Leaves in files what the store could not take, for the next program. Returns a line on what became of it; ""
+        where the store has everything.
         """
         line = ""
         with self._changed:
@@ -205,11 +202,9 @@ class Outbox:
                 self._outages.end(self._clock(), outcome, for_good=True)
                 spool.append_values({"notices": self._notices + self._outages.notices})
                 names = spool.leave()
-                line = f"the run store is unavailable ({self._outages.why})" + (
-                    f": what it could not take is in {names} until vitprof starts again"
-                    if names
-                    else f", and {self._outages.why_lost}"
-                )
+                left = f": what it could not take is in {names} until vitprof starts again"
+                line = f"the run store is unavailable ({self._outages.why})"
+                line += left if names else f", and {self._outages.why_lost}"
             self._changed.notify_all()
         if thread is not None:
             thread.join(LEAVE_S)
@@ -244,8 +239,6 @@ class Outbox:
             values |= {**self._ending.values, "t_end_s": self._ending.t_end_s}
         if values:
             spool.append_values(values)
-
-    # the writing thread
 
     def _work(self) -> None:
         while self._take():
@@ -298,9 +291,7 @@ class Outbox:
             self._store.compact(self._run.id, all_of_it=False)
 
     def _fail(self, error: Exception) -> None:
-        """Puts back what could not be written, and waits `RETRY_S`; the run fails with an error that is not the
-        store's.
-        """
+        """Puts back what could not be written, and waits; the run fails with an error that is not the store's."""
         with self._changed:
             failed, self._write, waiting = self._write or Batch(), None, self._waiting or Batch()
             if isinstance(error, StoreAwayError) or (isinstance(error, StoreError) and failed.ending is None):

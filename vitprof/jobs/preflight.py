@@ -13,23 +13,18 @@ from pathlib import Path
 from typing import Literal
 
 from vitprof import __version__, formats
-from vitprof.config.availability import installed
-from vitprof.config.gpu_findings import DALI, Finding, dali_wheel, findings
-from vitprof.config.parts import LOADERS, STORAGES
+from vitprof.config import availability, gpu_findings, parts
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
 from vitprof.program import install_command, install_core
 from vitprof.store import RunQuery, RunStore
-from vitprof.telemetry.cards import GpuInfo, driver_version
-from vitprof.telemetry.nvml import Nvml
-from vitprof.telemetry.tmpfs import find_tmpfs
-from vitprof.telemetry.visible import VisibleGpu, visible_gpus
+from vitprof.telemetry import cards, nvml, tmpfs, visible
 
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),
     "dashboard": (
         *((name,) for name in ("torch", "torchvision", "streamlit", "plotly")),
-        *((name,) for name in sorted({package for part in STORAGES.values() for package in part.packages})),
+        *((name,) for name in sorted({package for part in parts.STORAGES.values() for package in part.packages})),
     ),
     "images": (
         ("simplejpeg",),
@@ -71,10 +66,10 @@ class MachineCheck:
 
 def examine() -> Iterator[MachineCheck]:
     """Yields all checks, in the order they matter."""
-    gpus = visible_gpus()
-    with contextlib.closing(Nvml()) as nvml:
-        listed, driver = nvml.gpus(), driver_version(nvml.call)
-        reason = nvml.reason
+    gpus = visible.visible_gpus()
+    with contextlib.closing(nvml.Nvml()) as library:
+        listed, driver = library.gpus(), cards.driver_version(library.call)
+        reason = library.reason
     yield MachineCheck("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
     yield _dali(gpus, driver)
@@ -82,7 +77,7 @@ def examine() -> Iterator[MachineCheck]:
     yield torch
     yield _nvml(listed, reason)
     # CUDA's driver and PyTorch may report the same problem.
-    for finding in dict.fromkeys([*findings(gpus, os.environ, driver=driver), *wrong]):
+    for finding in dict.fromkeys([*gpu_findings.findings(gpus, os.environ, driver=driver), *wrong]):
         yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
     yield _shared_memory()
     yield _ram_disk()
@@ -110,20 +105,20 @@ def _packages() -> MachineCheck:
     return MachineCheck("packages", f"{present}; missing: {named}", "note", todo)
 
 
-def _dali(gpus: Sequence[VisibleGpu], driver: str) -> MachineCheck:
+def _dali(gpus: Sequence[visible.VisibleGpu], driver: str) -> MachineCheck:
     """Checks the package that one loader needs. A package without its module was made for another system, or is half
     removed. What to install depends on the driver.
     """
-    version = _version(tuple(DALI))
-    pip = f"pip install {dali_wheel(gpus, driver)}"
+    version = _version(tuple(gpu_findings.DALI))
+    pip = f"pip install {gpu_findings.dali_wheel(gpus, driver)}"
     if version is None:
         return MachineCheck("DALI", "not installed", "note", f"strategy dali needs it: {pip}")
-    if not installed(LOADERS["dali"].packages[0]):
+    if not availability.installed(parts.LOADERS["dali"].packages[0]):
         return MachineCheck("DALI", f"{version}, without its module", "note", f"install it again: {pip}")
     return MachineCheck("DALI", version, "ok", "")
 
 
-def _torch() -> tuple[MachineCheck, list[Finding]]:
+def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
     """Checks whether there is a PyTorch that can use the GPU; also returns what is wrong with it."""
     try:
         import torch
@@ -152,7 +147,7 @@ def _torch() -> tuple[MachineCheck, list[Finding]]:
     return MachineCheck("PyTorch", version, "ok", "jobs can use the GPU"), failed + refusal
 
 
-def _nvml(gpus: Sequence[GpuInfo], reason: str) -> MachineCheck:
+def _nvml(gpus: Sequence[cards.GpuInfo], reason: str) -> MachineCheck:
     if reason:
         return MachineCheck("NVML", reason, "note", NO_FIGURES)
     return MachineCheck("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
@@ -171,10 +166,9 @@ def _shared_memory() -> MachineCheck:
 
 
 def _ram_disk() -> MachineCheck:
-    tmpfs = find_tmpfs()
-    if tmpfs is None:
+    if (disk := tmpfs.find_tmpfs()) is None:
         return MachineCheck("RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run")
-    return MachineCheck("RAM disk", f"room for {formats.size(tmpfs.free_bytes)} in {tmpfs.path}", "ok", "")
+    return MachineCheck("RAM disk", f"room for {formats.size(disk.free_bytes)} in {disk.path}", "ok", "")
 
 
 def _home() -> Iterator[MachineCheck]:

@@ -22,11 +22,8 @@ import psutil
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
+from vitprof import formats, home, names, program
 from vitprof.config.accelerators import is_simulated
-from vitprof.formats import moment
-from vitprof.home import home, lock_dir
-from vitprof.names import tamed_name
-from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.stored_run import LiveRun, is_alive
 from vitprof.telemetry.visible import visible_gpus
@@ -75,7 +72,9 @@ class Holder:
             return f"{self.program} that does not say which"
         user = f", user {self.user}" if self.user != _user() else ""
         stopped = "; it is stopped" if _is_stopped(self.pid) else ""
-        return tamed_name(f"{self.program}, process {self.pid}{user}, since {moment(self.since_s)}{stopped}")
+        return names.tamed_name(
+            f"{self.program}, process {self.pid}{user}, since {formats.moment(self.since_s)}{stopped}"
+        )
 
 
 HOLDER = TypeAdapter(Holder)
@@ -86,7 +85,7 @@ class MachineLock:
 
     def __init__(self, run: int, device: str, *, shares: bool, store_url: str) -> None:
         now, store = time.time(), store_mark(store_url)
-        self.holder = Holder(caller(), run, device, shares, now, store, str(home()), _user(), os.getpid())
+        self.holder = Holder(caller(), run, device, shares, now, store, str(home.home()), _user(), os.getpid())
         self.not_seen = ""
         """Why the jobs of other programs cannot be seen, for a notice; such a job waits for none of them."""
         self._place: FileLock | None = None
@@ -102,7 +101,7 @@ class MachineLock:
                     return False
                 self._take([path for path, holder in places.items() if holder is None])
         except OSError as error:
-            self.not_seen = NOT_SEEN.format(f"{lock_dir()}: {error.strerror or error}")
+            self.not_seen = NOT_SEEN.format(f"{home.lock_dir()}: {error.strerror or error}")
         return True
 
     def _take(self, free: list[Path]) -> None:
@@ -144,7 +143,7 @@ def holders() -> list[Holder]:
 def _places() -> Iterator[tuple[Path, Holder | None]]:
     """Yields each place with its holder, None where it is free. One that this user may not use is skipped."""
     for number in range(N_PLACES):
-        path = lock_dir() / f"job-{number}.lock"
+        path = home.lock_dir() / f"job-{number}.lock"
         try:
             if path.exists():
                 with FileLock(path, blocking=False, mode=0o666):
@@ -159,7 +158,7 @@ def _places() -> Iterator[tuple[Path, Holder | None]]:
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
     """Keeps two programs from looking through the places at once. Raises `OSError` where the folder cannot be used."""
-    folder = lock_dir()
+    folder = home.lock_dir()
     with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True)
         folder.chmod(0o1777)  # as /tmp: mkdir's own mode is cut by the umask
@@ -187,7 +186,7 @@ def caller() -> str:
         return "the dashboard"
     name, command = Path(sys.argv[0]).name, (sys.argv[1:] or [""])[0]
     if name in ("vitprof", "__main__.py") and command.replace("-", "").isalpha():
-        return f"{program()} {command}"
+        return f"{program.program()} {command}"
     return "a watched script" if name == "-c" else name or "a program"
 
 
@@ -227,11 +226,8 @@ class Ahead:
 
 
 def queue_of(name: str) -> str:
-    """Returns the queue for a device: "auto" waits for the first GPU that CUDA shows, else for the CPU.
-
-    A simulated device shares the queue of the CPU: two jobs at once would slow down each other's loading.
-
-    Which device "auto" becomes is decided by PyTorch in the job: it may not be able to use a GPU that the driver shows.
+    """Returns the queue for a device: "auto" waits for the first GPU that CUDA shows (PyTorch in the job may not be
+    able to use it), else for the CPU, whose queue a simulated device shares: both load with it.
     """
     if is_simulated(name):
         return "cpu"
@@ -246,10 +242,7 @@ def ahead_in_store(store: RunStore, run_id: int) -> list[LiveRun]:
 
 
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
-    """Returns all jobs that a queued run waits for: those of its store, running ones first, then running others.
-
-    Raises `StoreError`.
-    """
+    """Returns all jobs that a queued run waits for: of its store, running first, then others. Raises `StoreError`."""
     mine, there = _on_its_machine(store, run_id)
     if mine is None:
         return []
@@ -296,7 +289,7 @@ def device_of(run: LiveRun) -> str:
 
 
 def name_of(holder: Holder) -> str:
-    """Returns a run of another store in words."""
+    """Returns a job of another store in words."""
     return f"run {holder.run} of another store" if holder.run else "a job"
 
 
@@ -307,11 +300,9 @@ def _owner(run: LiveRun, holder: Holder | None) -> str:
 
 
 def _fit_together(a: LiveRun, b: LiveRun) -> bool:
-    """Returns whether two runs may run at the same time: both agreed to, and they need different devices."""
     return a.share_machine and b.share_machine and queue_of(a.device) != queue_of(b.device)
 
 
 def _is_there(run: LiveRun, mine: LiveRun) -> bool:
-    """Returns whether a run is on the same machine as `mine`, and its program still runs."""
     owner, mine_owner = ((r.owner_host, r.owner_pid, r.owner_started) for r in (run, mine))
     return owner[0] == mine_owner[0] and (owner == mine_owner or is_alive(*owner))

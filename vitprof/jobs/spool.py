@@ -191,7 +191,7 @@ class Spool:
 
 
 def places_of(store: RunStore) -> list[Path]:
-    """Returns the directories of this store's files: its own, and the temporary one where that disk is full."""
+    """Returns the directories of this store's files: its own, then the temporary one."""
     own = store.file.parent if store.file is not None else home()
     return list(dict.fromkeys([own, Path(tempfile.gettempdir())]))
 
@@ -202,7 +202,8 @@ def _schema(header: Mapping[str, Any] | None = None) -> Any:
     return pa.schema(fields, metadata=header and {"vitprof": json.dumps(header)})
 
 
-# what programs left
+_Files = list[tuple[SpoolFile, dict[str, Any]]]
+"""Files of one run with their headers, in their order."""
 
 
 @dataclass
@@ -247,10 +248,6 @@ def import_left(
     return outcome
 
 
-_Files = list[tuple[SpoolFile, dict[str, Any]]]
-"""Files of one run with their headers, in their order."""
-
-
 def _left(store: RunStore, outcome: Imported) -> dict[int, _Files]:
     """Returns the files that were left for this store, open, by run."""
     found: dict[int, _Files] = {}
@@ -278,9 +275,8 @@ def _left(store: RunStore, outcome: Imported) -> dict[int, _Files]:
 def _import(
     store: RunStore, files: _Files, late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
 ) -> list[str]:
-    """Imports the files of a run, or as much of them as can be read, and sums it up. Returns lines for the user.
-
-    Raises `StoreAwayError`, and `TimeoutError` once it is `late`; the files are then open.
+    """Imports what can be read of a run's files, and sums it up. Returns lines for the user. Raises `StoreAwayError`,
+    and `TimeoutError` once it is `late`; the files are then open.
     """
     names, header = _names(files), files[0][1]
     run_id, why = header["run"]["id"], header["why"]

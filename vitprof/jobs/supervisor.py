@@ -14,11 +14,9 @@ from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
-from vitprof.jobs.disturbances import Disturbances
-from vitprof.jobs.finalise import settle
+from vitprof.jobs import disturbances, finalise, scheduling
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
-from vitprof.jobs.scheduling import MachineLock, queue_of
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
@@ -73,7 +71,7 @@ class JobRecorder:
         logs: Path | None = None,
         launcher: Launcher | None = None,
         start: Callable[[], Runner] | None = None,
-        lock: MachineLock | None = None,
+        lock: scheduling.MachineLock | None = None,
     ) -> None:
         """`start` starts what is to be recorded, by default the job of the run's config. `lock` is what it
         holds in its turn; a script that does not wait for a turn takes one when it runs.
@@ -82,8 +80,9 @@ class JobRecorder:
         self._logs, self._launcher = logs, launcher or Launcher()
         run = store.run(run_id)
         self._config = run.config
-        self._disturbances, self._lock = Disturbances(store, run_id), lock
-        self._outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
+        self._disturbances, self._lock = disturbances.Disturbances(store, run_id), lock
+        self.outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
+        """After `run` it may hold data that the store does not have yet; `leave` ends that."""
         self._start = start or self._start_job
         self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
         """Columns of the run that messages add to."""
@@ -98,20 +97,19 @@ class JobRecorder:
     def run(self) -> None:
         """Starts the job and records it to its end. Raises `VitprofError` if it could not be started.
 
-        When this returns the store may not have everything yet, see `outbox`. May be called again for a script that
-        begins again after its "end": that is recorded into the same run.
+        May be called again for a script that begins again after its "end": that is recorded into the same run.
         """
         if self._stop.is_set():
-            self._outbox.add(status="stopped", stage="", error=NOT_BEGUN)
-            self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
+            self.outbox.add(status="stopped", stage="", error=NOT_BEGUN)
+            self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
             return
         if self._origin is None:
             self._origin = self._clock()
         self._end = None
-        self._outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
+        self.outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
         config = self._config
-        lock = self._lock or MachineLock(
-            self._run_id, queue_of(config.device), shares=config.share_machine, store_url=self._store.url
+        lock = self._lock or scheduling.MachineLock(
+            self._run_id, scheduling.queue_of(config.device), shares=config.share_machine, store_url=self._store.url
         )
         lock.acquire(anyway=True)
         self._disturbances.lock = lock
@@ -133,19 +131,19 @@ class JobRecorder:
                 self._telemetry.stop()
         self._flush(last=True)
         self._finish(origin, reason)
-        self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
+        self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def fail(self, reason: str) -> None:
         """Records that the run failed, where `run` raised."""
         self._end = "failed", reason
-        self._outbox.add(status="failed", stage="", error=reason)
-        self._outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
+        self.outbox.add(status="failed", stage="", error=reason)
+        self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def leave(self) -> str:
         """Ends the recording. Returns a line on what became of the data that the store does not have; "" where it has
         them all.
         """
-        return "" if self._outbox.wait(LEAVE_AFTER_S) else self._outbox.leave()
+        return "" if self.outbox.wait(LEAVE_AFTER_S) else self.outbox.leave()
 
     @property
     def end(self) -> str:
@@ -153,17 +151,12 @@ class JobRecorder:
         status, error = self._end or ("stopped", "")
         return f"{status}: {error}" if error else f"is {status}"
 
-    @property
-    def outbox(self) -> Outbox:
-        """Returns the outbox, which after `run` may hold data that the store does not have yet; `leave` ends that."""
-        return self._outbox
-
     def _start_job(self) -> Runner:
         return start_runner(self._config, log_file(self._run_id, self._logs), self._launcher, self._stop)
 
     def _follow(self, runner: Runner) -> None:
-        """Takes the job's messages until it ends. Asks it to stop when `stop` is set, and kills it if it does not stop,
-        or is not gone after its last message, within `STOP_GRACE_S`.
+        """Takes the job's messages until it ends. Asks it to stop when `stop` is set; kills it where it is not gone
+        `STOP_GRACE_S` after that, or after its last message.
         """
         flushed, every_s = self._clock(), OWN_FLUSH_EVERY_S if is_own_script(self._config) else FLUSH_EVERY_S
         kill_at: float | None = None
@@ -193,11 +186,8 @@ class JobRecorder:
                 if self._telemetry is not None:
                     self._telemetry.gauges = {k: v for k, v in values.items() if k in TELEMETRY_COLUMNS}
             case "stage":
-                self._changes |= {
-                    "stage": values["name"],
-                    "progress": values["fraction"],
-                    "message": values["message"],
-                }
+                self._changes |= {"stage": values["name"], "progress": values["fraction"]}
+                self._changes["message"] = values["message"]
                 if values["name"] == "training" and values["fraction"] == 0:
                     self._changes["training_since_s"] = self._clock()
             case "phase":
@@ -237,7 +227,6 @@ class JobRecorder:
         self._telemetry.start()
 
     def _flush(self, *, last: bool = False) -> None:
-        """Gives the outbox what has arrived since the last call; so often that a kill loses little."""
         steps, self._steps = self._steps, []
         if facts := self._disturbances.look(steps, self._telemetry, last=last):
             self._add("facts", facts)
@@ -252,23 +241,15 @@ class JobRecorder:
         if notices:
             self._changes["notices"] = notices
         changes, self._changes = self._changes, {}
-        self._outbox.add(steps, sampled, **changes)
+        self.outbox.add(steps, sampled, **changes)
 
     def _finish(self, origin: float, reason: str) -> None:
-        """Records the job's end; its summary and verdict are computed when the store has all of it."""
-        unreported: tuple[Status, str] = ("stopped", "") if self._stop.is_set() else ("failed", reason)
-        self._end = status, error = self._end or unreported
+        self._end = status, error = self._end or (("stopped", "") if self._stop.is_set() else ("failed", reason))
         ended = self._clock()
-        self._outbox.finish(
-            lambda: self._settled(origin, ended),
-            t_end_s=ended,
-            status=status,
-            stage="",
-            progress=None,
-            message="",
-            error=error,
-        )
 
-    def _settled(self, origin: float, ended: float) -> dict[str, Any]:
-        self._disturbances.look_again()
-        return settle(self._store, self._run_id, origin, ended)
+        def settled() -> dict[str, Any]:
+            self._disturbances.look_again()
+            return finalise.settle(self._store, self._run_id, origin, ended)
+
+        columns = {"status": status, "stage": "", "progress": None, "message": "", "error": error}
+        self.outbox.finish(settled, t_end_s=ended, **columns)

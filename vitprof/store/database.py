@@ -14,9 +14,9 @@ import datetime as dt
 import os
 import sqlite3
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -39,28 +39,21 @@ runs = sa.Table(
     sa.Column("name", sa.String, nullable=False),
     sa.Column("status", sa.String, nullable=False, index=True),
     # What lists show and search comes before the long values: a scan need not read through those.
-    sa.Column("strategy", sa.String, nullable=False, default="", server_default=""),
-    sa.Column("dataset", sa.String, nullable=False, default="", server_default=""),
+    *(sa.Column(name, sa.String, nullable=False, default="", server_default="") for name in ("strategy", "dataset")),
     sa.Column("batch_size", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("device", sa.String, nullable=False, default="", server_default=""),
-    sa.Column("samples_per_s", sa.Double),
-    sa.Column("idle_frac", sa.Double),
-    sa.Column("verdict_kind", sa.String, nullable=False, default="", server_default=""),
-    sa.Column("note", sa.String, nullable=False, default="", server_default=""),
+    *(sa.Column(name, sa.Double) for name in ("samples_per_s", "idle_frac")),
+    *(sa.Column(name, sa.String, nullable=False, default="", server_default="") for name in ("verdict_kind", "note")),
     sa.Column("spark", sa.JSON(none_as_null=True)),
     sa.Column("stage", sa.String, nullable=False, default=""),
     sa.Column("progress", sa.Double),
     sa.Column("message", sa.String, nullable=False, default=""),
     sa.Column("created_utc", sa.String, nullable=False),
-    sa.Column("t_origin_s", sa.Double),
-    sa.Column("training_since_s", sa.Double),
+    *(sa.Column(name, sa.Double) for name in ("t_origin_s", "training_since_s")),
     sa.Column("config", sa.JSON, nullable=False),
-    sa.Column("environment", sa.JSON, nullable=False, default=dict),
-    sa.Column("facts", sa.JSON, nullable=False, default=dict),
-    sa.Column("phases", sa.JSON, nullable=False, default=list),
-    sa.Column("notices", sa.JSON, nullable=False, default=list),
-    sa.Column("summary", sa.JSON),
-    sa.Column("verdict", sa.JSON),
+    *(sa.Column(name, sa.JSON, nullable=False, default=dict) for name in ("environment", "facts")),
+    *(sa.Column(name, sa.JSON, nullable=False, default=list) for name in ("phases", "notices")),
+    *(sa.Column(name, sa.JSON) for name in ("summary", "verdict")),
     sa.Column("group_key", sa.String, nullable=False, default="", server_default="", index=True),
     sa.Column("role", sa.String, nullable=False, default="", server_default=""),
     sa.Column("error", sa.String, nullable=False, default=""),
@@ -108,9 +101,7 @@ predictions = sa.Table(
     sa.Column("verified_run_id", sa.Integer),
     sa.Column("config", sa.JSON, nullable=False),
     sa.Column("created_utc", sa.String, nullable=False),
-    sa.Column("samples_per_s", sa.Double, nullable=False),
-    sa.Column("low", sa.Double, nullable=False),
-    sa.Column("high", sa.Double, nullable=False),
+    *(sa.Column(name, sa.Double, nullable=False) for name in ("samples_per_s", "low", "high")),
     sa.Column("measured_per_s", sa.Double),
 )
 LISTED = ("strategy", "dataset", "batch_size", "device")
@@ -136,6 +127,7 @@ def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
 
 
 WAL_ATTEMPTS = 10
+Stored = TypeVar("Stored")
 
 
 def database_url() -> str | sa.URL:
@@ -232,6 +224,13 @@ def inserted_id(inserted: sa.CursorResult[Any]) -> int:
     return int(key[0])
 
 
+def readable(rows: Iterable[sa.Row[Any]], read: Callable[[sa.Row[Any]], Stored]) -> Iterator[Stored]:
+    """Yields rows as `read` returns them, without those that another version wrote and this one cannot read."""
+    for row in rows:
+        with contextlib.suppress(StoreError):
+            yield read(row)
+
+
 class Database:
     """An open database with the store's tables. Raises `StoreError`.
 
@@ -270,9 +269,9 @@ class Database:
         """Creates the tables; does not write to a store that has them."""
         with self.transaction() as db:
             found = _version(db)
-        if found is None and self.read_only:
-            raise StoreError(f"{self.url} can only be read here, and is not a run store")
         if found is None:
+            if self.read_only:
+                raise StoreError(f"{self.url} can only be read here, and is not a run store")
             with self.writing() as db:  # two programs may open a new store at the same moment
                 found = _version(db)
                 if found is None:
@@ -280,10 +279,9 @@ class Database:
                     db.execute(sa.insert(versions).values(version_num=str(STORE_VERSION)))
                     self._name_the_old_one()
         if found not in (None, str(STORE_VERSION)):
-            versions_are = f"store version {found}, not {STORE_VERSION}"
             raise StoreError(
-                f"{self.url} was written by another version of vitprof ({versions_are}) and is left as it is; move it "
-                "away, or set VITPROF_DB to another database"
+                f"{self.url} was written by another version of vitprof (store version {found}, not {STORE_VERSION}) "
+                "and is left as it is; move it away, or set VITPROF_DB to another database"
             )
 
     def _name_the_old_one(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.program import program
 from vitprof.store import RunStore
-from vitprof.store.database import inserted_id, now_utc, predictions, runs
+from vitprof.store.database import inserted_id, now_utc, predictions, readable, runs
 
 
 @dataclass(frozen=True)
@@ -51,23 +50,11 @@ def add_prediction(
     store: RunStore, found: Prediction, config: RunConfig, *, profile_run_id: int, micro_run_id: int
 ) -> int:
     """Stores a prediction and returns its id; that of the existing one, if there is one of the same loader-only run."""
+    values = {"profile_run_id": profile_run_id, "micro_run_id": micro_run_id, "config": config.to_dict()}
+    values |= {"samples_per_s": found.samples_per_s, "low": found.low, "high": found.high, "created_utc": now_utc()}
     with store.transaction() as db:
         known = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
-        if known is not None:
-            return int(known)
-        return inserted_id(
-            db.execute(
-                sa.insert(predictions).values(
-                    profile_run_id=profile_run_id,
-                    micro_run_id=micro_run_id,
-                    config=config.to_dict(),
-                    created_utc=now_utc(),
-                    samples_per_s=found.samples_per_s,
-                    low=found.low,
-                    high=found.high,
-                )
-            )
-        )
+        return inserted_id(db.execute(sa.insert(predictions).values(values))) if known is None else int(known)
 
 
 def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
@@ -88,11 +75,7 @@ def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list
         query = query.where(predictions.c.profile_run_id == profile_run_id)
     with store.transaction() as db:
         rows = db.execute(query).fetchall()
-    found = []
-    for row in rows:
-        with contextlib.suppress(StoreError):  # written by another version
-            found.append(_stored(row))
-    return found
+    return list(readable(rows, _stored))
 
 
 def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
@@ -117,20 +100,11 @@ def calibrate(store: RunStore, *, host: str | None = None, device: str | None = 
     """Returns how accurate the checked predictions were: all of them, or those of one machine and one device (named as
     in `RunConfig.device`).
     """
-    query = (
-        sa.select(predictions, runs.c.owner_host)
-        .join(runs, runs.c.id == predictions.c.profile_run_id)
-        .where(predictions.c.measured_per_s.is_not(None))
-    )
+    query = sa.select(predictions, runs.c.owner_host).join(runs, runs.c.id == predictions.c.profile_run_id)
     with store.transaction() as db:
-        rows = db.execute(query).fetchall()
-    return calibration(
-        [
-            (row.samples_per_s, row.low, row.high, row.measured_per_s)
-            for row in rows
-            if host in (None, row.owner_host) and device in (None, row.config.get("device"))
-        ]
-    )
+        rows = db.execute(query.where(predictions.c.measured_per_s.is_not(None))).fetchall()
+    wanted = (r for r in rows if host in (None, r.owner_host) and device in (None, r.config.get("device")))
+    return calibration([(row.samples_per_s, row.low, row.high, row.measured_per_s) for row in wanted])
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:

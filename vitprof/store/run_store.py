@@ -17,20 +17,11 @@ from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, summary_to_dict
+from vitprof.store import database
 from vitprof.store.chunks import Chunk, chunks_of
-from vitprof.store.database import MAX_ID, figures, inserted_id, listed, now_utc, predictions, run_tags, runs, series
+from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
 from vitprof.store.series import SeriesStore, insert_chunks
-from vitprof.store.stored_run import (
-    MADE_FOR_A_RUN,
-    STORED,
-    Listing,
-    RunGroup,
-    StoredRun,
-    UnreadableRun,
-    is_alive,
-    stored_run,
-    this_program,
-)
+from vitprof.store.stored_run import STORED, Listing, StoredRun, helper_keys, is_alive, stored_run, this_program
 
 MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
@@ -47,21 +38,15 @@ class RunStore(Listing, SeriesStore):
         """Adds a run with status "queued", owned by this process, and returns its id. `started_by`: the dashboard's
         user, "" where there is no login.
         """
+        values = {
+            "name": run_name(config),
+            "status": "queued",
+            "created_utc": database.now_utc(),
+            **plain_columns({"config": config}),
+        }
+        values |= {"facts": {STARTED_BY: started_by} if started_by else {}, "group_key": group_key, "role": role}
         with self.transaction() as db:
-            inserted = db.execute(
-                sa.insert(runs).values(
-                    name=run_name(config),
-                    status="queued",
-                    created_utc=now_utc(),
-                    config=config.to_dict(),
-                    group_key=group_key,
-                    role=role,
-                    facts={STARTED_BY: started_by} if started_by else {},
-                    **listed(config.to_dict()),
-                    **_own_columns(),
-                )
-            )
-        return inserted_id(inserted)
+            return inserted_id(db.execute(sa.insert(runs).values(**values, **_own_columns())))
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
@@ -111,11 +96,7 @@ class RunStore(Listing, SeriesStore):
             query = query.where(runs.c.status.in_(list(statuses)))
         with self.transaction() as db:
             rows = db.execute(query).fetchall()
-        found = []
-        for row in rows:
-            with contextlib.suppress(UnreadableRun):
-                found.append(stored_run(row))
-        return found
+        return list(readable(rows, stored_run))
 
     # what the user adds to a run
 
@@ -168,8 +149,7 @@ class RunStore(Listing, SeriesStore):
                     status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
                 if status is None:
                     raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
-                keys = [RunGroup(kind, run_id).key for kind in MADE_FOR_A_RUN]
-                of_run = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(keys))
+                of_run = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(helper_keys(run_id)))
                 helpers = db.execute(of_run).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
                     whose = "" if status in LIVE_STATUSES else "what is measured for "
@@ -211,10 +191,10 @@ def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(given)
     if values.get("summary") is not None:
         values["summary"] = summary_to_dict(values["summary"])
-        values |= figures(values["summary"])
+        values |= database.figures(values["summary"])
     if isinstance(values.get("config"), RunConfig):
         values["config"] = values["config"].to_dict()
-        values |= listed(values["config"])
+        values |= database.listed(values["config"])
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
     if "phases" in values:
@@ -256,7 +236,7 @@ class RunImport:
 
         `values` are columns of `runs` as plain values, without those of the owner.
         """
-        known = listed(values["config"]) | figures(values.get("summary"))
+        known = database.listed(values["config"]) | database.figures(values.get("summary"))
         known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
         run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **known, **values)))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
@@ -282,8 +262,7 @@ def _own_columns() -> dict[str, Any]:
 
 def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
     """Adds tags to a run that has none of them."""
-    rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
-    if rows:
+    if rows := [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]:
         db.execute(sa.insert(run_tags), rows)
 
 

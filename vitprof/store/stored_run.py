@@ -12,9 +12,7 @@ from typing import Any, Literal, cast, get_args
 import psutil
 import sqlalchemy as sa
 
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
-from vitprof.config.bounds import MAX_SEARCH, MOST_FILTERED
+from vitprof.config import RunConfig, accelerators, bounds
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
@@ -59,6 +57,11 @@ class RunGroup:
         if kind in NAMED:
             return cls(kind, of)
         return cls(kind, int(of)) if ID.fullmatch(of) else None
+
+
+def helper_keys(run_id: int) -> list[str]:
+    """Returns the keys of the groups of runs that mean nothing without this one."""
+    return [RunGroup(kind, run_id).key for kind in MADE_FOR_A_RUN]
 
 
 def role_of(key: str, number: int) -> str:
@@ -213,7 +216,7 @@ class RunRow:
     @property
     def simulated(self) -> bool:
         """Returns whether it ran on a simulated device."""
-        return is_simulated(self.device)
+        return accelerators.is_simulated(self.device)
 
 
 ROW_COLUMNS = tuple(f.name for f in dataclasses.fields(RunRow) if f.name in runs.c)
@@ -264,11 +267,11 @@ class RunQuery:
         ):
             if value not in known:
                 raise ConfigError(name, value, f"choose one of {', '.join(known)}")
-        if len(self.text) > MAX_SEARCH:
-            raise ConfigError("text", self.text[:20] + "...", f"give at most {MAX_SEARCH} characters")
+        if len(self.text) > bounds.MAX_SEARCH:
+            raise ConfigError("text", self.text[:20] + "...", f"give at most {bounds.MAX_SEARCH} characters")
         for name, values in self.filters.items():
-            if len(values) > MOST_FILTERED:
-                raise ConfigError(name, values[0], f"{len(values):,} are too many; give at most {MOST_FILTERED}")
+            if len(values) > bounds.MOST_FILTERED:
+                raise ConfigError(name, values[0], f"{len(values):,} are too many; give at most {bounds.MOST_FILTERED}")
 
     @property
     def filters(self) -> dict[str, tuple[str, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore
-from vitprof.store.database import inserted_id, now_utc, runs, tournaments
+from vitprof.store.database import inserted_id, now_utc, readable, runs, tournaments
 from vitprof.store.stored_run import RunGroup, is_alive, read_role, this_program
 
 TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
@@ -50,7 +49,6 @@ class StoredTournament:
     """That program's process id."""
     holder_host: str = ""
     """That program's machine, or container, where that is another one; "" where it is this one."""
-
     started_by: str = ""
     """The dashboard's user who started or last resumed it; "" where there is no login."""
 
@@ -101,11 +99,7 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
     """Returns tournaments, newest first; leaves out those of another version that cannot be read."""
     with store.transaction() as db:
         rows = db.execute(sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)).fetchall()
-    readable = []
-    for row in rows:
-        with contextlib.suppress(StoreError):
-            readable.append(_stored(row))
-    return readable
+    return list(readable(rows, _stored))
 
 
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
@@ -168,10 +162,8 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
 
 
 def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
-    """Adds `n` rounds to those that a tournament has had; it is then paused and can be resumed.
-
-    Removes its time limit, which was meant for the earlier rounds. Raises `ConfigError` for a number that is not
-    allowed, `JobError` where a program runs it.
+    """Adds `n` rounds to those that a tournament has had, and removes its time limit; it is then paused. Raises
+    `ConfigError` for a number that is not allowed, `JobError` where a program runs it.
     """
     now = tournament(store, tournament_id)
     if now.held:
@@ -184,10 +176,8 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
 
 
 def release(store: RunStore, tournament_id: int) -> None:
-    """Takes a tournament and its runs from another machine that the user says is gone.
-
-    Whether a program of another machine still runs cannot be known, and a container has a new name each time it is
-    started. Raises `JobError` where the program is on this machine and still runs.
+    """Takes a tournament and its runs from another machine that the user says is gone; that cannot be known here.
+    Raises `JobError` where its program is on this machine and still runs.
     """
     now = tournament(store, tournament_id)
     if not now.held:
@@ -232,31 +222,29 @@ def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _stored(row: sa.Row[Any]) -> StoredTournament:
-    values = dict(row._mapping)
-    state = values["state"] or {}
+    state = row.state or {}
     try:
-        spec = TournamentSpec.from_dict(values["spec"])
+        spec = TournamentSpec.from_dict(row.spec)
     except (ConfigError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"tournament {values['id']} was written by another version of vitprof and cannot be read "
+            f"tournament {row.id} was written by another version of vitprof and cannot be read "
             f"({one_line(error)}); open it with that version, or delete it"
         ) from error
-    owner = _alive_owner(state)
-    held = bool(owner)
-    status, note = values["status"], state.get("note", "")
-    if status == "running" and not held:
+    owner, host = _alive_owner(state), this_program()[0]
+    status, note = row.status, state.get("note", "")
+    if status == "running" and not owner:
         status, note = "paused", note or "the program that ran it ended"
     return StoredTournament(
-        id=values["id"],
-        name=tamed_name(values["name"]) or UNNAMED,
-        created_utc=values["created_utc"],
+        id=row.id,
+        name=tamed_name(row.name) or UNNAMED,
+        created_utc=row.created_utc,
         spec=spec,
         status=status,
         refused=state.get("refused") or {},
         cut=state.get("cut") or {},
         note=note,
-        held=held,
+        held=bool(owner),
         holder_pid=owner.get("pid"),
-        holder_host=owner["host"] if held and owner["host"] != this_program()[0] else "",
+        holder_host=owner["host"] if owner and owner["host"] != host else "",
         started_by=str(state.get("started_by") or ""),
     )
