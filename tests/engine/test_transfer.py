@@ -28,7 +28,6 @@ from vitprof.engine.transfer import (
     PinnedCopy,
     PrefetchStream,
     Ring,
-    Staging,
     open_transfer,
     staged,
     to_pinned,
@@ -615,7 +614,7 @@ def test_labels_lie_where_int64_may_lie(shape: tuple[int, ...]) -> None:
 
 def test_a_buffer_is_used_again_with_the_labels_of_its_batch() -> None:
     device = Counting()
-    staging = Staging(device)
+    staging = Ring(device)
     addresses = set()
     for i in range(5):
         made = staging.stage(Batch(pixels(4), torch.full((4,), i)))

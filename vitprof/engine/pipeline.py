@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,9 @@ def open_pipeline(
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make it take longer.
-            storage = located.open(partial(_opened, storage_name, info, config, train), measured=train)
+            place = located.place if train else located.unmeasured or located.place
+            augment = {"augment": train and config.augment == "cpu"} if STORAGES[storage_name].transforms else {}
+            storage = open_storage(storage_name, info, place, train=train, **augment)
             open_things.callback(storage.close)
             if train and config.cache_mb:
                 form = STORAGES[storage_name].form
@@ -144,13 +145,6 @@ def _tell_of_wait(config: RunConfig, events: Events) -> None:
     replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.stage != "transfer")
     if wait is not None and not replayed:  # replayed batches waited only once, before training
         events.notice(f"a wait of {wait.seconds * 1e3:g} ms is put into the {wait.stage} of each batch on purpose")
-
-
-def _opened(name: str, info: DatasetInfo, config: RunConfig, train: bool, place: Any) -> Any:
-    """Opens a storage; one of form "samples" that augments does so in its own transforms."""
-    if STORAGES[name].transforms:
-        return open_storage(name, info, place, train=train, augment=train and config.augment == "cpu")
-    return open_storage(name, info, place, train=train)
 
 
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:

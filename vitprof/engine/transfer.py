@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,42 +36,36 @@ class Moved(NamedTuple):
     """Until here the device prepared the batch outside the step: normalised it in another stream, or gathered it."""
 
 
-class Transfer(Protocol):
+class Transfer:
     """A way for batches to one device."""
 
-    buffer: Buffer | None
+    buffer: Buffer | None = None
     """Gives the memory that loaders in this process should put batches into; None if any memory will do."""
-    normalises: bool
+    normalises = False
     """Whether the images arrive ready for the model; if not, they arrive in the storage's pixel format."""
-
-    stage: Stage | None
+    stage: Stage | None = None
     """Puts a batch into the memory that its copy starts from, before the loop gets it; None if it is there already."""
 
     def place(self, storage: Any) -> Any:
         """Returns the storage, moved once, before training, to where the transfer needs it. Most do not move it."""
+        return storage
 
     def __call__(self, batch: Batch) -> Moved:
         """Starts to move the batch. May return before the copy is done: the device keeps its work in order."""
+        raise NotImplementedError
 
 
 ToInput = Callable[[Tensor], Tensor]
 """Images in the storage's pixel format on the device -> the model's input."""
 
 
-class BlockingCopy:
+class BlockingCopy(Transfer):
     """A transfer with `.to(device)`: the loop waits until the copy is done."""
-
-    normalises = False
-    buffer: Buffer | None = None
-    stage: Stage | None = None
 
     def __init__(self, device: Device) -> None:
         self._mark = device.mark
         self._upload = device.upload
         self._at_once = device.immediate
-
-    def place(self, storage: Any) -> Any:
-        return storage
 
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
@@ -88,22 +82,22 @@ class PinnedCopy(BlockingCopy):
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
-        self._staging = Staging(device)
+        self._ring = Ring(device)
         self._in_use: Tensor | None = None
-        self.buffer = self._staging.buffer
-        self.stage = None if device.immediate else self._staging.stage
+        self.buffer = self._ring.take
+        self.stage = None if device.immediate else self._ring.stage
 
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
         if self._at_once:
             # Training on the CPU reads the buffer itself: it is free once the next batch has replaced it.
             if self._in_use is not None:
-                self._staging.ring.give_back(self._in_use, start)
-            self._in_use = batch.images if self._staging.ring.holds(batch.images) else None
+                self._ring.give_back(self._in_use, start)
+            self._in_use = batch.images if self._ring.holds(batch.images) else None
             return Moved(batch.images, batch.labels, start, start, start)
-        images, labels = self._staging.upload(batch)
+        images, labels = self._ring.upload(batch)
         end = self._mark()
-        self._staging.let_go(batch.images)
+        self._ring.let_go(batch.images)
         return Moved(images, labels, start, end, end)
 
 
@@ -111,7 +105,7 @@ STEPS_AHEAD = 2
 """Most steps that the host may be ahead of the device. Each holds a batch there, and without a limit dozens could."""
 
 
-class PrefetchStream:
+class PrefetchStream(Transfer):
     """A transfer that copies and normalises in its own stream. On the CPU there is nothing to overlap."""
 
     normalises = True
@@ -119,15 +113,12 @@ class PrefetchStream:
     def __init__(self, device: Device, to_input: ToInput) -> None:
         self._device = device
         self._to_input = to_input
-        self._staging = Staging(device)
+        self._ring = Ring(device)
         # One stream for each transfer: two loaders in one stream would wait for each other (timm issue 2784).
         self._stream = device.stream()
-        self.buffer: Buffer | None = self._staging.buffer if self._stream is not None else None
-        self.stage: Stage | None = self._staging.stage if self._stream is not None else None
+        if self._stream is not None:
+            self.buffer, self.stage = self._ring.take, self._ring.stage
         self._waiting: deque[Mark] = deque()
-
-    def place(self, storage: Any) -> Any:
-        return storage
 
     def __call__(self, batch: Batch) -> Moved:
         if self._stream is not None and batch.images.device.type == "cpu":
@@ -147,9 +138,9 @@ class PrefetchStream:
             device.release(trained)
         with stream.use():
             start: Mark = device.mark()
-            images, labels = self._staging.upload(batch)
+            images, labels = self._ring.upload(batch)
             end: Mark = device.mark()
-            self._staging.let_go(batch.images)
+            self._ring.let_go(batch.images)
             inputs = self._to_input(images)
             prepared = None if self._to_input is as_it_is else device.mark()
         stream.join(inputs, labels)
@@ -172,12 +163,8 @@ class Gathered(MemoryStorage):
         return images
 
 
-class Resident:
+class Resident(Transfer):
     """A transfer that moves the whole storage once; batches are made on the device."""
-
-    normalises = False
-    buffer: Buffer | None = None
-    stage: Stage | None = None
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -218,23 +205,17 @@ def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | Non
     """Returns the transfer called `name` to `device`. A `wait` in the stage "transfer" delays each copy."""
     if wait is not None and wait.stage == "transfer":
         return Delayed(open_transfer(name, device, to_input), wait, device)
-    if name == "blocking":
-        return BlockingCopy(device)
-    if name == "pinned":
-        return PinnedCopy(device)
     if name == "stream":
         return PrefetchStream(device, to_input)
-    return Resident(device)
+    return {"blocking": BlockingCopy, "pinned": PinnedCopy, "resident": Resident}[name](device)
 
 
-class Delayed:
+class Delayed(Transfer):
     """A transfer whose copies begin after a wait of the training loop. The wait counts as part of the copy."""
 
     def __init__(self, transfer: Transfer, wait: Wait, device: Device) -> None:
         self._transfer, self._wait, self._device = transfer, wait, device
-        self.buffer = transfer.buffer
-        self.normalises = transfer.normalises
-        self.stage = transfer.stage
+        self.buffer, self.normalises, self.stage = transfer.buffer, transfer.normalises, transfer.stage
 
     def place(self, storage: Any) -> Any:
         return self._transfer.place(storage)
@@ -249,6 +230,7 @@ class Delayed:
 
 
 LABEL_BYTES = 8
+HOST_MEMORY = torch.device("cpu")
 
 Stage = Callable[[Batch], Batch]
 """A batch as a loader made it -> the batch in the memory that its copy starts from. Takes time only on the host."""
@@ -281,7 +263,10 @@ class Packed:
 
 
 class Ring:
-    """Buffers that loaders fill and transfers read. Any thread takes them; the training loop's gives them back."""
+    """Buffers that loaders fill and transfers read, images and labels in one piece.
+
+    Any thread takes them; the training loop's gives them back.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -320,18 +305,6 @@ class Ring:
             if buffer is not None:
                 self._being_read.append((read, buffer))
 
-
-HOST_MEMORY = torch.device("cpu")
-
-
-class Staging:
-    """The way of batches through the buffers of a ring, images and labels in one piece."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self.ring = Ring(device)
-        self.buffer: Buffer = self.ring.take
-
     def stage(self, batch: Batch) -> Batch:
         """Returns the batch in page-locked memory; only labels are added to images that a loader put into the ring.
 
@@ -341,13 +314,13 @@ class Staging:
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):
             return batch
-        buffer = self.ring.buffer_of(images)
+        buffer = self.buffer_of(images)
         if buffer is None:
             pinning = self._device.pinning
             if images.is_pinned() or pinning.refused or not (pinning.wanted or images.dtype == torch.uint8):
                 return batch
-            images = to_pinned(self.ring, images)
-            buffer = self.ring.buffer_of(images)
+            images = to_pinned(self, images)
+            buffer = self.buffer_of(images)
             assert buffer is not None
         labels = buffer.labels[: len(batch.labels)]
         labels.copy_(batch.labels)
@@ -356,15 +329,15 @@ class Staging:
     def upload(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Starts to copy a staged batch. Returns its images and labels on the device."""
         images, labels = batch.images, batch.labels
-        buffer = self.ring.buffer_of(images)
+        buffer = self.buffer_of(images)
         if buffer is not None and labels.data_ptr() == buffer.labels.data_ptr():
             return buffer.split(self._device.upload(buffer.whole, non_blocking=True), images)
         return self._device.upload(images, non_blocking=True), self._device.upload(labels, non_blocking=True)
 
     def let_go(self, images: Tensor) -> None:
         """Lets the memory that `images` are in be used again once the copies launched so far are done."""
-        if self.ring.holds(images):
-            self.ring.give_back(images, self._device.mark())  # a mark of its own: the recorder releases its own sooner
+        if self.holds(images):
+            self.give_back(images, self._device.mark())  # a mark of its own: the recorder releases its own sooner
 
 
 def to_pinned(ring: Ring, images: Tensor) -> Tensor:

@@ -47,15 +47,11 @@ def read(place: Place) -> bytes:
     return (place.root / "train.npy").read_bytes()
 
 
-def as_it_is(place: Place) -> Place:
-    return place
-
-
 def test_disk(directory: Path) -> None:
     with at(RunConfig(location="disk"), directory) as located:
         assert located == Located(Place(directory), "")
         assert (located.copied.seconds, located.copied.n_bytes) == (0, 0)
-        assert located.open(read) == b"x" * 10_000
+        assert read(located.place) == b"x" * 10_000
 
 
 @pytest.mark.skipif(find_tmpfs() is None, reason="there is no tmpfs here that can be written to")
@@ -65,7 +61,7 @@ def test_ram_disk(directory: Path) -> None:
     with at(RunConfig(location="ram-disk"), directory) as located:
         assert located.place.root.is_relative_to(ram.path)
         assert located.place.throttle is None
-        assert located.open(read) == b"x" * 10_000
+        assert read(located.place) == b"x" * 10_000
         assert str(ram.path) in located.note
         assert located.copied.n_bytes == 10_000
         assert located.copied.seconds > 0
@@ -86,8 +82,8 @@ def test_slow_drive(directory: Path) -> None:
         bucket = located.place.throttle
         assert isinstance(bucket, TokenBucket)
         assert (bucket.drive.mb_s, bucket.drive.latency_ms) == (1000, 0)
-        assert located.open(read) == b"x" * 10_000
-        assert located.open(as_it_is, measured=False) == Place(directory)
+        assert read(located.place) == b"x" * 10_000
+        assert located.unmeasured == Place(directory)
         assert located.note.startswith("throttled to 1,000 MB/s")
         assert located.copied.seconds == 0
     bucket.wait(10**15, 1)  # let go of with the location
@@ -97,7 +93,7 @@ def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_fo
     """They read ahead: some 27 s for a batch of digits that silent wants, and 10 s until they were given up."""
     with at(RunConfig(location="slow-drive", slow_latency_ms=600_000), directory) as located:
         located.let_go()
-        assert located.open(read) == b"x" * 10_000
+        assert read(located.place) == b"x" * 10_000
 
 
 def test_staged(directory: Path) -> None:
@@ -105,8 +101,8 @@ def test_staged(directory: Path) -> None:
     config = RunConfig(location="staged", **FAST)
     with open_location(config, directory, progress=lambda _, m: told.append(m), stop=never) as located:
         assert located.place.root != directory
-        assert located.open(as_it_is, measured=False) == Place(directory)
-        assert located.open(read) == b"x" * 10_000
+        assert located.unmeasured == Place(directory)
+        assert read(located.place) == b"x" * 10_000
         assert located.copied.n_bytes == 10_000
         assert located.copied.seconds > 0
         assert "throttled" in located.note
@@ -126,7 +122,7 @@ def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
         assert (located.place.root / "train" / "testing" / "a.png").exists()
         for name in theirs:
             assert not (located.place.root / name).exists()
-            assert (located.open(as_it_is, measured=False).root / name).exists()
+            assert (located.unmeasured.root / name).exists()
 
 
 def test_a_stop_while_staging(directory: Path) -> None:

@@ -11,8 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +24,14 @@ from vitprof.errors import DataError, SampleError
 MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The files of a kind of data set (`DatasetInfo.kind`), and how they are checked and made."""
-
-    files: Callable[[Path], Mapping[str, Path]]
-    """Returns name -> path of the files that should be there, where that is known, else of those that are."""
-    hashed: bool
-    """Whether content is compared too. Not image files: that takes seconds, and decoding notices damage."""
-    resumable: bool
-    """Whether its maker continues from the files that an interrupted try has left."""
-
-
-def seal(directory: Path, kind: Kind, maker: Mapping[str, int | str]) -> None:
+def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
     """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk."""
-    there = kind.files(directory)
-    files = {name: _facts(path, kind.hashed) for name, path in there.items()}
+    there, hashed = _files(info, directory), _hashed(info)
+    files = {name: _facts(path, hashed) for name, path in there.items()}
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8")
     parents = {parent for path in there.values() for parent in path.parents if parent.is_relative_to(directory)}
-    for path in (*(there.values() if kind.hashed else ()), manifest, *sorted(parents, reverse=True)):
+    for path in (*(there.values() if hashed else ()), manifest, *sorted(parents, reverse=True)):
         fsync(path)
 
 
@@ -78,25 +65,26 @@ def read_manifest(
     return manifest
 
 
-def check(root: Path, kind: Kind, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
+def check(root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
     """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs.
 
     For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers find such files.
     """
     remedy = f"delete {root} and it is made again"
     recorded: dict[str, Any] = manifest["files"]
+    hashed = _hashed(info)
     try:
-        there = kind.files(root)
+        there = _files(info, root)
     except OSError as error:
         raise DataError(f"cannot read {root}: {error.strerror or error}; {remedy}") from error
     for name in sorted(there.keys() | recorded.keys()):
         facts, path = recorded.get(name), there.get(name, root / name)
-        if name not in recorded and not kind.hashed:
+        if name not in recorded and not hashed:
             raise DataError(f"{path} is not one of the set's files; move it away")
         try:
             if not isinstance(facts, dict) or path.stat().st_size != facts.get("size"):
                 what = "size"
-            elif kind.hashed and _sha256(path) != facts.get("sha256"):
+            elif hashed and _sha256(path) != facts.get("sha256"):
                 what = "hash"
             else:
                 continue
@@ -104,7 +92,7 @@ def check(root: Path, kind: Kind, manifest: dict[str, Any], *, skip_unreadable: 
             raise DataError(f"{path} is missing; {remedy}") from None
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
-        if kind.hashed:
+        if hashed:
             raise DataError(f"{path} is damaged ({what} differs from {MANIFEST}); {remedy}")
         if not skip_unreadable:
             raise SampleError(
@@ -120,14 +108,17 @@ def _sha256(path: Path) -> str:
 MAKERS: dict[str, Maker] = {"digits": digits, "mnist": mnist, "photos": photos}
 
 
-def _idx_files(root: Path) -> dict[str, Path]:
-    return {name: mnist.raw_dir(root) / name for name in mnist.FILES}
+def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
+    """Returns name in the manifest -> path of the files that should be there, of photos of those that are."""
+    return {name: mnist.raw_dir(root) / name for name in mnist.FILES} if info.kind == "idx" else photos.files(root)
 
 
-KINDS: dict[str, Kind] = {
-    "idx": Kind(_idx_files, hashed=True, resumable=False),
-    "jpeg": Kind(photos.files, hashed=False, resumable=True),
-}
+def _hashed(info: DatasetInfo) -> bool:
+    """Returns whether content is compared too: reading a gigabyte of photos takes seconds, and decoding finds damage.
+
+    A set that is not hashed is made one file at a time, and continued where a try was interrupted.
+    """
+    return info.kind == "idx"
 
 
 def prepare(
@@ -165,20 +156,20 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
     manifest = read_manifest(root)
     if manifest is None or manifest["maker"] != MAKERS[info.name].IDENTITY:
         return False
-    check(root, KINDS[info.kind], manifest, skip_unreadable=skip_unreadable)
+    check(root, info, manifest, skip_unreadable=skip_unreadable)
     return True
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
     """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time."""
-    parent, kind = home.ensure_dir(root.parent), KINDS[info.kind]
+    parent, resumable = home.ensure_dir(root.parent), not _hashed(info)
     identity = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     with locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
         if _is_made(info, root):  # by the process that held the lock
             return
         for other in parent.glob(f".{root.name}.partial-*"):
-            if other != partial or not kind.resumable:
+            if other != partial or not resumable:
                 shutil.rmtree(other, ignore_errors=True)
         try:
             with writing(partial):
@@ -186,19 +177,19 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
             _fill(info, partial, root, progress, stop)
         except BaseException as error:
             # also of a resumable one where the disk is full: it must not stay full of hidden files
-            if not kind.resumable or isinstance(error, DataError):
+            if not resumable or isinstance(error, DataError):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
 
 
 def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
     """Makes the set in `directory` and moves it to `root`."""
-    maker, kind = MAKERS[info.name], KINDS[info.kind]
+    maker = MAKERS[info.name]
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
     maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
-    progress(0.95, f"{root.name}: recording {'checksums' if kind.hashed else 'sizes'}")
+    progress(0.95, f"{root.name}: recording {'checksums' if _hashed(info) else 'sizes'}")
     with writing(directory):
-        seal(directory, kind, maker.IDENTITY)
+        seal(directory, info, maker.IDENTITY)
     with writing(root):
         outdated = root.with_name(f".{root.name}.old")
         shutil.rmtree(outdated, ignore_errors=True)

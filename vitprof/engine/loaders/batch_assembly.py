@@ -124,23 +124,18 @@ class EncodedMaker(StorageMaker):
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
         return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), stopwatch), stopwatch, begun)
 
-    def stopwatch(self, *, first: bool) -> Stopwatch | None:
-        """Returns the stopwatch for a piece of a batch, None if nothing is timed; the first piece gets the wait."""
-        wait = self._wait if first else None
-        return Stopwatch(wait) if self._times or wait is not None else None
+    def stopwatch(self, *, first: bool) -> Stopwatch:
+        """Returns the stopwatch for a piece of a batch; the first piece gets the wait."""
+        return Stopwatch(self._wait if first else None)
 
-    def fill(
-        self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch | None = None
-    ) -> list[str]:
+    def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch) -> list[str]:
         """Decodes the samples into `rows` (b, height, width, channels). Returns each one's error message, "" if none.
 
         Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are skipped.
         """
         return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
 
-    def finish(
-        self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch | None = None, begun_s: float = 0.0
-    ) -> Batch:
+    def finish(self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch, begun_s: float) -> Batch:
         """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
         filled = perf_counter()
         if self._wait is not None:
@@ -152,46 +147,35 @@ class EncodedMaker(StorageMaker):
             out = out[: len(good)].copy_(readable)  # in place: a transfer may expect the batch in this memory
             unreadable = tuple(filter(None, wrong))
         images, labels = images_first(out), self._storage.labels.index_select(0, indices)
-        if not self._times or stopwatch is None:
+        if not self._times:
             return Batch(images, labels, unreadable)
         end = perf_counter()
         made = BatchTimes(stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s, end - filled, begun_s, end)
         return Batch(images, labels, unreadable, made)
 
-    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], stopwatch: Stopwatch | None) -> str:
+    def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], stopwatch: Stopwatch) -> str:
+        begun = perf_counter()
+        stopwatch.wait("read")
         try:
-            if stopwatch is None:
-                self._decode_into(row, epoch, index, self._storage.read_encoded(index))
-            else:
-                self._timed_into(row, epoch, index, stopwatch)
+            encoded = self._storage.read_encoded(index)
+            read = perf_counter()
+            stopwatch.read_s += read - begun
+            stopwatch.wait("decode")
+            try:
+                self._decode(encoded, self.crop(epoch, index), row)
+            except ValueError as error:
+                raise self.undecodable(index, error) from error
         except SampleError as error:
             if not self._skip:
                 raise
             return str(error)
+        decoded = perf_counter()
+        stopwatch.decode_s += decoded - read
         if self._augment and self._info.kind != "jpeg":
-            begun = perf_counter()
-            if stopwatch is not None:
-                stopwatch.wait("transform")
+            stopwatch.wait("transform")
             transforms.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
-            if stopwatch is not None:
-                stopwatch.transform_s += perf_counter() - begun
+            stopwatch.transform_s += perf_counter() - decoded
         return ""
-
-    def _timed_into(self, row: NDArray[np.uint8], epoch: int, index: int, stopwatch: Stopwatch) -> None:
-        begun = perf_counter()
-        stopwatch.wait("read")
-        encoded = self._storage.read_encoded(index)
-        read = perf_counter()
-        stopwatch.read_s += read - begun
-        stopwatch.wait("decode")
-        self._decode_into(row, epoch, index, encoded)
-        stopwatch.decode_s += perf_counter() - read
-
-    def _decode_into(self, row: NDArray[np.uint8], epoch: int, index: int, encoded: bytes) -> None:
-        try:
-            self._decode(encoded, self.crop(epoch, index), row)
-        except ValueError as error:
-            raise self.undecodable(index, error) from error
 
     def crop(self, epoch: int, index: int) -> Callable[[int, int], transforms.Crop]:
         """Returns a function from an encoded image's (height, width) to the crop of sample `index` in this epoch."""

@@ -175,15 +175,12 @@ class UnderWay:
     _begun_s: float = math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def filled(
-        self, make: EncodedMaker, number: int, wrong: list[str], stopwatch: Stopwatch | None, begun_s: float
-    ) -> None:
+    def filled(self, make: EncodedMaker, number: int, wrong: list[str], stopwatch: Stopwatch, begun_s: float) -> None:
         """Notes that a piece is done. After the last one it finishes the batch, ready before the loop asks for it."""
         with self._lock:
             self._wrong[number] = wrong
             self._begun_s = min(self._begun_s, begun_s)
-            if stopwatch is not None:
-                self._stopwatch.add(stopwatch)
+            self._stopwatch.add(stopwatch)
             if len(self._wrong) < self.n_pieces:
                 return
         lines = [line for i in range(self.n_pieces) for line in self._wrong[i]]

@@ -138,37 +138,29 @@ FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
 """The module that a fork server imports once, so that its workers need not import what it has."""
 
 
-class Order(Sampler[Any]):
-    """The order of the current epoch."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.epoch = 0
-
-
-class EpochOrder(Order):
-    """Indices in the order of the current epoch. Made as in PyTorch's RandomSampler: one randperm, one list."""
-
-    def __len__(self) -> int:
-        return self._schedule.n
-
-    def __iter__(self) -> Iterator[int]:
-        yield from torch.cat(self._schedule.batches(self.epoch)).tolist()
-
-
 Ticket = tuple[int, NDArray[np.int64]]
 """Epoch and indices (b,) of a batch. NumPy, because each tensor sent to a worker takes its own shared memory."""
 
 
-class BatchOrder(Order):
-    """Whole batches in the order of the current epoch: a `Ticket` each, where PyTorch's own samplers yield a list."""
+class Order(Sampler[Any]):
+    """The order of the current epoch: indices, or whole batches as a `Ticket` each.
+
+    Indices are made as in PyTorch's RandomSampler: one randperm, one list.
+    """
+
+    def __init__(self, schedule: Schedule, *, whole: bool) -> None:
+        self._schedule, self._whole = schedule, whole
+        self.epoch = 0
 
     def __len__(self) -> int:
-        return len(self._schedule)
+        return len(self._schedule) if self._whole else self._schedule.n
 
-    def __iter__(self) -> Iterator[Ticket]:
-        for indices in self._schedule.batches(self.epoch):
-            yield self.epoch, indices.numpy()
+    def __iter__(self) -> Iterator[Ticket | int]:
+        batches = self._schedule.batches(self.epoch)
+        if self._whole:
+            yield from ((self.epoch, indices.numpy()) for indices in batches)
+        else:
+            yield from torch.cat(batches).tolist()
 
 
 class TimedBatches(Dataset[Batch]):
@@ -213,12 +205,12 @@ def start_method(config: RunConfig) -> str | None:
 class DataLoaderLoader:
     """A loader around a DataLoader, whose epochs follow the order that all strategies share."""
 
-    def __init__(self, loader: DataLoader[Any], order: Order, config: RunConfig) -> None:
-        self._loader = loader
-        self._times = config.loader_times and loader.num_workers > 0
+    def __init__(self, samples: Dataset[Any], config: RunConfig, order: Order, **options: Any) -> None:
+        self._loader: DataLoader[Any] = DataLoader(samples, **_options(config), **options)
+        self._times = config.loader_times and self._loader.num_workers > 0
         self._order = order
         self._batches: Iterator[Any] | None = None
-        self._persistent = loader.persistent_workers
+        self._persistent = self._loader.persistent_workers
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -295,20 +287,14 @@ def over_samples(
     schedule: Schedule, samples: Dataset[Any], collate: Callable[[Any], Any], config: RunConfig
 ) -> DataLoaderLoader:
     """Returns a DataLoader over a Dataset of samples, with PyTorch's own batching."""
-    order = EpochOrder(schedule)
-    loader: DataLoader[Any] = DataLoader(
-        samples, batch_size=schedule.batch_size, sampler=order, collate_fn=collate, **_options(config)
-    )
-    return DataLoaderLoader(loader, order, config)
+    order = Order(schedule, whole=False)
+    return DataLoaderLoader(samples, config, order, batch_size=schedule.batch_size, sampler=order, collate_fn=collate)
 
 
 def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
     """Returns a DataLoader over whole batches: one call of `make` for each, in the loop or in a worker."""
-    order = BatchOrder(schedule)
-    loader: DataLoader[Any] = DataLoader(
-        TimedBatches(make), batch_sampler=order, collate_fn=as_it_is, **_options(config)
-    )
-    return DataLoaderLoader(loader, order, config)
+    order = Order(schedule, whole=True)
+    return DataLoaderLoader(TimedBatches(make), config, order, batch_sampler=order, collate_fn=as_it_is)
 
 
 def _options(config: RunConfig) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitprof import home
 from vitprof.config import RunConfig
@@ -46,10 +46,6 @@ class Located:
     """What was copied before training."""
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
-
-    def open(self, opener: Callable[[Place], Any], *, measured: bool = True) -> Any:
-        """Returns `opener(place)`; for evaluation (`measured` False) at the speed of the real drive."""
-        return opener(self.place if measured or self.unmeasured is None else self.unmeasured)
 
     def let_go(self) -> None:
         """Ends all waits for a slow drive, in all processes: what workers still read ahead is no longer needed."""
