@@ -139,13 +139,6 @@ class TestPhotos:
         assert 0 <= run.values["test_accuracy"] <= 1
         assert run.values["n_train"] == N_PHOTOS
 
-    @pytest.mark.slow
-    def test_all_strategies_without_augmentation_lose_alike(self) -> None:
-        """Decoded by the same library, so to the last bit; prepared or not."""
-        settings = PHOTOS | {"augment": "off"}
-        seen = [trained(**settings, strategy=s)["loss"] for s in ("threads", "generator", "preprocessed", "memory")]
-        assert all(other == pytest.approx(seen[0], abs=1e-5) for other in seen[1:])
-
 
 UNREADABLE_IN = [
     {"strategy": "threads"},

@@ -1,6 +1,5 @@
 """vitprof.engine.data.photos: the same seed gives the same bytes, natural statistics, made once, and gone on with."""
 
-import fcntl
 import io
 import itertools
 import json
@@ -228,26 +227,6 @@ datasets.prepare("photos", {N_PHOTOS}, progress=lambda f, m: f > 0.4 and os.kill
     assert content(prepare("photos", N_PHOTOS)) == content(made)
 
 
-def test_one_makes_it_and_the_others_wait(made: Path, vitprof_home: Path) -> None:
-    data = vitprof_home / "data"
-    data.mkdir(parents=True)
-    told: list[str] = []
-
-    def finish_elsewhere(fraction: float, message: str) -> None:
-        """What the other process does while this one waits."""
-        if not told:
-            shutil.copytree(made, data / made.name)
-            fcntl.flock(lock, fcntl.LOCK_UN)
-        told.append(message)
-
-    with (data / f".{made.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(JobStopped, match="waiting for another process"):
-            prepare("photos", N_PHOTOS, stop=lambda: True)
-        prepare("photos", N_PHOTOS, progress=finish_elsewhere)
-    assert told == ["another process is making this data set", "photos is ready"]
-
-
 def test_made_once_and_checked(mine: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in mine.rglob("*")}
     assert prepare("photos", N_PHOTOS) == mine
@@ -298,27 +277,3 @@ def test_disk_full(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_than_the_disk_holds_is_refused_before_anything_is_listed(tmp_path: Path) -> None:
     with cpu_alarm(2.0), pytest.raises(DataError, match=r"^disk full: .* needs 1050\d+\.\d MB and has"):
         photos.make(tmp_path, n_train=10**9, n_test=0)
-
-
-@pytest.mark.slow
-def test_file_size_limit(vitprof_home: Path) -> None:
-    """A write that fails half way: named, and nothing stays that is cut short."""
-    code = f"""
-import resource, signal
-from vitprof.engine.data import datasets
-from vitprof.errors import DataError
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-try:
-    datasets.prepare("photos", {N_PHOTOS})
-except DataError as error:
-    print(error)
-"""
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    child = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert ".jpg exceeds the limit on file size; raise the limit (ulimit -f)" in child.stdout
-    assert child.stdout.count("\n") == 1
-    assert child.stderr == ""
-    assert [p.name for p in (vitprof_home / "data").iterdir()] == [f".photos-{N_PHOTOS}.lock"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -56,30 +54,6 @@ def _installed(request: pytest.FixtureRequest) -> None:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
-@functools.cache
-def made(augment: str, epoch: int) -> torch.Tensor:
-    """The images of an epoch in its order, as the maker makes them where no loader is around it."""
-    config = photos_config(**THREADS, augment=augment)
-    with contextlib.closing(storage_of(config)) as storage:
-        make = open_maker(storage, info_of(config), config, train=True)
-        return make(epoch, epoch_order(N_PHOTOS, 42, epoch)).images.clone()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("augment", ["off", "cpu"])
-@pytest.mark.parametrize("variant", EXACT, ids=variant_id)
-def test_every_loader_makes_the_samples_of_the_maker(variant: dict[str, Any], augment: str) -> None:
-    config = photos_config(**variant, augment=augment)
-    storage = storage_of(config)
-    with opened(config, storage=storage) as loader:
-        for epoch in (0, 1):
-            order = epoch_order(N_PHOTOS, 42, epoch)
-            batches = collected(loader.epoch(epoch))
-            assert [len(batch.labels) for batch in batches] == [16] * 7 + [8]
-            assert torch.equal(labels_of(batches), storage.labels[order])
-            assert torch.equal(torch.cat([batch.images for batch in batches]), made(augment, epoch))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "augment"),
@@ -103,18 +77,6 @@ def test_batches_decoded_at_once_are_the_same_up_to_resampling(variant: dict[str
             difference = abs(as_images(batches) - as_images([make(epoch, order)]))
             assert difference.mean(axis=(1, 2, 3)).max() < RESAMPLED
             assert difference.max() < LARGEST
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", AT_ONCE, ids=variant_id)
-def test_the_test_set_comes_as_it_is_stored(variant: dict[str, Any]) -> None:
-    config = photos_config(**variant, batch_size=5)
-    storage = storage_of(config, train=False)
-    with opened(config, storage=storage, train=False) as loader:
-        for epoch in (0, 1):
-            batches = collected(loader.epoch(epoch))
-            assert [len(batch.labels) for batch in batches] == [5, 5, 2]
-            assert torch.equal(labels_of(batches), storage.labels)
 
 
 def test_epochs_differ_by_their_crops() -> None:

@@ -36,20 +36,6 @@ PIXELS = ["contiguous", "chunked"]
 HDF5 = [*PIXELS, "encoded"]
 
 
-@pytest.mark.parametrize("name", PIXELS)
-def test_shuffled_blocks_into_a_given_batch(name: str, written: dict[str, Path]) -> None:
-    storage = FORMATS[name][1](INFO, Place(written[name]), True)
-    block = getattr(storage, "block", 100)
-    blocks = [torch.arange(start, min(start + block, 600)) for start in range(0, 600, block)]
-    order = torch.cat(blocks[::-1])
-    batch = torch.zeros((250, 28, 28, 1), dtype=torch.uint8)
-    for indices in order.split(250):
-        out = batch[: len(indices)]
-        assert storage.read(indices, out) is out
-        assert np.array_equal(out.numpy(), pixels_of("train")[indices.numpy()])
-    storage.close()
-
-
 def test_the_file_is_the_one_that_the_article_describes(written: dict[str, Path]) -> None:
     for name in PIXELS:
         with h5py.File(written[name] / "data.h5", "r") as file:

@@ -145,7 +145,7 @@ def test_a_stop_loses_no_file_of_many(chunks: int, small_chunks: None) -> None:
 @pytest.mark.slow
 @usual
 @pytest.mark.parametrize("chunks", [0, 3, 13])
-@pytest.mark.parametrize("name", ONE_FILE)
+@pytest.mark.parametrize("name", ["memmap", "lmdb"])
 def test_one_file_is_started_over_after_a_stop(name: str, chunks: int, small_chunks: None) -> None:
     log, second = Log(chunks), Log()
     with pytest.raises(JobStopped, match=rf"{name}; the next try starts over"):
@@ -186,7 +186,7 @@ def _prepare_until_killed(name: str, samples: int, to_parent: Connection) -> Non
 @pytest.mark.slow
 @usual
 @pytest.mark.parametrize("samples", [250, 650])
-@pytest.mark.parametrize("name", ONE_FILE + MANY_FILES)
+@pytest.mark.parametrize("name", ["memmap", "hdf5", *MANY_FILES])
 def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
     datasets.prepare("digits")
     here, there = multiprocessing.Pipe(duplex=False)

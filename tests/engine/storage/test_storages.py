@@ -38,12 +38,10 @@ def labels_of(train: bool = True) -> torch.Tensor:
     return torch.from_numpy(read_split(datasets.prepare("digits"), train)[1])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("name", PIXELS)
-def test_images_in_whole_batches(name: str, train: bool) -> None:
-    storage = opened(name, train=train)
-    images = images_of(train=train)
+def test_images_in_whole_batches(name: str) -> None:
+    storage = opened(name)
+    images = images_of()
     assert storage.shape == (28, 28, 1)
     for indices in ([5, len(images) - 1, 0, 5], [7], [3, 4, 5, 6], list(range(len(images))), [6, 5, 4], []):
         batch = storage.read(torch.tensor(indices, dtype=torch.int64))

@@ -1,22 +1,18 @@
 """ImageFolderStorage: what torchvision's own ImageFolder gives, held back only by a throttle."""
 
-import gc
 import pickle
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
 from tests.engine_fixtures import N_PHOTOS
 from vitprof.config.catalog import dataset_info
-from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.torchvision_datasets import ImageFolderStorage
-from vitprof.errors import DataError, SampleError, one_line
+from vitprof.errors import DataError, SampleError
 
 INFO = dataset_info("photos", N_PHOTOS)
 
@@ -71,20 +67,6 @@ def test_samples_are_torchvisions(made: Path, train: bool, augment: bool) -> Non
         assert storage.name_of(i) == expected.samples[i][0]
 
 
-def test_same_samples_as_the_source(made: Path) -> None:
-    """Index i is the same image and label as in storages that are prepared, but for the way it is resized."""
-    storage = ImageFolderStorage(INFO, Place(made), True)
-    source = open_source(INFO, made, train=True)
-    assert storage.labels.tolist() == source.labels.tolist()
-    mean, std = torch.tensor(INFO.mean).view(3, 1, 1), torch.tensor(INFO.std).view(3, 1, 1)
-    for i in (0, 50, N_PHOTOS - 1):
-        pixels = ((storage.dataset()[i][0] * std + mean) * 255).round().permute(1, 2, 0).numpy()
-        difference = np.abs(pixels - source.pixels(i, i + 1)[0])
-        # another filter, and a crop in whole pixels of the original: up to half a pixel apart
-        assert difference.mean() < 12
-        assert np.corrcoef(pixels.ravel(), source.pixels(i, i + 1).ravel())[0, 1] > 0.95
-
-
 def test_the_throttle_is_told_of_every_file(made: Path) -> None:
     throttle = Counting()
     storage = ImageFolderStorage(INFO, Place(made, throttle), True)
@@ -111,27 +93,6 @@ def test_unreadable_files_are_named(mine: Path, kind: str) -> None:
     assert str(caught.value).startswith(f"{path} cannot be read (")
     assert "\n" not in str(caught.value)
     assert storage.dataset()[4][0].shape == (3, 224, 224)
-
-
-@pytest.mark.slow
-def test_in_worker_processes(mine: Path) -> None:
-    storage = ImageFolderStorage(INFO, Place(mine), False)
-
-    def load() -> list[list[torch.Tensor]]:
-        return list(DataLoader(storage.dataset(), 5, num_workers=1, multiprocessing_context="fork"))
-
-    batches = load()
-    assert torch.cat([labels for _, labels in batches]).tolist() == storage.labels.tolist()
-    assert torch.equal(batches[0][0][2], storage.dataset()[2][0])
-    path = Path(storage.name_of(11))
-    path.write_bytes(path.read_bytes()[:5000])
-    message = ""
-    try:
-        load()
-    except SampleError as error:
-        message = one_line(error)
-    gc.collect()  # the error's traceback and the DataLoader's iterator hold each other, and its worker
-    assert message.startswith(f"{path} cannot be read (")
 
 
 def test_pickled(made: Path) -> None:
