@@ -1,7 +1,4 @@
-"""The errors vitprof raises on purpose. Each message is one line: what is wrong, where, what to do.
-
-Anything that is not a `VitprofError` is a defect, and is shown as one.
-"""
+"""The errors that vitprof raises on purpose, each with a line: what is wrong, where, what to do. Others are defects."""
 
 
 class VitprofError(Exception):
@@ -31,9 +28,7 @@ class StoreError(VitprofError):
 
 
 class StoreAwayError(StoreError):
-    """The run store cannot be used right now (locked, full, read-only, restarting), but may be later; `why` says what
-    is wrong in a few words.
-    """
+    """The run store cannot be used right now (locked, full, restarting); `why` says what is wrong in a few words."""
 
     def __init__(self, message: str, why: str) -> None:
         super().__init__(message)

@@ -27,8 +27,7 @@ OLD_STORE_FILE = "runs.sqlite"
 OURS = re.compile(
     r"(recordings|runs)\.sqlite.*|(data|prepared|locations|logs|dashboard|tournaments)|(vitprof|selftest)-.*"
 )
-"""Names that vitprof creates at the top of its home. If the directory that `VITPROF_HOME` names holds anything else,
-its permissions are left as they are: it may have other uses."""
+"""Names that vitprof creates at the top of its home. With anything else in it, its permissions are left as they are."""
 
 
 def home() -> Path:
@@ -129,19 +128,13 @@ def log_dir() -> Path:
 
 
 def lock_dir() -> Path:
-    """Returns the folder of the lock files by which this machine's jobs take turns, whatever their user and home.
-
-    It is `VITPROF_LOCKS` if set, else a folder in `SHARED`.
-    """
+    """Returns the folder of the lock files of all jobs of this machine: `VITPROF_LOCKS` if set."""
     named = os.environ.get("VITPROF_LOCKS")
     return Path(os.path.expanduser(named)) if named else SHARED / "vitprof-jobs"
 
 
 def temporary_prefix(what: str) -> str:
-    """Returns the prefix for names of this process's temporary files and directories.
-
-    If the process is killed, a later one knows by it whose they were (`vitprof.jobs.killed_jobs`).
-    """
+    """Returns the prefix for names of this process's temporary files; a later one knows by it whose they were."""
     return f"vitprof-{what}-{process_space()}-{os.getpid()}-"
 
 

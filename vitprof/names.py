@@ -23,10 +23,7 @@ _HARMFUL = (
     "\u2028\u2029\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff"  # line separators, surrogates, noncharacters
 )
 NOT_SHOWN = re.compile(f"[\t{_HARMFUL}]")
-"""Characters that are kept out of stored texts. Names and tags hold no line feeds either.
-
-Not `str.isprintable`: a newer Python knows characters that an older one calls unprintable.
-"""
+"""Characters that are kept out of stored texts. (What `str.isprintable` says depends on Python's version.)"""
 NOT_PRINTED = re.compile(f"[{_HARMFUL}]")
 """Characters that are never sent to a terminal or a page. Tabs are sent."""
 SPACE = re.compile("[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]+")
@@ -60,7 +57,5 @@ def tamed_name(name: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Returns `text` with `MARK` for each character that a terminal would obey or that changes the direction of
-    writing. Line feeds and tabs stay; CR LF becomes LF.
-    """
+    """Returns `text` with `MARK` for characters that a terminal obeys or that change the direction of writing."""
     return NOT_PRINTED.sub(MARK, text.replace("\r\n", "\n"))

@@ -33,10 +33,7 @@ def program() -> str:
 
 
 def keep_call(argument: str) -> str:
-    """Stores how this process was called, for itself and the processes that it starts, and returns it.
-
-    `argument`: `sys.argv[0]`, the file that Python runs.
-    """
+    """Stores how this process was called (`argument`: `sys.argv[0]`), also for those that it starts, and returns it."""
     os.environ[CALLED_AS] = words = _words(argument)
     return words
 
@@ -51,10 +48,7 @@ def install_command(extra: str) -> str:
 
 
 def install_core() -> str:
-    """Returns the command that installs the packages that the command line needs, and no others.
-
-    Installing an extra would not do: it includes a plain installation.
-    """
+    """Returns the command that installs the packages of the command line only; extras include a plain installation."""
     from importlib import metadata  # slow to import, and watched scripts import this module
 
     if _is_checkout():
@@ -98,8 +92,5 @@ def _words(argument: str) -> str:
 
 
 def _beside_python() -> Path:
-    """Returns the folder that pip installs commands into.
-
-    Only the directory is resolved: a virtual environment's Python itself is a link that leads out of it.
-    """
+    """Returns the folder that pip installs commands into; a virtual environment's Python is a link out of it."""
     return Path(os.path.realpath(os.path.dirname(sys.executable)))

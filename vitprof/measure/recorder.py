@@ -106,8 +106,7 @@ LEAST_LAG_S = 100e-6
 LAG_FRAC = 0.05
 """The host set the pace if less than 100 us, or 5% of compute, passed from a step's last launch to its end."""
 GATE_MARGIN = 2.0
-"""Length of a gate, as a multiple of the median launch time of a step. The median, because the first steps of some
-jobs take seconds."""
+"""Length of a gate, as a multiple of the median launch time of a step; the first steps of some jobs take seconds."""
 MOST_GATE_S = 0.5
 NEVER = -1
 
@@ -136,8 +135,7 @@ class LaunchProbe:
         self._kernels_s: list[float] = []
         self._samples = 0
         self.kernel_s = math.nan
-        """Device time of a step's kernels alone, in seconds: the median of the gated steps. NaN before them, and where
-        the host did not set the pace."""
+        """Device time (s) of a step's kernels alone: the median of the gated steps. NaN where there are none."""
         self._paced: bool | None = None
 
     def passed(self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float) -> float:

@@ -24,8 +24,7 @@ class BatchTimes(NamedTuple):
     """Times of making one batch, in any thread or process: durations, and moments on the host's monotonic clock."""
 
     read_s: float
-    """Seconds spent reading bytes from storage, summed over the samples. This and the next three are NaN where a stage
-    cannot be told apart."""
+    """Seconds spent reading bytes from storage, over all samples. This and the next three are NaN where unknown."""
     decode_s: float
     """Seconds spent decoding and cropping."""
     transform_s: float
@@ -97,11 +96,7 @@ class StepMarks:
     prepared: Any
     """From `copy_end` to here the device prepared the batch for the step; None where that is part of the step."""
     compute_start: Any
-    """Where compute begins, as the trainer's `step` reports it.
-
-    Often it is the end of the copy. Where a separate stream prepared the batch, the training stream passes this mark
-    after the previous step and after the copy.
-    """
+    """Where compute begins: after the previous step, and after what prepared the batch, such as its copy."""
     compute_end: Any
     """None where nothing was computed."""
     loss: Any
@@ -148,10 +143,7 @@ def overlap(a_start: Figures, a_end: Figures, b_start: Figures, b_end: Figures) 
 
 
 def derive(marks: Mapping[str, Figures]) -> Columns:
-    """Returns the columns of these steps, as `recording.columns.StepRecord` explains them.
-
-    What `marks` does not have of `NAMES` is not known.
-    """
+    """Returns the columns of these steps, see `recording.columns.StepRecord`; what is not in `marks` is not known."""
     t_start, t_got, before = marks["t_start"], marks["t_got"], marks["previous_end"]
     unknown = np.full(len(t_start), np.nan)
     marks = {**dict.fromkeys(NAMES, unknown), **marks}

@@ -34,10 +34,7 @@ def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
 
 
 def stopwatch_cost_s(n: int = 1000) -> float:
-    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum.
-
-    The measurement itself takes 0.2 ms.
-    """
+    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum."""
     stopwatch = Stopwatch()
     begun = perf_counter()
     for _ in range(n):

@@ -46,10 +46,7 @@ class Events(Protocol):
         """Takes facts about what the job runs on."""
 
     def gauges(self, read: Callable[[], dict[str, float]]) -> None:
-        """Takes the function that reads those columns of `TelemetrySample` that only the job knows.
-
-        It is called now and then, in any thread.
-        """
+        """Takes a function, called in any thread, that reads columns of `TelemetrySample` which only the job knows."""
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         """Notes what the job is doing now and how far along it is, 0..1 (NaN: unknown)."""
@@ -126,10 +123,7 @@ def write_message(stream: IO[bytes], message: Message) -> None:
 
 
 def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """Yields the messages of `stream` until it ends. A frame cut short by the writer's death ends it too.
-
-    Raises `ValueError` on bytes that are not a frame.
-    """
+    """Yields the messages of `stream` until it ends, or breaks off. Raises `ValueError` on bytes that are no frame."""
     while len(header := stream.read(HEADER.size)) == HEADER.size:
         kind, length = HEADER.unpack(header)
         if kind not in (NOTE, STEPS) or length > MAX_PAYLOAD_BYTES:

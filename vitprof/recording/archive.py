@@ -131,9 +131,7 @@ def _parquet(series: Columns) -> bytes:
 
 
 def harmless(value: Any, depth: int = 0) -> Any:
-    """Returns plain values with texts cut short and without what cannot be shown, and None for NaN, infinities and
-    whole numbers beyond `MAX_EXACT`.
-    """
+    """Returns plain values, texts cut short and shown safely; None for NaN, infinities and what exceeds `MAX_EXACT`."""
     if isinstance(value, str):
         return NOT_SHOWN.sub(MARK, value[:MAX_TEXT])
     if isinstance(value, dict) and depth <= MAX_DEPTH:
@@ -246,9 +244,7 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
 
 
 def _config(values: Any) -> RunConfig:
-    """Returns a config whose names are known here. Raises `ConfigError`, `ArchiveError`. It may be one that cannot be
-    run: an older vitprof may have allowed more.
-    """
+    """Returns a config whose names are known here; it need not be runnable. Raises `ConfigError`, `ArchiveError`."""
     try:
         config = RunConfig.from_dict(values)
         if is_own_script(config):

@@ -60,10 +60,7 @@ def adapter(kind: Hashable) -> TypeAdapter[list[Any]]:
 
 
 def to_plain(value: Any, kind: Any = None) -> Any:
-    """Returns a dataclass as dicts, lists, texts and numbers; NaN and infinities become None.
-
-    `kind` is a class of `value` whose fields are wanted, if not all.
-    """
+    """Returns a dataclass, or its part `kind`, as plain values; NaN and infinities become None."""
     return json.loads(adapter(cast(Hashable, kind or type(value))).dump_json([value]))[0]
 
 

@@ -1,7 +1,4 @@
-"""The load of this machine now, whichever program causes it: GPUs, CPU, memory, disk. A page shows it between runs.
-
-All sessions share one reading, at most a second old: two windows cost no more than one.
-"""
+"""The load of this machine now, whichever program causes it, for a page; all sessions share one reading a second."""
 
 from __future__ import annotations
 

@@ -33,9 +33,7 @@ class Gpm:
     """The counters of one GPU, or of one slice of it, from one reading to the next. `close` frees their memory."""
 
     def __init__(self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None) -> None:
-        """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is the GPU instance of a slice
-        in MIG mode, else None.
-        """
+        """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is a slice's GPU instance."""
         self._ask, self._causes, self._card, self._instance = ask, causes, card, instance
         self._values: dict[str, float] = {}
         self._since_s = math.nan

@@ -24,8 +24,7 @@ BLOCK_DEVICES = Path("/sys/block")
 SECTOR_BYTES = 512
 """Unit of /proc/diskstats, whatever the device's own sectors are (kernel documentation, admin-guide/iostats)."""
 STOPPED = (b"T", b"t")
-"""States of a process that gets no core until it is continued: by SIGSTOP, Ctrl-Z or a debugger. A process that waits
-for a drive, a network or a lock has other states."""
+"""States of a process that gets no core until it is continued: by SIGSTOP, Ctrl-Z or a debugger; not one that waits."""
 STATE, USER_TICKS, SYSTEM_TICKS, RSS_PAGES = 0, 11, 12, 21
 """Places in /proc/PID/stat after the name in parentheses (proc_pid_stat(5); 3, 14, 15 and 24 there)."""
 
@@ -91,9 +90,7 @@ def threads(pid: int, proc: Path = PROC) -> list[str]:
 
 
 def machine_ticks() -> tuple[int, int]:
-    """Returns the clock ticks that all cores have had since the machine started, and those in which a core had nothing
-    to do but wait for a disk. Raises `OSError` or `ValueError` where this system does not count them.
-    """
+    """Returns the clock ticks of all cores so far, and idle ones. Raises `OSError`, `ValueError` without them."""
     with open("/proc/stat", "rb", buffering=0) as file:
         name, *counted = (file.read(256) or b"cpu").split(b"\n", 1)[0].split()  # the sum over all cores comes first
     ticks = [int(n) for n in counted[:N_STATES]]
@@ -279,9 +276,7 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
 
 
 class RunQueue:
-    """The time that the threads of some processes spend waiting for a core, not for a disk or a lock: the second figure
-    of /proc/PID/task/TID/schedstat, in nanoseconds (Linux's documentation, sched-stats).
-    """
+    """The time that threads wait for a core, not for a disk or a lock: schedstat's second figure, in ns."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
@@ -289,9 +284,7 @@ class RunQueue:
         self._now = math.nan
 
     def sample(self, now: float, pids: Iterable[int]) -> float:
-        """Returns the time that threads waited since the last sample, in percent: 100 = one thread all the time. NaN at
-        first, and where the system does not count it. `now` is in seconds.
-        """
+        """Returns the time waited since the last sample, 100 = one thread; NaN at first, and where not counted."""
         span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}
         for pid in pids:

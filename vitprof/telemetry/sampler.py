@@ -23,15 +23,11 @@ collection, and pages drawn in the same process, delay it by up to 0.3 s."""
 MIN_ASLEEP_S = 0.5
 """How far (s) the two clocks must move apart: they are read one after the other, microseconds apart."""
 IDLE_PCT = 10.0
-"""CPU use over a gap, 100 = one core, up to which the job counts as not running. What it used before the gap began is
-added."""
+"""CPU use over a gap, 100 = one core, up to which the job counts as not running, beyond what it used before."""
 
 
 def asleep_s() -> float:
-    """Returns how long (s) this machine has slept since it started; NaN where the system does not report it.
-
-    On Linux, CLOCK_BOOTTIME counts that time and CLOCK_MONOTONIC does not (clock_gettime(2)).
-    """
+    """Returns how long (s) this machine has slept (CLOCK_BOOTTIME less CLOCK_MONOTONIC); NaN where not reported."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     if clock is None:
         return math.nan
@@ -48,8 +44,7 @@ class StopSeeker:
         self._ran: set[int] = set()
         """Processes that were seen running: one that was stopped from the start is not a worker of the job."""
         self._stopped: dict[int, tuple[float, float, float]] = {}
-        """For each stopped process, the times of the last look before it was stopped, and of the first and the last
-        look at which it was."""
+        """For each stopped process, the times of the last look before, and of the first and last at which it was."""
         self._last_s = math.nan
         self.looked_s = math.nan
         """When the last look ended: the next one is due a period after this, at the latest."""
@@ -57,9 +52,7 @@ class StopSeeker:
         self._cpu_pct = 0.0
 
     def look(self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float) -> None:
-        """Takes a look at time `now`: the ids of all processes and of the stopped ones, the CPU use of all since the
-        last look (100 = one core), and `asleep_s()`.
-        """
+        """Takes a look: ids of all and of stopped processes, CPU use since the last (100 = one core), `asleep_s()`."""
         gap_s = now - self.looked_s  # NaN at the first look, as what follows from it
         before_pct, self._cpu_pct = self._cpu_pct, 0.0 if math.isnan(cpu_pct) else cpu_pct
         if gap_s > self._period_s + MIN_GAP_S and cpu_pct <= IDLE_PCT + before_pct * self._period_s / gap_s:
@@ -253,9 +246,7 @@ def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
 
 
 def reasons_in_words(missing: Mapping[str, str]) -> str | None:
-    """Returns the fields without figures and their reasons, such as "PCIe, power (NVML: Not Supported)"; None if all
-    have figures. `missing` is field -> reason.
-    """
+    """Returns fields without figures (`missing`: field -> reason) in words: "PCIe, power (NVML: Not Supported)"."""
     reasons = dict.fromkeys(missing[name] for name in GPU_FIELDS if name in missing)
     of = {reason: ", ".join(GPU_FIELDS[n] for n in GPU_FIELDS if missing.get(n) == reason) for reason in reasons}
     return "; ".join(f"{names} ({reason})" for reason, names in of.items()) or None

@@ -49,10 +49,7 @@ class VisibleGpu:
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Returns the GPUs that CUDA would show a process started now; none where there is no driver. Never raises.
-
-    The driver is asked once for each value of the variables in `DECIDE`.
-    """
+    """Returns the GPUs that CUDA would show a process started now; none where there is no driver. Never raises."""
     return list(asked(*(os.environ.get(name) for name in DECIDE)))
 
 

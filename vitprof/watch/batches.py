@@ -56,8 +56,7 @@ def n_samples(batch: Any) -> int:
 
 
 ONE_AFTER_ANOTHER_S = 200e-6
-"""A copy that begins this soon (s) after the one before counts as part of it. Labels that are moved only after the
-forward pass do not: the forward pass is not part of the copy."""
+"""A copy that begins this soon (s) after the one before is part of it; labels moved after the forward pass are not."""
 METHODS = ("to", "cuda")
 
 
@@ -76,8 +75,7 @@ class Copies:
         """When the host had launched the last copy."""
         self._again = False
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
-        """The copies of such batches' tensors on the device, and their versions, by the tensor's `id()` and the
-        arguments."""
+        """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
         self._stream = self._current_stream()
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
         """Methods that another tool had set on `Tensor`; usually they are inherited."""

@@ -277,9 +277,7 @@ class WatchedIterator(Proxy):
 
 
 class Inside:
-    """The receiver of events of DataLoaders inside a watched loader while that makes a batch, instead of the `Watcher`:
-    the n-th batch inside counts as the n-th one outside, though it may be made ahead.
-    """
+    """Takes the events of DataLoaders inside a watched loader: the n-th batch inside is the n-th one outside."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self._facts = facts

@@ -66,9 +66,7 @@ class PlainSteps:
         self.on = True
 
     def fetch(self, iterator: Any, following: Callable[[Any], Any], otherwise: Callable[[Any], Any]) -> Any:
-        """Returns the next batch of the iterator; `following(iterator)` gets it, `otherwise(iterator)` where the loop
-        has done something else than to work on the last one.
-        """
+        """Returns the next batch: by `following(iterator)`, or `otherwise(iterator)` where the loop is not plain."""
         if not (self.worked and self._gradients_are_on()):
             return otherwise(iterator)
         depth = math.nan

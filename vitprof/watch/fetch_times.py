@@ -1,6 +1,4 @@
-"""The times in which a batch was made, on their way from the fetcher to the loop that requested it, with those of each
-transform of torchvision's Compose, classic and v2.
-"""
+"""The times in which a batch was made, on their way to the loop that requested it, and of each transform."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ class TimedCollate:
 
 
 def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns a replacement for a fetcher's method `fetch` that tells how it made the batch, see `unpacked`; its worker
-    is `_vitprof_worker`, -1 without one. A fetcher inside another one returns the plain batch.
-    """
+    """Returns a replacement for a fetcher's `fetch` that notes how it made the batch, unless inside another one."""
 
     def fetch_timed(self: Any, index: Any) -> Any:
         making = MAKING

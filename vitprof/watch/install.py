@@ -9,9 +9,7 @@ from vitprof.watch import patching
 
 
 def install() -> None:
-    """Watches the DataLoader as soon as it is imported, where a program listens: rank 0 of a distributed job. Other
-    ranks only count steps, where all have to end after the same step, as in a trial.
-    """
+    """Watches rank 0 as soon as it imports the DataLoader, where a program listens; others may count steps."""
     if os.environ.get(patching.OPENED_UNDER):
         from vitprof.watch.trial import report_written_files
 

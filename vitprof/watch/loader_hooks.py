@@ -131,9 +131,7 @@ def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
 
 
 def time_workers(dataloader: ModuleType) -> None:
-    """Makes workers begin with `work`, for a script that watches itself: unlike a forked one, a worker that is started
-    from scratch (spawn, forkserver) does not inherit the patches of PyTorch's classes.
-    """
+    """Makes workers begin with `work`: one that is started from scratch (spawn) does not inherit the patches."""
     if not ORIGINAL:
         ORIGINAL.append(dataloader._utils.worker._worker_loop)
         dataloader._utils.worker._worker_loop = work

@@ -11,9 +11,7 @@ from vitprof.watch.trial import made_of
 
 
 class Begun(NamedTuple):
-    """When `iter(loader)` was called, had returned its iterator, and the script could go on after vitprof's own work:
-    in seconds on the loop's clock.
-    """
+    """When `iter(loader)` was called, had returned, and the script could go on after vitprof's own work: (s)."""
 
     since_s: float
     until_s: float
@@ -27,9 +25,7 @@ class Seen:
     """A DataLoader, or a watched loader of another kind, that was iterated over."""
 
     def __init__(self, facts: dict[str, Any], *, declared: bool = False, each_is_a_step: bool = False) -> None:
-        """`facts`: see `loader_facts`; `declared`: the script says that it trains; `each_is_a_step`: also a batch on
-        which no work is seen.
-        """
+        """`facts`: `loader_facts`; `declared`: the script says that it trains; `each_is_a_step`: each batch."""
         self.facts, self.declared, self.each_is_a_step = facts, declared, each_is_a_step
         self.begun = UNKNOWN
         """The beginning of its last iteration, until its first batch is requested."""
@@ -60,9 +56,7 @@ class Loaders:
         """The train loader, or the candidate for it."""
 
     def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
-        """Records that `loader`, or a loader of the same data set, trains, and no other. `facts`: what is known about
-        one that is not a DataLoader.
-        """
+        """Records that `loader`, or one of the same data set, trains; `facts` of one that is no DataLoader."""
         self.declares = True
         for each in (loader, getattr(loader, "dataset", None)):
             with contextlib.suppress(TypeError):  # a list, or None

@@ -38,8 +38,7 @@ from vitprof.watch.send import Wanted
 from vitprof.watch.steps import Steps
 
 ITER_AND_NEXT_S = 0.05
-"""The wait for a first batch that is requested this soon (s) after `iter(loader)` includes that call, which starts the
-workers. Forked workers may get the CPU before the script goes on."""
+"""The wait for a first batch requested this soon (s) after `iter(loader)` includes that call, which starts workers."""
 
 
 class State(enum.Enum):
@@ -140,9 +139,7 @@ class Loop:
     # the loader
 
     def request(self, iterator: Any, now_s: float, begun: Begun) -> Any:
-        """Notes a request for a batch of the train loader; its iteration has `begun` just before, if that is known.
-        Returns the kept batch that the script gets, None where it gets a new one.
-        """
+        """Notes a request for a batch, whose iteration has `begun` so; returns the kept one to serve, if any."""
         self.end(now_s)
         if self.state in (State.PAUSED, State.VALIDATING):
             self.resume(now_s)
@@ -156,9 +153,7 @@ class Loop:
         return kept
 
     def receive(self, now_s: float, batch: Any, times: FetchTimes | None, *, last: bool = False) -> None:
-        """Begins the step of the requested batch; `times`: how it was made, None if not known. `last`: there is none,
-        the iteration is over, and the step counts only if the script works on it.
-        """
+        """Begins the step of the requested batch, made in `times`; `last`: there is none, the iteration is over."""
         assert self.requested is not None
         samples, made, replay = n_samples(batch), None, self.steps.replay
         asked_s, own_s, begun_s, queue_depth = self.requested
@@ -323,9 +318,7 @@ class Loop:
         self.state = State.IDLE
 
     def pause(self) -> None:
-        """Sends all steps that have ended, if they are training; the next request continues the run. The current one
-        has ended if the script has left it, or it is the last of an epoch.
-        """
+        """Sends all steps that have ended, if they are training; the next request continues the run."""
         step = self.step
         if self.steps.confirmed:
             if step is not None and step.end is not None and (step.last or self.state is State.LEFT):

@@ -1,6 +1,4 @@
-"""What every patch of a watched process rests on: the variables of its environment, calls right after an import, and
-the guard that catches every error in vitprof.
-"""
+"""What patches of a watched process rest on: its environment, calls right after an import, a guard."""
 
 from __future__ import annotations
 

@@ -84,9 +84,7 @@ class Replay:
         return batch
 
     def step(self, number: int) -> tuple[int, bool]:
-        """Ends a step: returns the number under which to record it, below 0 on a kept batch, and whether it is left
-        out. `number` is the step's number without kept batches.
-        """
+        """Ends step `number`: returns the number to record, below 0 on a kept batch, and whether it is left out."""
         block, skipped = self.block, self.settling
         recorded = -block if self.replaying else number
         if not skipped:

@@ -33,9 +33,7 @@ NOTED = (*Fetched._fields, "compute_end", "loss")
 
 
 class PlainBlock:
-    """Finished steps without a pause between them: each ends with the request for the next one's batch. One thread adds
-    them, another one may take them meanwhile.
-    """
+    """Finished steps, each up to the next request. One thread adds them, another may take them meanwhile."""
 
     def __init__(self, first: int, epoch: int, previous_end: float) -> None:
         """`first`: the number of the first step; `previous_end`: when the one before it ended."""
@@ -234,9 +232,7 @@ class TransformSums:
                 self._sums[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
 
     def send(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
-        """Sends the run's fact "transforms", if there are any, at most every `TRANSFORMS_EVERY_S`: name -> seconds a
-        sample, and calls. The second of the same name is "Normalize (2)".
-        """
+        """Sends the fact "transforms", at most every `TRANSFORMS_EVERY_S`: name -> s a sample, calls."""
         if now_s - self._sent_s < TRANSFORMS_EVERY_S:
             return
         with self._sending:

@@ -26,8 +26,7 @@ from vitprof.watch.patching import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when
 from vitprof.watch.proxy import Proxy
 
 TELL = "VITPROF_WATCH_TELL"
-"""Environment variable: the file, which exists. Each line is a JSON list: a topic ("opened", "notice", "problem") and a
-text."""
+"""Environment variable: a file, each line a JSON list: a topic ("opened", "notice", "problem") and a text."""
 MOST_FRAMES = 60
 SAMPLE_OVERHEAD = 100
 """Approximate bytes for the entry of a kept sample itself."""
@@ -205,9 +204,7 @@ def n_bytes(value: Any) -> int:
 
 
 def report_written_files() -> None:
-    """Reports once each file below the folder in `OPENED_UNDER` that Python opens to write, in this process and its
-    forks. Files that a C library writes (as `torch.save` does) are found afterwards.
-    """
+    """Reports each file below `OPENED_UNDER` once that Python opens to write, in this process and its forks."""
     under = os.path.join(os.environ[OPENED_UNDER], "")
     seen = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file
 

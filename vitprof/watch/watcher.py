@@ -45,8 +45,7 @@ class Watcher:
         self.loaders = Loaders()
         self.plain = PlainSteps(self)
         self.forking = threading.RLock()
-        """Held while workers are forked, and by the thread that sends. Reentrant: beginning an iteration may begin
-        another one."""
+        """Held while workers are forked, and by the thread that sends; beginning an iteration may begin another one."""
         self.loop: Loop | None = None
         """None until a loader is iterated with gradients on."""
         self.has_begun = False
@@ -122,9 +121,7 @@ class Watcher:
     # which loader trains
 
     def _take(self, iterator: Any, now: float) -> bool:
-        """Takes the loader of `iterator` as the candidate, or for the next epoch if the train loader is gone; returns
-        False where another one is the train loader, or this one is unknown.
-        """
+        """Takes the loader of `iterator` as the candidate, or for the next epoch; returns whether it is."""
         seen, ours = self.loaders.of(iterator), self.loaders.ours
         if self.loaders.declares and (seen is None or not seen.declared):
             return False

@@ -181,9 +181,7 @@ def _timing_event() -> torch.cuda.Event:
 
 
 def _find_anchor(clock: Clock) -> tuple[torch.cuda.Event, float]:
-    """Returns an event and the host's time of it: of a few tries the one with the shortest time between the readings of
-    the clock around it, and their middle.
-    """
+    """Returns an event and the host's time of it: of a few tries the one that was bracketed most closely."""
     tries = []
     for _ in range(10):
         event = _timing_event()

@@ -23,8 +23,7 @@ SPIN_S = 200e-6
 """The wait for a blocking copy sleeps until this long before its end, then spins, as CUDA's own does: a sleep ends 60
 us late at best, milliseconds late on a busy machine, and copies of a batch take some 10 us."""
 FORWARD_SHARE = 1 / 3
-"""Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et al. 2020, section
-2.1)."""
+"""Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et al. 2020, 2.1)."""
 
 
 class SimulatedStream:

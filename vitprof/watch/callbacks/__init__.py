@@ -14,9 +14,7 @@ class FrameworkRun:
     """
 
     def __init__(self, name: str = "", *, quiet: bool = False) -> None:
-        """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end. To be made before
-        the workers of a loader start.
-        """
+        """`name`: by default the script's; `quiet`: print no line at the end. Make it before workers start."""
         self.name, self.quiet = name or script_name(), quiet
         self.planned: Planned | None = None
         """The run, from its begin to its end."""

@@ -22,10 +22,7 @@ else:
 
 
 class TrainerCallback(Callback):
-    """A callback that watches `Trainer.train`: `Trainer(..., callbacks=[vitprof.TrainerCallback()])`.
-
-    Only the first process of a distributed job is watched, and only a train loader that is PyTorch's DataLoader.
-    """
+    """A callback that watches `Trainer.train`: rank 0, with a train loader that is PyTorch's DataLoader."""
 
     def __init__(self, *, name: str = "", quiet: bool = False) -> None:
         """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end."""
