@@ -1,90 +1,75 @@
-"""The figures of the whole machine: real ones, and made up ones where a real one is too rare."""
+"""What the machine does now: one reading for everybody, at most once a second."""
 
 from __future__ import annotations
 
 import math
-import threading
-import time
-from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
-from vitprof.telemetry import processes
-from vitprof.telemetry.processes import MachineCpu, Rate, disk_io_bytes
+from vitprof.telemetry import machine
+from vitprof.telemetry.cards import GpuInfo
+from vitprof.telemetry.machine import MachineWatch
+from vitprof.telemetry.nvml import GPU_FIELDS
+
+GPU = GpuInfo(0, "Stub", "GPU-1", 1e9, "1")
 
 
-def test_rate() -> None:
-    rate = Rate()
-    assert math.isnan(rate(1.0, 100.0))
-    assert rate(3.0, 150.0) == 25.0
-    assert rate(4.0, 150.0) == 0.0
-    for now, value in [(4.0, 200.0), (3.0, 300.0), (5.0, 10.0), (6.0, math.nan), (7.0, 50.0)]:
-        assert math.isnan(rate(now, value))  # clock stands, clock back, counter back, not readable, nothing before
-    assert rate(8.0, 60.0) == 10.0
+class FakeNvml:
+    def __init__(self) -> None:
+        self.reads = 0
+        self.closed = False
+        self.lost: dict[str, str] = {}
+
+    def gpus(self) -> list[GpuInfo]:
+        return [GPU]
+
+    def read(self, gpu: str, pids: tuple[int, ...]) -> dict[str, float]:
+        self.reads += 1
+        return dict.fromkeys(GPU_FIELDS, math.nan) | {"gpu_util_pct": 50.0}
+
+    def processes(self, gpu: str) -> dict[int, float]:
+        return {2**22 + 1: math.nan}  # no such process: Linux counts to 2**22
+
+    def close(self) -> None:
+        self.closed = True
 
 
-def machine(**seconds: float) -> Any:
-    """What psutil.cpu_times returns, as far as it matters: its sum is the time of all fields."""
-    names = ("user", "idle", "iowait", "guest", "guest_nice")
-
-    class Times(SimpleNamespace):
-        def __iter__(self) -> Iterator[float]:
-            return iter([getattr(self, name) for name in names])
-
-    return Times(**(dict.fromkeys(names, 0.0) | seconds))
+@pytest.fixture
+def nvml() -> FakeNvml:
+    return FakeNvml()
 
 
-def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter(
-        [
-            machine(user=10, idle=100, iowait=5),
-            machine(user=13, idle=105, iowait=7, guest=2),  # guests are in user already; waiting for disks is idle
-            machine(user=13, idle=105, iowait=7, guest=2),  # no tick since
-            machine(user=17, idle=105, iowait=7, guest=2),
-            machine(user=17, idle=107, iowait=6, guest=2),  # iowait may fall, says proc(5)
-        ]
-    )
+class Time:
+    now = 100.0
 
-    def no_proc() -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(processes, "machine_ticks", no_proc)  # on other systems
-    monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
-    cpu = MachineCpu()
-    assert math.isnan(cpu())
-    assert cpu() == pytest.approx(30.0)
-    assert math.isnan(cpu())
-    assert cpu() == 100.0
-    assert cpu() == 0.0
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_cpu_of_this_machine() -> None:
-    cpu, pause, end = MachineCpu(), threading.Event(), time.monotonic() + 20
-    assert math.isnan(cpu())
-    while math.isnan(percent := cpu()):
-        assert time.monotonic() < end, "the kernel counts no CPU time"
-        pause.wait(0.01)
-    assert 0 <= percent <= 100
-
-
-def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = psutil.disk_io_counters()
-    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
-
-    def no_proc() -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(processes, "disk_bytes", no_proc)  # on other systems
-    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
-    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
-    assert math.isnan(disk_io_bytes()[0])
-    for error in (NotImplementedError("no usable /proc/diskstats"), PermissionError(), RuntimeError()):
-
-        def fail(error: Exception = error, **_: object) -> None:
-            raise error
-
-        monkeypatch.setattr(psutil, "disk_io_counters", fail)
-        assert math.isnan(disk_io_bytes()[0])
+def test_readings_are_shared_and_rates_are_of_now(
+    tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, disk = Time(), SimpleNamespace(read=0.0)
+    monkeypatch.setattr(machine, "disk_io_bytes", lambda: (disk.read, 0.0))
+    opened: Any = lambda: nvml  # noqa: E731
+    watch = MachineWatch(tmp_path / "not yet there", clock=clock, open_nvml=opened)
+    first = watch.read()
+    assert (first.gpus[0].info, first.gpus[0].util_pct) == (GPU, 50.0)
+    assert (first.gpus[0].processes[0].name, first.gpus[0].lost) == ("", "")
+    assert math.isnan(first.cpu_pct)
+    assert math.isnan(first.read_bytes_per_s)
+    assert 0 < first.disk_bytes < first.disk_total_bytes
+    assert 0 < first.memory_bytes < first.memory_total_bytes
+    clock.now += 0.9
+    assert watch.read() is first
+    clock.now, disk.read = 102.0, 3e6
+    assert watch.read().read_bytes_per_s == 1.5e6
+    assert nvml.reads == 2
+    clock.now, disk.read = 200.0, 9e9
+    assert math.isnan(watch.read().read_bytes_per_s), "a mean over minutes is no rate of now"
+    watch.close()
+    assert nvml.closed
+    watch.close()

@@ -130,7 +130,7 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
 def test_free_memory_is_what_nobody_uses_also_through_the_old_package(run: Run) -> None:
     result = run("""
 import pynvml
-from vitprof.telemetry import driver_version, free_bytes
+from vitprof.telemetry.cards import driver_version, free_bytes
 with Nvml() as nvml:
     free = [free_bytes(nvml.call, SECOND), free_bytes(nvml.call, "GPU-none")]
     del pynvml.nvmlMemory_v2  # as in the package pynvml 11.4, which also speaks bytes
@@ -149,20 +149,21 @@ with Nvml() as nvml:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("listed", "pids", "expected"),
-    [
-        ("pid.1 4242\nmem.1 4096\n", "{4242, 7}", 4096),
-        ("pid.1 4242\nmem.1 4096\n", "{1, 4242}", 5096),
-        ("pid.1 4242\nmem.1 -1\n", "{4242}", math.nan),  # WDDM: NVML does not know the size
-        ("pid.1 4242\nmem.1 4096\n", "{7}", math.nan),  # listed under other pids, as in a container
-        ("", "{4242}", math.nan),  # nothing listed: no context yet, or not to be seen
-    ],
-)
-def test_memory_of_the_job(run: Run, listed: str, pids: str, expected: float) -> None:
-    result = run(f"result = Nvml().read(SECOND, {pids})", figures=FIGURES + listed)
-    assert result["gpu_mem_job_bytes"] == pytest.approx(expected, nan_ok=True)
-    assert result["gpu_mem_used_bytes"] == 4000
+def test_memory_of_the_job(run: Run) -> None:
+    result = run("""
+for listed, pids in (
+    ("pid.1 4242\\nmem.1 4096\\n", {4242, 7}),
+    ("pid.1 4242\\nmem.1 4096\\n", {1, 4242}),
+    ("pid.1 4242\\nmem.1 -1\\n", {4242}),  # WDDM: NVML does not know the size
+    ("pid.1 4242\\nmem.1 4096\\n", {7}),  # listed under other pids, as in a container
+    ("", {4242}),  # nothing listed: no context yet, or not to be seen
+):
+    control(FIGURES + listed)
+    figures = Nvml().read(SECOND, pids)
+    assert figures["gpu_mem_used_bytes"] == 4000
+    result[len(result)] = figures["gpu_mem_job_bytes"]
+""")
+    assert list(result.values()) == pytest.approx([4096, 5096, math.nan, math.nan, math.nan], nan_ok=True)
 
 
 def test_processes_of_a_gpu_that_was_read(run: Run) -> None:
@@ -188,16 +189,16 @@ def test_an_old_driver_lacks_only_what_it_lacks(run: Run) -> None:
     assert result["causes"]["nvmlDeviceGetPcieThroughput"] == "Function Not Found"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("code", [3, 4, 999])  # not supported, no permission, unknown error
-def test_a_function_that_fails_costs_its_own_field_only(run: Run, code: int) -> None:
-    result = run(
-        "nvml = Nvml(); result = nvml.read(SECOND, ()) | {'lost': nvml.lost}",
-        figures=f"{FIGURES}e.nvmlDeviceGetTemperature {code}\n",
-    )
-    assert math.isnan(result["gpu_temp_c"])
-    assert {k for k in GIVEN if math.isnan(result[k])} == {"gpu_temp_c"}
-    assert result["lost"] == {}
+def test_a_function_that_fails_costs_its_own_field_only(run: Run) -> None:
+    result = run("""
+for code in (3, 4, 999):  # not supported, no permission, unknown error
+    control(f"{FIGURES}e.nvmlDeviceGetTemperature {code}\\n")
+    nvml = Nvml()
+    result[code] = nvml.read(SECOND, ())
+    assert not nvml.lost
+""")
+    for figures in result.values():
+        assert {k for k in GIVEN if math.isnan(figures[k])} == {"gpu_temp_c"}
 
 
 def test_pcie_is_asked_once_a_second_and_kept_for_that_long(run: Run) -> None:

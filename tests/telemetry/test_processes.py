@@ -1,22 +1,24 @@
-"""CPU and memory of a job's process tree, with real child processes."""
+"""CPU and memory of a job's process tree, with real child processes; /proc beside psutil; the whole machine."""
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 from vitprof.telemetry import processes
-from vitprof.telemetry.processes import ProcessTree, RunQueue
+from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
 # Waits for orders on standard input, one a line; a grandchild does what its child is told after "child".
 CHILD = """
@@ -283,3 +285,178 @@ def test_threads_that_fight_for_a_core_wait() -> None:
         for process in (*busy, idle):
             process.kill()
             process.communicate()
+
+
+NAMED = "a) R 1 (b"
+"""A program's name that looks like the fields after it."""
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    program = f"import time; open('/proc/self/comm', 'w').write({NAMED!r}); kept = bytearray(30 << 20); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        yield process
+        process.kill()
+
+
+def test_figures_are_those_of_psutil(sleeper: subprocess.Popen[bytes]) -> None:
+    process = psutil.Process(sleeper.pid)
+    until(lambda: process.name() == NAMED and process.memory_info().rss > 30 << 20)
+    times, figures = process.cpu_times(), processes.process_figures(sleeper.pid)
+    assert figures.cpu_s == pytest.approx(times.user + times.system, abs=0.02)
+    assert figures.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.02)
+    assert not figures.stopped
+    sleeper.send_signal(signal.SIGSTOP)
+    until(lambda: processes.process_figures(sleeper.pid).stopped)
+    sleeper.send_signal(signal.SIGCONT)
+    until(lambda: not processes.process_figures(sleeper.pid).stopped)
+
+
+def test_time_of_all_cores_is_that_of_psutil() -> None:
+    before = psutil.cpu_times()
+    total, idle = processes.machine_ticks()
+    after = psutil.cpu_times()
+    unit = os.sysconf("SC_CLK_TCK")
+    for found, of in (
+        (total / unit, lambda times: sum(times[:8])),
+        (idle / unit, lambda times: times.idle + times.iowait),
+    ):
+        assert of(before) <= found + 0.01
+        assert found <= of(after) + 0.01
+
+
+def test_one_that_has_ended(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    until(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE)
+    assert processes.process_figures(sleeper.pid).rss_bytes == 0
+    sleeper.wait()
+    with pytest.raises(OSError, match=str(sleeper.pid)):
+        processes.process_figures(sleeper.pid)
+    assert not list(processes.descendants(sleeper.pid))
+
+
+def test_children_of_every_thread_and_theirs() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    waits = "import sys; print(flush=True); sys.stdin.read()"
+    family = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}])"
+    ended = threading.Event()
+
+    def start() -> None:
+        started.append(subprocess.Popen([sys.executable, "-c", family], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        ended.wait(20)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    until(lambda: bool(started))
+    child = started[0]
+    assert child.stdout is not None
+    child.stdout.readline()  # the grandchild runs
+    found = set(processes.descendants(os.getpid()))
+    assert found == {process.pid for process in psutil.Process().children(recursive=True)}
+    assert len(found & {child.pid, *processes.descendants(child.pid)}) == 2
+    ended.set()
+    thread.join()
+    child.communicate()
+
+
+def test_a_kernel_that_lists_no_children(monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]) -> None:
+    with_lists, without = ProcessTree(os.getpid()), ProcessTree(os.getpid())
+    with_lists.sample(0.0)
+    monkeypatch.setattr(processes, "lists_children", lambda: False)
+    without.sample(0.0)
+    assert sleeper.pid in without.pids
+    assert without.pids == with_lists.pids
+
+
+def test_a_system_without_proc(
+    monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    until(lambda: psutil.Process(sleeper.pid).memory_info().rss > 30 << 20)
+    here, elsewhere = ProcessTree(sleeper.pid), ProcessTree(sleeper.pid)
+    _, rss = here.sample(0.0)
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    assert elsewhere.sample(0.0)[1] == pytest.approx(rss, rel=0.02)
+    assert processes.threads(sleeper.pid, tmp_path) == []
+
+
+def test_a_file_longer_than_one_read(tmp_path: Path) -> None:
+    long = tmp_path / "long"
+    for size in (0, 1, 4095, 4096, 4097, 10_000):
+        long.write_bytes(b"x" * size)
+        assert processes.read(str(long)) == b"x" * size
+    with pytest.raises(FileNotFoundError):
+        processes.read(str(tmp_path / "none"))
+
+
+def test_rate() -> None:
+    rate = Rate()
+    assert math.isnan(rate(1.0, 100.0))
+    assert rate(3.0, 150.0) == 25.0
+    assert rate(4.0, 150.0) == 0.0
+    for now, value in [(4.0, 200.0), (3.0, 300.0), (5.0, 10.0), (6.0, math.nan), (7.0, 50.0)]:
+        assert math.isnan(rate(now, value))  # clock stands, clock back, counter back, not readable, nothing before
+    assert rate(8.0, 60.0) == 10.0
+
+
+def cpu_times(**seconds: float) -> Any:
+    """What psutil.cpu_times returns, as far as it matters: its sum is the time of all fields."""
+    names = ("user", "idle", "iowait", "guest", "guest_nice")
+
+    class Times(SimpleNamespace):
+        def __iter__(self) -> Iterator[float]:
+            return iter([getattr(self, name) for name in names])
+
+    return Times(**(dict.fromkeys(names, 0.0) | seconds))
+
+
+def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter(
+        [
+            cpu_times(user=10, idle=100, iowait=5),
+            cpu_times(user=13, idle=105, iowait=7, guest=2),  # guests are in user already; waiting for disks is idle
+            cpu_times(user=13, idle=105, iowait=7, guest=2),  # no tick since
+            cpu_times(user=17, idle=105, iowait=7, guest=2),
+            cpu_times(user=17, idle=107, iowait=6, guest=2),  # iowait may fall, says proc(5)
+        ]
+    )
+
+    def no_proc() -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(processes, "machine_ticks", no_proc)  # on other systems
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
+    cpu = MachineCpu()
+    assert math.isnan(cpu())
+    assert cpu() == pytest.approx(30.0)
+    assert math.isnan(cpu())
+    assert cpu() == 100.0
+    assert cpu() == 0.0
+
+
+def test_cpu_of_this_machine() -> None:
+    cpu, pause, end = MachineCpu(), threading.Event(), time.monotonic() + 20
+    assert math.isnan(cpu())
+    while math.isnan(percent := cpu()):
+        assert time.monotonic() < end, "the kernel counts no CPU time"
+        pause.wait(0.01)
+    assert 0 <= percent <= 100
+
+
+def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = psutil.disk_io_counters()
+    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
+
+    def no_proc() -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(processes, "disk_bytes", no_proc)  # on other systems
+    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
+    assert math.isnan(disk_io_bytes()[0])
+    for error in (NotImplementedError("no usable /proc/diskstats"), PermissionError(), RuntimeError()):
+
+        def fail(error: Exception = error, **_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(psutil, "disk_io_counters", fail)
+        assert math.isnan(disk_io_bytes()[0])

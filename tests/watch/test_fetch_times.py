@@ -1,15 +1,19 @@
-"""What is said of a batch on its way."""
+"""What is said of a batch on its way, and of each transform, by torchvision's loops word for word."""
 
 from __future__ import annotations
 
+import functools
+import operator
 import pickle
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from vitprof.watch.fetch_times import MARK, made_between, timed_fetch, unpacked
+from vitprof.watch import fetch_times
+from vitprof.watch.fetch_times import MAKING, MARK, made_between, timed_compose, timed_fetch, unpacked
 
 
 @pytest.mark.parametrize(
@@ -61,3 +65,127 @@ def test_a_batch_made_in_the_loop_is_itself_and_its_times_are_taken_once() -> No
 @pytest.mark.parametrize("batch", [(MARK, 1), [1, 2, 3], ("a", "b", "c"), {0: MARK}, None])
 def test_any_other_batch_is_left_as_it_is(batch: Any) -> None:
     assert unpacked(batch) == (batch, None)
+
+
+class Compose:
+    def __init__(self, transforms: Any) -> None:
+        self.transforms = transforms
+
+    def __call__(self, img):  # type: ignore[no-untyped-def]
+        for t in self.transforms:
+            img = t(img)
+        return img
+
+
+class ComposeV2(Compose):
+    def __call__(self, *inputs: Any) -> Any:
+        needs_unpacking = len(inputs) > 1
+        for transform in self.transforms:
+            outputs = transform(*inputs)
+            inputs = outputs if needs_unpacking else (outputs,)
+        return outputs
+
+
+class ComposeOfTomorrow(Compose):
+    def __call__(self, image: Any, /) -> Any:
+        return functools.reduce(lambda value, t: t(value), self.transforms, image)
+
+
+class Clock:
+    """Moves when a transform says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Wait:
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    def __call__(self, *value: Any) -> Any:
+        self.clock.now += self.seconds
+        return value if len(value) > 1 else value[0]
+
+
+class Resize(Wait):
+    pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(fetch_times, "perf_counter", clock)
+    return clock
+
+
+@pytest.fixture(autouse=True)
+def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for kind in (Compose, ComposeV2, ComposeOfTomorrow):
+        monkeypatch.setattr(kind, "__call__", timed_compose(kind.__call__))
+    yield
+    assert MAKING.laps is None
+
+
+def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:
+    """How a batch was made."""
+    _, times = fetch_times.unpacked(timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0))
+    assert times is not None
+    return times
+
+
+@pytest.mark.parametrize("kind", [Compose, ComposeV2])
+def test_each_transform_by_its_name(kind: type[Compose], clock: Clock) -> None:
+    inner = kind([Wait(clock, 0.5), Wait(clock, 0.25)])
+    transforms = [Resize(clock, 1), Wait(clock, 2), inner, functools.partial(operator.mul, 2), lambda value: value]
+    outer = kind(transforms)
+    times = made(lambda: [outer(3), outer(4)])
+    names = ("Resize", "Wait", kind.__name__, "mul", "<lambda>")
+    assert times[-1] == ((names, 2, (2.0, 4.0, 1.5, 0.0, 0.0)),)
+    assert times[1] == 7.5, "the stage has all of it"
+    assert outer(3) == 6, "outside of a batch it works, and counts nowhere"
+
+
+def test_several_values_go_through(clock: Clock) -> None:
+    both = ComposeV2([Wait(clock, 1), Wait(clock, 1)])
+    values: list[Any] = []
+    made(lambda: values.append(both(1, 2)))
+    assert values == [(1, 2)]
+
+
+def test_a_compose_that_works_otherwise_is_one_entry(clock: Clock) -> None:
+    other = ComposeOfTomorrow([Wait(clock, 1), Compose([Resize(clock, 2)])])
+    assert made(lambda: [other(1), other(2)])[-1] == ((("ComposeOfTomorrow",), 2, (6.0,)),)
+
+
+def test_one_made_for_each_sample_is_counted_with_its_like(clock: Clock) -> None:
+    def make() -> None:
+        for _ in range(3):
+            Compose([Wait(clock, 1), Resize(clock, 2)])(0)
+        Compose([Resize(clock, 4)])(0)
+
+    assert made(make)[-1] == ((("Wait", "Resize"), 3, (3.0, 6.0)), (("Resize",), 1, (4.0,)))
+
+
+def test_a_transform_that_fails_fails_as_before(clock: Clock) -> None:
+    broken = Compose([Wait(clock, 1), lambda value: 1 / value, Wait(clock, 1)])
+    with pytest.raises(ZeroDivisionError):
+        made(lambda: broken(0))
+
+    def make() -> None:
+        with pytest.raises(ZeroDivisionError):
+            broken(0)
+        broken(1)
+
+    ((names, calls, seconds),) = made(make)[-1]
+    assert (names, calls, seconds) == (("Wait", "<lambda>", "Wait"), 1, (2.0, 0.0, 1.0))
+
+
+def test_a_loader_inside_a_dataset_belongs_to_the_batch(clock: Clock) -> None:
+    compose = Compose([Wait(clock, 1)])
+    inner = timed_fetch(lambda _self, _index: compose(5))
+    values: list[Any] = []
+    times = made(lambda: values.append(inner(None, 0)))
+    assert values == [5], "the batch alone"
+    assert times[-1] == ((("Wait",), 1, (1.0,)),)

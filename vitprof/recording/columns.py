@@ -105,10 +105,7 @@ class StepRecord:
     made_end_s: float = measured("when the batch was made, on the monotonic clock, where the loader can tell")
     hand_over_s: float = measured("the part of data_wait_s after the batch was made: queues, pinning, copies")
     worker: float = measured("number of the worker process that made the batch, where one did")
-    kernel_s: float = measured(
-        "device time of the step's kernels alone, all of them launched beforehand; measured in the last warm-up steps, "
-        "where the host paced the device"
-    )
+    kernel_s: float = measured("device time of the kernels alone, all launched beforehand, in the last warm-up steps")
     launch_idle_s: float = measured("part of compute_s that waited for launches: compute_s minus the median kernel_s")
     decode_wait_s: float = measured("part of data_wait_s in which the device waited for its own decoding")
     device_prepare_s: float = measured("part of compute_s before compute_start_s: preparing the batch on the device")
@@ -159,9 +156,7 @@ class RunSummary:
     h2d_frac: Figure = measured("share of the steady time taken by copies to the device")
     compute_frac: Figure = measured("share of the steady time that the device computed")
     exposed_wait_frac: Figure = measured("share of the steady time that the device idled because of a data wait")
-    device_idle_frac: Figure = measured(
-        "share of the steady time that the device did not compute between steps: gaps / (gaps + compute)"
-    )
+    device_idle_frac: Figure = measured("share of the time the device idled between steps: gaps / (gaps + compute)")
     gpu_util_pct_mean: Figure = measured("mean of NVML's utilisation while training")
     gpu_mem_peak_bytes: Figure = measured("highest device memory of the job: by NVML, else what the allocator reserved")
     rss_peak_bytes: Figure = measured("highest resident memory of the job's process tree")
@@ -187,9 +182,7 @@ class RunSummary:
     exposed_h2d_frac: Figure = measured("share of the steady time that the device idled because of a copy to it")
     idle_host_frac: Figure = measured("share of the steady time that the device idled for Python, launches, optimizer")
     idle_recording_frac: Figure = measured("share of the steady time that the device idled for vitprof's own recording")
-    recording_frac: Figure = measured(
-        "share of the steady time that the loop spent in vitprof's own recording, whether the device idled or not"
-    )
+    recording_frac: Figure = measured("share of the steady time that the loop spent in vitprof's recording")
     loader_times_frac: Figure = measured("share of the steady time that measuring inside the loader took, about")
     read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")

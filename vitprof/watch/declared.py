@@ -101,7 +101,7 @@ class Runs:
             run.passive = True
             return
         current = self._current
-        if current is not None and current is not run and current.iterator is not None and current.iterator():
+        if current is not None and current is not run and current.iterator is not None and current.iterator() is not None:
             return  # a loader inside the loop over the one that trains
         self._follow(run)
         run.iterator = weakref.ref(iterator)
