@@ -59,10 +59,7 @@ def ensure_dir(path: Path) -> Path:
 
 
 def keep_private(path: Path) -> None:
-    """Removes all other users' permissions from a file or directory that this user owns. Links are not followed.
-
-    Does nothing where another user owns it or the permissions cannot be changed.
-    """
+    """Removes all other users' permissions from a file or directory, no link, that this user owns and may change."""
     with contextlib.suppress(OSError):
         found = path.lstat()
         mine = found.st_uid == os.geteuid() and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
@@ -78,10 +75,9 @@ def _close_home(top: Path) -> None:
 
 
 def private_file(path: Path) -> Path:
-    """Creates `path` as an empty file that only its owner may read, and returns it.
+    """Creates `path` as an empty file that only its owner may read, and returns it. Raises `VitprofError`.
 
-    If it exists already, removes other users' permissions from it and from a database's journals beside it (-wal, -shm,
-    -journal). Raises `VitprofError` if it cannot be created.
+    If it exists already, removes other users' permissions from it and from a database's journals of that name.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -97,10 +93,8 @@ def private_file(path: Path) -> Path:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Opens the log `path` for writing, emptied and readable by its owner only.
-
-    Raises `VitprofError` if it cannot be opened, is a link (which might lead to another user's file) or is not a
-    regular file.
+    """Opens the log `path` for writing, emptied and readable by its owner only. Raises `VitprofError`, also for a link,
+    which might lead to another user's file.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import threading
 import time
@@ -89,9 +88,6 @@ class MachineWatch:
         self._gpus: list[GpuInfo] = []
         self._read_s = -math.inf
         self._last: MachineNow | None = None
-        self._start_anew()
-
-    def _start_anew(self) -> None:
         self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
 
     def read(self) -> MachineNow:
@@ -100,7 +96,7 @@ class MachineWatch:
             now = self._clock()
             if self._last is None or not 0 <= now - self._read_s < READ_EVERY_S:
                 if not 0 <= now - self._read_s < STALE_S:
-                    self._start_anew()
+                    self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
                 self._last, self._read_s = self._read(now), now
             return self._last
 
@@ -118,7 +114,7 @@ class MachineWatch:
             gpus=tuple(self._read_gpus()),
             cores=psutil.cpu_count() or 1,
             cpu_pct=self._cpu(),
-            load=_load(),
+            load=psutil.getloadavg()[0],
             memory_bytes=float(memory.total - memory.available),
             memory_total_bytes=float(memory.total),
             read_bytes_per_s=self._reads(now, n_read),
@@ -145,13 +141,6 @@ def _name(pid: int) -> str:
         return str(psutil.Process(pid).name())
     except psutil.Error:
         return ""
-
-
-def _load() -> float:
-    try:
-        return os.getloadavg()[0]
-    except (OSError, AttributeError):  # a system without load averages
-        return math.nan
 
 
 def _room(where: Path) -> tuple[float, float]:

@@ -39,9 +39,9 @@ class Gpm:
         self._since_s = math.nan
         self._before: Any = None
         self._samples: list[Any] = []
-        support = ask("nvmlGpmQueryDeviceSupport", card)
-        self.why_not = "" if support is not None else self._cause("nvmlGpmQueryDeviceSupport")
+        self.why_not = ""
         """Why the last reading had no figures, for people; "" where it had some, and after the first reading."""
+        support = self._answer("nvmlGpmQueryDeviceSupport", card)
         if support is not None and not support.isSupportedDevice:
             self.why_not = NEEDS_HOPPER
         self._works = not self.why_not
@@ -69,18 +69,15 @@ class Gpm:
     def _sample(self) -> Any:
         """Returns the counters as they are now, in the one of the two samples that does not hold the last reading."""
         while len(self._samples) < 2:
-            sample = self._ask("nvmlGpmSampleAlloc")
-            if sample is None:
-                self.why_not = self._cause("nvmlGpmSampleAlloc")
+            if (sample := self._answer("nvmlGpmSampleAlloc")) is None:
                 return None
             self._samples.append(sample)
         free = self._samples[0 if self._before is not self._samples[0] else 1]
-        function = "nvmlGpmSampleGet" if self._instance is None else "nvmlGpmMigSampleGet"
-        which = () if self._instance is None else (self._instance,)
-        if self._ask(function, self._card, *which, free) is None:
-            self.why_not = self._cause(function)
-            return None
-        return free
+        if self._instance is None:
+            got = self._answer("nvmlGpmSampleGet", self._card, free)
+        else:
+            got = self._answer("nvmlGpmMigSampleGet", self._card, self._instance, free)
+        return None if got is None else free
 
     def _metrics(self, before: Any, after: Any) -> dict[str, float]:
         request = pynvml.c_nvmlGpmMetricsGet_t()
@@ -88,8 +85,7 @@ class Gpm:
         request.sample1, request.sample2 = before, after
         for place, metric in enumerate(METRICS.values()):
             request.metrics[place].metricId = getattr(pynvml, metric)
-        if self._ask("nvmlGpmMetricsGet", request) is None:
-            self.why_not = self._cause("nvmlGpmMetricsGet")
+        if self._answer("nvmlGpmMetricsGet", request) is None:
             return {}
         values = {}
         for place, name in enumerate(METRICS):
@@ -100,8 +96,11 @@ class Gpm:
                 values[name] = float(metric.value)
         return values
 
-    def _cause(self, function: str) -> str:
-        return f"NVML: {self._causes.get(function, 'no answer')}"
+    def _answer(self, function: str, *args: Any) -> Any:
+        """Returns what NVML answers; None with `why_not` set where it does not."""
+        if (answer := self._ask(function, *args)) is None:
+            self.why_not = f"NVML: {self._causes.get(function, 'no answer')}"
+        return answer
 
 
 NO_GPU_MESSAGE = "NVML finds no NVIDIA GPU here"

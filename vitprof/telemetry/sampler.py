@@ -28,10 +28,9 @@ IDLE_PCT = 10.0
 
 def asleep_s() -> float:
     """Returns how long (s) this machine has slept (CLOCK_BOOTTIME less CLOCK_MONOTONIC); NaN where not reported."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    if clock is None:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
         return math.nan
-    return max(0.0, time.clock_gettime(clock) - time.clock_gettime(time.CLOCK_MONOTONIC))
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC))
 
 
 class StopSeeker:
@@ -112,13 +111,9 @@ class Telemetry:
         """What NVML reports about the job's GPU, once it was looked for, as in `recording.Environment`."""
         self.error: Exception | None = None
         """What ended the sampling early, if anything did: the sink's exception."""
-        self._device = device
-        self._gpu_uuid = gpu_uuid
-        self._period_s = 1.0 / hz
-        self._sink = sink
-        self._clock = clock
-        self._nvml = nvml
-        self._owns_nvml = nvml is None
+        self._device, self._gpu_uuid = device, gpu_uuid
+        self._period_s, self._sink, self._clock = 1.0 / hz, sink, clock
+        self._nvml, self._owns_nvml = nvml, nvml is None
         self._gpu: str | None = None
         self._had: set[str] = set()
         self._sought = False
@@ -127,9 +122,7 @@ class Telemetry:
         self._seeker = StopSeeker(pid if trains is None else trains, self._period_s)
         self.stops = self._seeker.stops
         """Times in which the job could not run, once they are over."""
-        self._run_queue = RunQueue()
-        self._machine_cpu = MachineCpu()
-        self._disk_rate = Rate()
+        self._run_queue, self._machine_cpu, self._disk_rate = RunQueue(), MachineCpu(), Rate()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"vitprof-telemetry-{pid}", daemon=False)
 

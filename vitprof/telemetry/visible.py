@@ -57,13 +57,8 @@ def visible_gpus() -> list[VisibleGpu]:
 def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
     """Returns the GPUs that the driver reports to a new process. The arguments only select the cached answer."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", __file__],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=ANSWER_S,
-            check=True,
-        )
+        program, nothing = [sys.executable, "-I", "-S", __file__], subprocess.DEVNULL
+        done = subprocess.run(program, stdin=nothing, capture_output=True, timeout=ANSWER_S, check=True)
         return tuple(_gpu_of(gpu) for gpu in json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
@@ -104,14 +99,9 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
         call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
         title = name.value.decode(errors="replace")
         major, minor = (_number(driver, "cuDeviceGetAttribute", which, device) for which in (MAJOR, MINOR))
-        yield VisibleGpu(
-            index=index,
-            name=title,
-            uuid=_uuid(driver, device, title),
-            memory_bytes=float(memory.value),
-            cuda_driver=divmod(cuda // 10, 100) if cuda else None,
-            capability=None if major is None or minor is None else (major, minor),
-        )
+        newest = divmod(cuda // 10, 100) if cuda else None
+        capability = None if major is None or minor is None else (major, minor)
+        yield VisibleGpu(index, title, _uuid(driver, device, title), float(memory.value), newest, capability)
 
 
 def _number(driver: Any, function: str, *args: Any) -> int | None:

@@ -100,8 +100,8 @@ class Runs:
         if not takes_part():
             run.passive = True
             return
-        current = self._current
-        if current is not None and current is not run and current.iterator is not None and current.iterator() is not None:
+        looped_over = None if self._current in (None, run) else self._current.iterator
+        if looped_over is not None and looped_over() is not None:
             return  # a loader inside the loop over the one that trains
         self._follow(run)
         run.iterator = weakref.ref(iterator)
