@@ -29,7 +29,9 @@ def program() -> str:
     if called := os.environ.get(CALLED_AS):
         return called
     found = shutil.which(NAME)
-    return NAME if found is not None and Path(found).resolve().parent == _beside_python() else MODULE
+    # where pip installs commands; not resolved whole: a virtual environment's Python is a link that leads out of it
+    folder = Path(os.path.realpath(os.path.dirname(sys.executable)))
+    return NAME if found is not None and Path(found).resolve().parent == folder else MODULE
 
 
 def keep_call(argument: str) -> str:
@@ -89,8 +91,3 @@ def _words(argument: str) -> str:
     if found is not None and os.path.realpath(found) == os.path.realpath(path):
         return NAME
     return shlex.quote(argument)
-
-
-def _beside_python() -> Path:
-    """Returns the folder that pip installs commands into; a virtual environment's Python is a link out of it."""
-    return Path(os.path.realpath(os.path.dirname(sys.executable)))

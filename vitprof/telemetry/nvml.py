@@ -283,8 +283,13 @@ class Nvml:
             reasons["gpu_mem_used_bytes"] = f"NVML: {self._cause}"
         else:
             values["gpu_mem_used_bytes"] = float(memory.used)
-        values["gpu_mem_job_bytes"] = self._job_memory(device.handle, pids)
-        if math.isnan(values["gpu_mem_job_bytes"]):
+        # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
+        # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
+        listed = self._ask("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
+        sizes = [process.usedGpuMemory for process in listed if process.pid in pids]
+        if sizes and None not in sizes:
+            values["gpu_mem_job_bytes"] = float(sum(sizes))
+        else:
             reasons["gpu_mem_job_bytes"] = NO_PROCESS
         if not 0 <= now - device.pcie_s < PCIE_S:
             rate = self._ask("nvmlDeviceGetPcieThroughput", device.handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
@@ -311,10 +316,3 @@ class Nvml:
             instance = self._ask("nvmlDeviceGetGpuInstanceId", handle)
         device.gpm = Gpm(self._ask, self.causes, card, instance)
         device.handle, device.card = handle, card
-
-    def _job_memory(self, handle: Any, pids: Collection[int]) -> float:
-        # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
-        # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
-        listed = self._ask("nvmlDeviceGetComputeRunningProcesses", handle) or []
-        sizes = [process.usedGpuMemory for process in listed if process.pid in pids]
-        return math.nan if not sizes or None in sizes else float(sum(sizes))

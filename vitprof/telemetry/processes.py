@@ -57,9 +57,8 @@ def read(path: str, at_once: int = 4096) -> bytes:
 def process_figures(pid: int) -> ProcessFigures:
     """Returns the figures of a process. Raises `OSError` where it is gone, or this system has no /proc."""
     fields = read(f"{PROC}/{pid}/stat").rpartition(b")")[2].split()
-    ticks = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])
-    rss = int(fields[RSS_PAGES]) * _page_bytes()
-    return ProcessFigures(ticks / _ticks_per_s(), rss, fields[STATE] in STOPPED)
+    ticks, (ticks_per_s, page_bytes) = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS]), _units()
+    return ProcessFigures(ticks / ticks_per_s, int(fields[RSS_PAGES]) * page_bytes, fields[STATE] in STOPPED)
 
 
 @functools.cache
@@ -117,13 +116,8 @@ def _is_whole(name: str) -> bool:
 
 
 @functools.cache
-def _ticks_per_s() -> int:
-    return os.sysconf("SC_CLK_TCK")
-
-
-@functools.cache
-def _page_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE")
+def _units() -> tuple[int, int]:
+    return os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
 RESCAN_S = 1.0

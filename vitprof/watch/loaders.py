@@ -96,10 +96,12 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     def name(value: Any) -> str | None:
         return None if value is None else getattr(value, "__name__", value.__class__.__name__)
 
-    context = getattr(loader, "multiprocessing_context", None)
+    context, n_samples = getattr(loader, "multiprocessing_context", None), None
+    with contextlib.suppress(TypeError, NotImplementedError):
+        n_samples = len(loader.dataset)
     return {
         "dataset": name(loader.dataset),
-        "n_samples": _length(loader.dataset),
+        "n_samples": n_samples,
         "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
@@ -127,10 +129,3 @@ def generic_facts(loader: Any) -> dict[str, Any]:
         "num_workers": known("num_workers", int) or 0,
         "pin_memory": bool(known("pin_memory", bool)),
     }
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None

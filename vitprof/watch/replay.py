@@ -57,11 +57,6 @@ class Replay:
         """Returns whether the current step has a kept batch."""
         return bool(self.block % 2)
 
-    @property
-    def settling(self) -> bool:
-        """Returns whether the current step is left out, at the beginning of a block."""
-        return self._n < self._settle[self.replaying]
-
     def keep(self, batch: Any) -> None:
         """Keeps a copy of a batch of the warm-up, if there is room."""
         n_bytes = sum(tensor.nbytes for tensor in tensors(batch))
@@ -85,7 +80,7 @@ class Replay:
 
     def step(self, number: int) -> tuple[int, bool]:
         """Ends step `number`: returns the number to record, below 0 on a kept batch, and whether it is left out."""
-        block, skipped = self.block, self.settling
+        block, skipped = self.block, self._n < self._settle[self.replaying]
         recorded = -block if self.replaying else number
         if not skipped:
             if self._n == self._settle[self.replaying]:

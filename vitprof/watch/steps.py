@@ -223,27 +223,24 @@ class TransformSums:
         self._sent_s = -math.inf
         self._sending = threading.Lock()
 
-    def _sum_up(self) -> None:
-        while self._batches:
-            transforms, samples = self._batches.popleft()
-            self._samples += samples
-            for names, calls, seconds in transforms:
-                calls_before, before = self._sums.get(names, (0, [0.0] * len(names)))
-                self._sums[names] = (calls_before + calls, [a + b for a, b in zip(before, seconds, strict=True)])
-
     def send(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
         """Sends the fact "transforms", at most every `TRANSFORMS_EVERY_S`: name -> s a sample, calls."""
         if now_s - self._sent_s < TRANSFORMS_EVERY_S:
             return
         with self._sending:
-            self._sum_up()
+            while self._batches:
+                transforms, samples = self._batches.popleft()
+                self._samples += samples
+                for names, calls, took_s in transforms:
+                    calls_before, before = self._sums.get(names, (0, [0.0] * len(names)))
+                    self._sums[names] = calls_before + calls, [a + b for a, b in zip(before, took_s, strict=True)]
             used: Counter[str] = Counter()
             by_name: dict[str, Any] = {}
             for names, (calls, seconds) in self._sums.items():
-                for name, took_s in zip(names, seconds, strict=True):
+                for name, total_s in zip(names, seconds, strict=True):
                     used[name] += 1
                     key = f"{name} ({used[name]})" if used[name] > 1 else name
-                    by_name[key] = {"s_per_sample": took_s / self._samples, "calls": calls}
+                    by_name[key] = {"s_per_sample": total_s / self._samples, "calls": calls}
             if by_name:
                 self._sent_s = now_s
                 facts({"transforms": by_name})
