@@ -25,7 +25,7 @@ CHANGES = {
     ],
     "vitprof/charts/live.py": [
         ('_stacked("compute", style.COMPUTE)),', '_stacked("compute", style.COMPUTE), _stacked("toy", style.LOSS)),'),
-        ('("data_wait_s", "h2d_s", "compute_s")]', '("data_wait_s", "h2d_s", "compute_s", "toy_s")]'),
+        ('("data_wait_s", "h2d_s", "compute_s"))', '("data_wait_s", "h2d_s", "compute_s", "toy_s"))'),
     ],
 }
 """File -> what is replaced in it. Nothing else names the column: not the wire, the store, the exports or the pages."""
