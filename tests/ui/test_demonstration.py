@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import streamlit as st
 
@@ -15,19 +13,14 @@ from vitprof.ui import resources
 NOTE = "Demonstration**: recorded runs."
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
-    """The dashboard's store in a demonstration's home."""
-    monkeypatch.setenv("VITPROF_HOME", str(demo.make_home()[0]))
-    st.cache_resource.clear()
-    yield resources.store()
-    resources.manager().shutdown()
-    resources.store().close()
-    st.cache_resource.clear()
-
-
 @pytest.mark.slow
-def test_every_page_has_something_to_show(recorded: RunStore) -> None:
+def test_every_page_has_something_to_show(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NOTE not in said(app())
+    monkeypatch.setenv("VITPROF_HOME", str(demo.make_home()[0]))
+    resources.manager().shutdown()
+    store.close()
+    st.cache_resource.clear()
+    recorded = resources.store()
     at = app()
     assert NOTE in said(at)
     assert read(at.title[0].value) == recorded.run(demo.FIRST_SHOWN).name
@@ -43,11 +36,5 @@ def test_every_page_has_something_to_show(recorded: RunStore) -> None:
     at = app("history")
     assert "1 to 6 of 6 runs" in said(at)
 
-
-def test_its_first_run_can_be_deleted_as_all_others(recorded: RunStore) -> None:
-    recorded.delete(demo.FIRST_SHOWN)
+    recorded.delete(demo.FIRST_SHOWN)  # as all others can be
     assert app().title[0].value.startswith("Is your GPU")
-
-
-def test_the_note_is_the_demonstrations_alone(store: RunStore) -> None:
-    assert NOTE not in said(app())

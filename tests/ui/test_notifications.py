@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run
@@ -53,23 +55,13 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     assert not words(again(at))
 
 
-def test_a_word_for_the_next_page_is_said_once(store: RunStore) -> None:
-    at = page(TO_SAY=[("it is *there*", ":material/tune:")])
-    assert words(at) == ["it is *there*"]
-    assert not words(again(at))
-
-
-def test_a_failure_says_why(store: RunStore) -> None:
+def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="queued", name="a")
-    at = page(run_id)
+    at = page(run_id, TO_SAY=[("it is *there*", ":material/tune:")], RUNS={99})
+    assert words(at) == ["it is *there*"]
+    assert at.session_state[notifications.RUNS] == {run_id}, "one that is gone is passed over"
     store.update_run(run_id, status="failed", error="disk full; free some")
     assert words(again(at)) == ["**a** failed: disk full; free some"]
-
-
-def test_a_watched_run_that_is_gone_is_passed_over(store: RunStore) -> None:
-    at = page(RUNS={99})
-    assert not words(at)
-    assert at.session_state[notifications.RUNS] == set()
 
 
 def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> None:
@@ -100,22 +92,12 @@ def test_more_than_a_few_are_counted(store: RunStore) -> None:
     assert words(at)[-1] == "2 more have ended."
 
 
-def test_there_is_news_until_it_was_said(store: RunStore) -> None:
+def test_there_is_news_until_it_was_said(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = add_run(store, n=0, status="running", name="a")
-    at = page(run_id)
-
-    def news() -> None:
-        import streamlit as st
-
-        from vitprof.ui import notifications
-
-        st.session_state["news"] = bool(notifications._ended())
-
-    look = AppTest.from_function(news, default_timeout=60)
-    look.session_state[notifications.RUNS] = {run_id}
-    assert again(look).session_state["news"] is False
+    state: dict[str, object] = {notifications.RUNS: {run_id}}
+    monkeypatch.setattr(st, "session_state", state)
+    assert not notifications._ended()
     store.update_run(run_id, status="done")
-    assert again(look).session_state["news"] is True
-    assert len(words(again(at))) == 1
-    look.session_state[notifications.RUNS] = at.session_state[notifications.RUNS]
-    assert again(look).session_state["news"] is False
+    assert notifications._ended()
+    state[notifications.RUNS] = set()
+    assert not notifications._ended()
