@@ -113,22 +113,17 @@ def test_times_of_ones_own() -> None:
     assert at.session_state["device"] == "simulated:3.5,0"
 
 
-def test_times_from_the_url_and_from_elsewhere_are_in_the_fields() -> None:
+def test_times_from_the_url_from_elsewhere_and_as_typed_are_in_the_fields() -> None:
     at = field(device="simulated:10,50")
-    assert at.selectbox(key="here").value == OWN
-    assert [n.value for n in at.number_input] == [10.0, 50.0, 0.0]
+    assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (OWN, [10.0, 50.0, 0.0])
     at.session_state["elsewhere"] = {"device": "simulated:1,2,launch=3"}
     at.run()
     assert [n.value for n in at.number_input] == [1.0, 2.0, 3.0]
     at.session_state["elsewhere"] = {"device": "simulated:a100"}
     at.run()
     assert (at.selectbox(key="here").value, len(at.number_input)) == ("simulated:a100", 0)
-
-
-def test_times_that_are_typed_go_into_the_fields() -> None:
     at = AppTest.from_function(script, default_timeout=60)
     at.session_state["here"] = "simulated:7,8"  # as the browser sends it
     at.run()
-    assert at.selectbox(key="here").value == OWN
-    assert [n.value for n in at.number_input] == [7.0, 8.0, 0.0]
+    assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (OWN, [7.0, 8.0, 0.0])
     assert at.session_state["device"] == "simulated:7,8"

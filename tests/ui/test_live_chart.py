@@ -6,7 +6,6 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
+from vitprof.ui import live_chart
 from vitprof.ui.live_chart import ChartFeed, ChartUpdate, described, payload, still
 
 
@@ -123,14 +123,12 @@ def test_a_large_update_is_compressed_and_y_is_right_to_1_in_4000() -> None:
     np.testing.assert_allclose(browser.traces[0]["y"], y, rtol=2**-12)
 
 
-@pytest.mark.parametrize(
-    "change", [{"line": {"width": 3}}, {"name": "b"}, {"text": ["t"] * 3}, {"marker": {"color": np.arange(3.0)}}]
-)
-def test_another_look_is_sent_whole(change: dict[str, Any]) -> None:
+def test_another_look_is_sent_whole() -> None:
     feed = ChartFeed()
-    feed.update(line([1, 2, 3], [1, 2, 3]), run="r")
-    assert feed.update(line([1, 2, 3], [1, 2, 3]), run="r").figure is None
-    assert feed.update(line([1, 2, 3], [1, 2, 3], **change), run="r").figure is not None
+    for change in ({"line": {"width": 3}}, {"name": "b"}, {"text": ["t"] * 3}, {"marker": {"color": np.arange(3.0)}}):
+        feed.update(line([1, 2, 3], [1, 2, 3]), run="r")
+        assert feed.update(line([1, 2, 3], [1, 2, 3]), run="r").figure is None
+        assert feed.update(line([1, 2, 3], [1, 2, 3], **change), run="r").figure is not None
 
 
 def test_another_run_a_further_trace_and_a_request_are_sent_whole() -> None:
@@ -171,21 +169,17 @@ def test_takes_plotly_figures_and_leaves_the_template_out() -> None:
     assert browser.traces[0]["customdata"] == [[n, n] for n in range(5)]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (np.array([1, 2**40]), [1, 2**40]),
-        (np.array([1, 2], np.uint8), [1, 2]),
-        (["a", None, float("nan")], ["a", None, None]),
-        (np.array(["2024-01-02"], "datetime64[D]"), ["2024-01-02"]),
-        (np.array([True, False]), [True, False]),
-        (np.array([], float), []),
-    ],
-)
-def test_values_of_every_kind_cross_the_wire(values: Any, expected: list[Any]) -> None:
+def test_values_of_every_kind_cross_the_wire() -> None:
+    dates = np.array(["2024-01-02"], "datetime64[D]")
+    for values in (np.array([1, 2**40]), np.array([1, 2], np.uint8), np.array([True, False]), np.array([])):
+        assert crossed(values) == values.tolist()
+    assert (crossed(["a", None, float("nan")]), crossed(dates)) == (["a", None, None], ["2024-01-02"])
+
+
+def crossed(values: Any) -> Any:
     browser = Browser()
-    browser.receive(ChartFeed().update({"data": [{"x": values, "y": [1.5] * len(expected)}]}, run="r"))
-    assert browser.traces[0]["x"] == expected
+    browser.receive(ChartFeed().update({"data": [{"x": values, "y": [1.5] * len(values)}]}, run="r"))
+    return browser.traces[0]["x"]
 
 
 def test_nothing_that_json_cannot_say_is_left() -> None:
@@ -207,57 +201,35 @@ def page() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("_runtime", [1, 2])  # AppTest makes a runtime for each
-def test_mounts(_runtime: int) -> None:
-    app = AppTest.from_function(page).run()
-    assert not app.exception
-    (raw,) = [element.proto.bytes for element in app.get("bidi_component")]
-    sent = opened(raw)
-    assert (raw.partition(b"\n")[0], sent["height"], sent["alt"]) == (b"one", 123, "an <alt>")
-    assert sent["figure"]
-    assert not app.run().exception
-    assert ["figure" in opened(element.proto.bytes) for element in app.get("bidi_component")] == [False]
+def test_mounts() -> None:
+    for _ in range(2):  # AppTest makes a runtime for each
+        app = AppTest.from_function(page).run()
+        assert not app.exception
+        (raw,) = [element.proto.bytes for element in app.get("bidi_component")]
+        sent = opened(raw)
+        assert (raw.partition(b"\n")[0], sent["height"], sent["alt"]) == (b"one", 123, "an <alt>")
+        assert sent["figure"]
+        assert not app.run().exception
+        assert ["figure" in opened(element.proto.bytes) for element in app.get("bidi_component")] == [False]
 
 
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [
-        ([1, 2.5], (1.0, 2.5)),
-        (None, None),
-        ([2, 1], None),
-        ([1], None),
-        (["1", "2"], None),
-        ([float("nan"), 1], None),
-        ("ab", None),
-    ],
-)
-def test_what_the_browser_says_is_checked(view: object, expected: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitprof.ui import live_chart as module
-
-    session: dict[str, object] = {"k": {"view": view, "resync": 7, "else": 1}}
-    monkeypatch.setattr(module.st, "session_state", session)
-    read: Callable[[str], Any] = module.chart_state
-    assert read("k") == module.LiveChartState(expected, 7)  # type: ignore[arg-type]
-    assert read("other") == module.LiveChartState()
+def test_what_the_browser_reports_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: dict[str, object] = {"k": {"view": [1, 2.5], "resync": 7, "else": 1}}
+    monkeypatch.setattr(live_chart.st, "session_state", session)
+    assert live_chart.chart_state("k") == live_chart.LiveChartState((1.0, 2.5), 7)
+    assert live_chart.chart_state("other") == live_chart.LiveChartState()
+    for view in (None, [2, 1], [1], ["1", "2"], [float("nan"), 1], "ab"):
+        session["k"] = {"view": view, "resync": True}
+        assert live_chart.chart_state("k") == live_chart.LiveChartState()
 
 
-@pytest.mark.parametrize(
-    ("clicked", "expected"),
-    [
-        ({"trace": 1, "x": 2.5, "data": 7}, (1, 2.5, 7.0)),
-        ({"trace": 0, "x": "loop", "data": None}, (0, None, None)),
-        ({"trace": "0", "x": 1}, None),
-        ({"trace": True}, None),
-        ([1], None),
-        (None, None),
-    ],
-)
-def test_a_click_that_the_browser_reports_is_checked(clicked: object, expected: object) -> None:
-    from vitprof.ui.live_chart import _pick
-
-    pick = _pick({"picked": clicked})
-    found = pick and (pick.trace, *(None if math.isnan(v) else v for v in (pick.x, pick.data)))
-    assert found == expected
+def test_a_click_that_the_browser_reports_is_checked() -> None:
+    assert live_chart._pick({"picked": {"trace": 1, "x": 2.5, "data": 7}}) == live_chart.Pick(1, 2.5, 7.0)
+    pick = live_chart._pick({"picked": {"trace": 0, "x": "loop", "data": None}})
+    assert pick is not None
+    assert (pick.trace, math.isnan(pick.x), math.isnan(pick.data)) == (0, True, True)
+    for clicked in ({"trace": "0", "x": 1}, {"trace": True}, [1], None):
+        assert live_chart._pick({"picked": clicked}) is None
 
 
 def test_a_chart_without_words_of_its_own_is_described_by_its_axes_and_traces() -> None:

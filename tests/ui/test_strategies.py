@@ -20,6 +20,7 @@ from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
 from vitprof.ui import resources
+from vitprof.ui.navigation import ENTERED
 from vitprof.ui.strategies import Stage, diagram, stages
 
 APP = ROOT / "app.py"
@@ -41,7 +42,7 @@ def page(opened: Iterable[str] = STRATEGIES, **query: str) -> AppTest:
     at = AppTest.from_file(str(APP), default_timeout=60)
     for name, value in query.items():
         at.query_params[name] = value
-    at.run()
+    at.session_state[ENTERED] = True
     at.switch_page("pages/strategies.py")
     for name in opened:
         at.session_state[f"strategy-{name}"] = True
@@ -94,7 +95,9 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
 
 
 def test_figures_are_the_chosen_data_sets() -> None:
-    at = page()
+    at = page((), dataset="photos", n_images="300")  # as in the sidebar
+    assert (at.selectbox(key="data").value, at.number_input(key="images").value) == ("photos", 300)
+    at = page(())
     assert "images" not in {n.key for n in at.number_input}
     at.selectbox(key="data").set_value("photos").run()
     assert listed(at) == list(STRATEGIES)
@@ -115,11 +118,6 @@ def test_use_in_profile_brings_strategy_and_data_set_and_starts_nothing() -> Non
     assert resources.store().runs() == []
 
 
-def test_the_page_opens_on_the_data_set_of_the_sidebar() -> None:
-    at = page(dataset="photos", n_images="300")
-    assert (at.selectbox(key="data").value, at.number_input(key="images").value) == ("photos", 300)
-
-
 ALL = {parts: None for name in ("digits", "photos") for parts in legal_combinations(DATASETS[name])}
 
 
@@ -138,20 +136,18 @@ def test_every_legal_combination_is_drawn_with_all_it_says_in_words() -> None:
         assert boxes == [[stage.kind, stage.title, stage.runner] for stage in drawn]
 
 
-@pytest.mark.parametrize(
-    ("parts", "workers", "runner"),
-    [
-        (Combination("idx", "disk", "dataloader", "blocking"), 0, "training loop"),
-        (Combination("idx", "disk", "dataloader", "blocking"), 1, "1 worker process"),
-        (Combination("files", "disk", "dataloader", "pinned"), 4, "4 worker processes"),
-        (Combination("files", "disk", "threads", "pinned"), 3, "3 threads beside the loop"),
-        (Combination("memmap", "disk", "ahead", "pinned"), None, "1 thread beside the loop"),
-        (Combination("files", "disk", "generator", "blocking"), None, "training loop"),
-        (Combination("memory", "disk", "batches", "resident"), None, "device"),
-    ],
-)
-def test_the_loader_runs_where_it_says(parts: Combination, workers: int | None, runner: str) -> None:
-    assert runners(parts, workers)[2] == runner
+def test_the_loader_runs_where_it_says() -> None:
+    for parts, workers, runner in (
+        ("idx dataloader blocking", 0, "training loop"),
+        ("idx dataloader blocking", 1, "1 worker process"),
+        ("files dataloader pinned", 4, "4 worker processes"),
+        ("files threads pinned", 3, "3 threads beside the loop"),
+        ("memmap ahead pinned", None, "1 thread beside the loop"),
+        ("files generator blocking", None, "training loop"),
+        ("memory batches resident", None, "device"),
+    ):
+        storage, loader, transfer = parts.split()
+        assert runners(Combination(storage, "disk", loader, transfer), workers)[2] == runner
 
 
 def test_where_files_are_kept() -> None:

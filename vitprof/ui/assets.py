@@ -29,15 +29,13 @@ PAGE_ICON = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
     "Ani+vBQAAACNJREFUeNpjYCAHMLIG/F/DGsDwnwkmQgcGVsC1agVVzMEFAJCGBNSDK2FdAAAAAElFTkSuQmCC"
 )
-"""The tab's icon: busy time with a gap, 32 x 32. Not a name, which Streamlit would fetch from the network, nor an
-image, which it serves from a file that it removes when the session of another tab ends."""
+"""The tab's icon: busy time with a gap. Streamlit would fetch a name from the network, and serves images from a file
+that it removes when the session of another tab ends."""
 
 
 def ensure_assets(static_dir: Path) -> None:
-    """Copies the files that `live_chart` needs into `static_dir`; app.py calls this on every run.
-
-    Cheap when nothing changed: filecmp caches its comparison by the files' sizes and times. Raises `VitprofError` with
-    one line where the directory cannot be written.
+    """Copies what `live_chart` needs into `static_dir`, where it differs (filecmp remembers). Raises `VitprofError`
+    with one line.
     """
     for source in (PLOTLY_JS, CHART_JS):
         _ensure_copy(source, static_dir / source.name)
@@ -45,9 +43,7 @@ def ensure_assets(static_dir: Path) -> None:
 
 @lru_cache
 def url_of(source: Path) -> str:
-    """Returns the URL of a file in `static/`, relative to the app's root; the file's digest in it keeps browsers from
-    using an older version.
-    """
+    """Returns the URL of a file in `static/`, relative to the app's root; the digest in it is for browsers' caches."""
     return f"app/static/{source.name}?v={hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
 
 

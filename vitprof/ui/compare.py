@@ -1,8 +1,6 @@
 """The Compare page: the choice of runs and of the baseline, whether they compare fairly, their table, and one section
-at a time. Fast however many runs there are: the database searches, and the browser gets one page of names.
-
-Runs and baseline are kept in the URL by our own code, as run numbers. Streamlit would keep the labels there, such as
-"3: a name", and drop runs that are not in the list at the moment.
+at a time. The database searches, and the browser gets one page of names. Runs and baseline are kept in the URL as
+numbers: Streamlit would keep labels, such as "3: a name", and drop runs that are not in the list.
 """
 
 from __future__ import annotations

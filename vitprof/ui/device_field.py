@@ -1,7 +1,5 @@
-"""The choice of the device on Profile and Tournament: real devices, simulated GPUs by name, and a simulated device with
-the user's own times.
-
-Both pages share one setting, `device`, so that a change on one page is a change on the other.
+"""The choice of the device: real ones, simulated GPUs by name, and a simulated device with the user's own times.
+Profile and Tournament share one setting, `device`, so that a change on one page is a change on the other.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ NOTHING_COMPUTED = "It takes as long as an accelerator would and computes nothin
 
 
 def draw_device(key: str) -> None:
-    """Draws the choice of a device; three numbers for the user's own times; and below it what is wrong with a GPU or
-    how long a simulated device takes. `key` is the widget's.
+    """Draws the choice of a device, numbers for the user's own times, and what is wrong with a GPU or how long a
+    simulated device takes. `key` is the widget's.
     """
     values = widgets.settings()
     _show(key, values["device"])
@@ -114,8 +112,8 @@ def _automatic() -> str:
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
-    """Returns how long the simulated GPU takes with the chosen model, and the source of those times; "" and "" for the
-    user's own times.
+    """Returns how long the simulated GPU takes with the chosen model, and the source of that; "" for the user's own
+    times.
     """
     card, model = accelerators.card_of(values["device"]), values["model"]
     if card is None or model not in catalog.MODELS:

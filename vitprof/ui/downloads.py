@@ -1,6 +1,5 @@
-"""Downloads of runs: files in the formats of other tools, and the code of the strategy.
-
-Every file is made when its button is clicked: drawing the buttons computes nothing.
+"""Downloads of runs: files in the formats of other tools, and the code of the strategy. Every file is made when its
+button is clicked: drawing the buttons computes nothing.
 """
 
 from __future__ import annotations

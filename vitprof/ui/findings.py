@@ -1,7 +1,6 @@
-"""What the analysis finds out about a run that has ended, computed once for each run and shared by all sessions.
-
-Runs that have ended never change, so a figure is cached by the run's number. For Compare only the columns that a figure
-needs are read: all columns of twenty runs of 100,000 steps would take 400 MB.
+"""What the analysis finds out about a run that has ended, and so never changes: computed once for each run and shared
+by all sessions. For Compare only the columns that a figure needs are read: all of twenty runs of 100,000 steps take 400
+MB.
 """
 
 from __future__ import annotations
@@ -57,9 +56,8 @@ def all_columns(run_id: int) -> Series:
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
-    """Returns where the device's time went (None where no steady step has device times) and what recording cost.
-
-    Both follow from the gaps of all steps, which are computed once.
+    """Returns where the device's time went (None without device times) and what recording cost, both from the same
+    gaps.
     """
     kept, run = series(run_id), store().run(run_id)
     kept.refresh(run.facts)
@@ -94,8 +92,8 @@ def headroom_of(run: StoredRun) -> headroom.Headroom | None:
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> headroom.Headroom | None:
-    """Returns the headroom. `ended` and `left`, ids of its runs, are part of the cache's key, because the headroom
-    changes as more of them are started or end.
+    """Returns the headroom. It changes as more of its runs, `ended` and `left`, start or end: they are in the cache's
+    key.
     """
     return headroom_jobs.find_headroom(store(), store().run(run_id))
 
@@ -196,8 +194,8 @@ def waits_of(run_id: int) -> comparison.Distribution:
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
-    """Returns `column` of the run's steps in at most `groups` groups. Warm-up steps are left out unless `warmup` asks
-    for them or there are no others.
+    """Returns `column` of the run's steps in at most `groups` groups; warm-up steps only with `warmup`, or without
+    others.
     """
     steps = store().steps(run_id, names=("step", "warmup", "t_start_s", column))
     begin = steps["t_start_s"][:1]

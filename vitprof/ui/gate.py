@@ -80,7 +80,6 @@ def _bytes(text: str) -> bytes:
 
 def take_token(environ: MutableMapping[str, str]) -> Token | None:
     """Removes the token from the environment, where jobs would inherit it, and returns it; None where there is none.
-
     Raises `VitprofError` where it has fewer than `SHORTEST` characters.
     """
     text = environ.pop(VARIABLE, "").strip()
@@ -135,11 +134,9 @@ PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass
 
 
 class Gate:
-    """The check of every request: it needs an allowed Host, an Origin that is the dashboard's own if it has one, and
-    the token if one is set.
-
-    `hosts` are the allowed names; `wide` says whether other machines reach the server, `login` whether its pages ask
-    for one; `files` are the names that static/ serves, `base` is the server's base path ("" or "/name").
+    """The check of every request: it needs one of the allowed `hosts`, an Origin that is the dashboard's own if it has
+    one, and the token if one is set. `wide`: other machines reach the server; `login`: its pages ask for one; `files`:
+    the names that static/ serves; `base`: the server's base path ("" or "/name").
     """
 
     def __init__(
@@ -234,9 +231,7 @@ async def _body(request: Request) -> bytes:
 
 def is_named(host: str, allowed: Sequence[str]) -> bool:
     """Returns whether the Host of a request is one of `allowed`, with any port; if `allowed` is empty, every name is.
-
-    The patterns are those of Streamlit's `server.allowedHosts`: "*.lab.example" is every name below lab.example, "*"
-    is any.
+    The patterns are those of Streamlit's `server.allowedHosts`: "*.lab.example" is every name below it, "*" any.
     """
     try:
         parts = urlsplit(f"//{host}")

@@ -1,8 +1,6 @@
 """The History page: search, order and filters, one page of the list at a time, and the import of runs from another
-machine. Only the rows of that page are read, and only the columns that the list shows.
-
-A widget's key is its name in the URL, where it keeps its value by itself. Some are plural so that they differ from the
-names of the sidebar's settings.
+machine. Only the rows of that page are read. A widget's key is its name in the URL, which keeps its value; some are
+plural so that they differ from the names of the sidebar's settings.
 """
 
 from __future__ import annotations

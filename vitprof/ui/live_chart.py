@@ -92,9 +92,7 @@ class LiveChartState:
 
 
 class ChartFeed:
-    """A record of what the browser holds, which turns the current figure into the smallest update. One for each chart
-    and session. If an update was lost, the browser reports that (`LiveChartState.resync`).
-    """
+    """What the browser holds, to turn the current figure into the smallest update; one for each chart and session."""
 
     def __init__(self) -> None:
         # A random start: a page left open over a restart of the server must not mistake one session for another.
@@ -137,8 +135,8 @@ def live_chart(
     on_view_change: Callable[[], None] | None = None,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> LiveChartState:
-    """Mounts the chart, `height` pixels high, and returns what the browser reported. `on_view_change` runs before the
-    refresh that a zoom causes, `on_pick` before the one that a click on a point causes.
+    """Mounts the chart and returns what the browser reported. `on_view_change` and `on_pick` run before the refresh
+    that a zoom or a click on a point causes.
     """
 
     def picked() -> None:
@@ -167,11 +165,10 @@ def chart_state(key: str) -> LiveChartState:
 def payload(
     update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None, picks: bool = False
 ) -> bytes:
-    """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as Plotly has them.
-
-    As bytes, because Streamlit serialises a dict twice. A y takes about 4 bytes (float32), as text 10 to 18. An x stays
-    float64 unless it is whole: after an hour a float32 cannot resolve half a millisecond. From `DEFLATE_FROM` bytes on,
-    the JSON is a zlib stream (RFC 1950), whose first byte (0x78) no JSON object begins with.
+    """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as Plotly has them; from
+    `DEFLATE_FROM` bytes on a zlib stream (RFC 1950), whose first byte (0x78) begins no JSON object. As bytes, because
+    Streamlit serialises a dict twice. A y takes about 4 bytes, as text 10 to 18; an x stays float64 unless it is whole:
+    after an hour a float32 cannot resolve half a millisecond.
     """
     unsaid: tuple[object, ...] = (None, False, ())
     sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}

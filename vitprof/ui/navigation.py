@@ -1,9 +1,6 @@
 """What is around every page: app.py, through which each page runs even when it is opened by its own URL, and the note
-of the demonstration.
-
-Streamlit 1.67 finds the folder pages/ by itself until app.py has called `st.navigation` for the first time since the
-server started. Until then a page's own URL runs its script alone: without navigation, layout and assets. A page comes
-back as it was left.
+of the demonstration. Until app.py has called `st.navigation` for the first time, Streamlit 1.67 runs a page's script
+alone, without navigation, layout and assets. A page comes back as it was left.
 """
 
 from __future__ import annotations
@@ -20,11 +17,10 @@ ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page sh
 
 @contextlib.contextmanager
 def through_app(page: str) -> Iterator[None]:
-    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back.
-
-    A page that is entered by a URL without a query gets back the query with which this session left it: after the
-    browser's Back, Streamlit follows the URL, and leaving a page with bound widgets adds an entry without a query, or
-    with a part of that of the page that was left, to the browser's history.
+    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back. A page that
+    is entered without a query gets back the one with which this session left it: after the browser's Back, Streamlit
+    follows the URL, and leaving a page with bound widgets adds a URL without a query, or with a part of it, to the
+    history.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
@@ -48,17 +44,16 @@ def _restore(query: dict[str, list[str]]) -> None:
 
 
 def leave_for(page: str, query: dict[str, str]) -> None:
-    """Opens another page with this query, and lets the browser's Back find this one as it was.
-
-    `st.switch_page` puts an entry with the new query and the old page into the browser's history, on which Back lands.
+    """Opens another page with this query, and lets the browser's Back find this one as it was: `st.switch_page` puts
+    the new query and the old page into the history, on which Back lands.
     """
     st.session_state[LEFT] = _query()
     st.switch_page(page, query_params=query)
 
 
 def come_back(name: str) -> None:
-    """Shows what this page showed when it was left by `leave_for`, after Back or a link leads here again without the
-    parameter `name`. It does so once: going further back shows what the URL says.
+    """Shows, once, what this page showed when it was left by `leave_for`, after Back or a link leads here without
+    `name`.
     """
     left = st.session_state.pop(LEFT, None)
     if left is not None and name not in st.query_params and left != _query():

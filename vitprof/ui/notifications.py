@@ -1,6 +1,5 @@
-"""Toasts for what a user started or watched and has ended: each once, on whichever page the user is by then.
-
-Checked on every run of app.py, and by a small fragment on pages that do not redraw themselves.
+"""Toasts for what a user started or watched and has ended: each once, on whichever page the user is by then. Checked on
+every run of app.py, and by a small fragment on pages that do not redraw themselves.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ MAX_TOASTS = 3
 
 
 def watch(run: StoredRun) -> None:
-    """Shows a toast when `run`, which this page shows, ends while the user is on another page. On this page its end is
-    seen anyway, and a toast would cover it.
-    """
+    """Shows a toast when `run`, which this page shows, ends while the user is on another, not here."""
     watched = st.session_state.setdefault(RUNS, set())
     (watched.add if run.live else watched.discard)(run.id)
 
@@ -68,9 +65,8 @@ def announce() -> None:
 
 
 def keep_looking() -> None:
-    """Checks every few seconds while something is watched, and redraws the page when it has ended.
-
-    With a dialog open it only shows the toast. Call it after `announce`, on pages that do not redraw themselves.
+    """Checks every few seconds while something is watched, and redraws the page when it has ended; with a dialog open
+    it only shows the toast. Call it after `announce`, on pages that do not redraw themselves.
     """
     dialog_open = st.session_state.pop(DIALOG_OPEN, False)
     if any(st.session_state.get(kind) for kind in LOOKS):

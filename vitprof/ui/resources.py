@@ -52,10 +52,8 @@ def at_end(close: Callable[[], object]) -> None:
 
 
 def end() -> None:
-    """Calls each registered function once, the last one first. Errors are printed, and the rest are still called.
-
-    The server calls this when it shuts down, because a process that then ends by a signal does not run atexit's
-    functions.
+    """Calls each registered function once, the last one first, whatever errors the others have. The server calls this:
+    a process that ends by a signal does not run atexit's functions.
     """
     while _closers:
         try:
@@ -237,8 +235,8 @@ class RunSeries:
         self._running = summary.RunningTotals()
 
     def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Reads the rows that are new in the store. If `facts`, those of the run, name more stops than before, steps
-        that were read already have since been left out, and everything is read again.
+        """Reads the rows that are new in the store; all of them again if `facts` name more stops than before: these
+        leave out steps that were read already.
         """
         n_stops = len(steady.stops_of(facts or {}))
         with self._lock:
@@ -312,8 +310,8 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 
 
 def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Returns the points to draw, as (start, stop), and the most groups to draw them in: all points, or those in view
-    and as much again on either side, so that panning shows something at once.
+    """Returns the points to draw, as (start, stop), and the most groups: all, or those in view and as much on either
+    side.
     """
     n = len(next(iter(series.values())))
     if view is None:

@@ -1,6 +1,4 @@
-"""The Self-test page: one self-test at a time for the whole server, on a simulated device or a real GPU; what it found,
-and what went wrong.
-"""
+"""The Self-test page: one self-test at a time for the whole server, on a simulated device or a real GPU."""
 
 from __future__ import annotations
 
@@ -134,7 +132,7 @@ def _words(chosen: str) -> str:
 
 def _draw_report(tested: Report) -> None:
     """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report, and what to
-    read next.
+    read.
     """
     (st.success if tested.ok else st.warning)(texts.escaped(texts.sentence(tested.sentence)))
     columns = GPU_COLUMNS if tested.machine else COLUMNS

@@ -41,8 +41,8 @@ class Output:
 
 
 def main() -> None:
-    """Runs the server until it is stopped. `sys.argv[1]` is a JSON object: `script`, `address`, `port`, `lines` (to
-    print once it answers) and `open` (the URL to open in the browser, "" for none).
+    """Runs the server until it is stopped. `sys.argv[1]` is JSON: `script`, `address`, `port`, `lines` (to print once
+    it answers) and `open` (the URL for the browser, "" for none).
     """
     request = json.loads(sys.argv[1])
     sys.stdout = cast(TextIO, Output(sys.stdout))
@@ -65,9 +65,7 @@ def _leave(*_: object) -> None:
 
 
 def _answers(address: str, port: int) -> bool:
-    """Returns whether the dashboard answers. That its port is open is not enough: it opens before the dashboard can
-    answer, and even where it then fails to start.
-    """
+    """Returns whether the dashboard answers: its port opens before that, and even where it then fails to start."""
     connection = http.client.HTTPConnection(address, port, timeout=WAIT_S)
     try:
         connection.request("GET", "/_stcore/health")

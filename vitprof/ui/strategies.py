@@ -174,9 +174,8 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
 
 
 def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
-    """Returns a strategy as a picture: its parts from storage to device, and which process or thread each runs in.
-
-    HTML for style.css, side by side on a wide page and stacked on a narrow one, with a description for screen readers.
+    """Returns a strategy as a picture: its parts, and which process or thread each runs in. HTML for style.css, with
+    alt text.
     """
     drawn = stages(parts, knobs)
     alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn))

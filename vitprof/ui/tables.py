@@ -52,10 +52,8 @@ def of_summary(name: str, field: str, scale: float = 1.0, form: str = "localized
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`.
-
-    Columns without any value are left out, but for those that are `always` shown. Numbers are float64 with three
-    significant digits, but for `exact` ones.
+    """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`. Columns without any value
+    are left out unless they are `always` shown; numbers have three significant digits unless they are `exact`.
     """
     data: dict[str, list[str] | list[float]] = {}
     for column in columns:
@@ -85,8 +83,8 @@ def show(
     help: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Any:
-    """Draws a table as wide as the page; `help` has a text for each column. `more` is passed to `st.dataframe`, whose
-    result is returned.
+    """Draws a table as wide as the page, with a `help` for each column; returns what `st.dataframe`, which gets `more`,
+    does.
     """
     if help is not None:
         more["column_config"] = {name: st.column_config.TextColumn(name, help=text) for name, text in help.items()}

@@ -26,11 +26,9 @@ longer protects them; without them it finds none."""
 
 
 def escaped(text: str) -> str:
-    """Returns `text` escaped for Markdown: it shows no image, link, formula, colour, icon, emoji or arrow.
-
-    What Streamlit would still interpret is split by an element that does nothing: a colour without a name. Copied from
-    the page, the text is as it was given, with nothing invisible in it. Characters that cannot be shown, or would
-    reverse the text after them, are replaced by a mark (`harmless`).
+    """Returns `text` escaped for Markdown: it shows no image, link, formula, colour, icon, emoji or arrow. What
+    Streamlit would still interpret is split by a colour without a name, which shows and copies as nothing. Characters
+    that cannot be shown, or would reverse the text after them, are replaced by a mark (`harmless`).
     """
     text, parted, at = harmless(text), [], 0
     for match in READ_LATER.finditer(text):

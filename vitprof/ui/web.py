@@ -56,9 +56,7 @@ def parts() -> dict[str, Any]:
 
 
 def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -> list[str]:
-    """Returns the lines to print at the start: a token made for it, what a login lacks, and where other machines reach
-    the server, what it asks of them or why it is closed.
-    """
+    """Returns the lines to print at the start: a token made for it, what a login lacks, who gets in."""
     lines = []
     if token is not None and token.generated:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")

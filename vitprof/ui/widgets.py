@@ -1,8 +1,6 @@
 """The sidebar's settings as one dict for each session, a widget for each kind of setting, and what the URL keeps of
-them and of other controls.
-
-A setting of None means the default: the strategy's, the model's, the preset's. It is kept as None, so that another
-strategy brings its own default with it.
+them and of other controls. None means the default of the strategy, the model or the preset, and is kept as None:
+another strategy brings its own.
 """
 
 from __future__ import annotations
@@ -52,8 +50,7 @@ BUDGET = "seconds"
 """The unit of a run's length unless another is chosen: so a run ends within a minute, whatever it loads."""
 BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in FIELDS.values()} | {"evaluate": False}
-"""The sidebar's defaults: those of `RunConfig`, but without an evaluation, which on a CPU takes longer than the run
-itself."""
+"""Those of `RunConfig`, but without an evaluation, which on a CPU takes longer than the run itself."""
 STATE, AUTOMATIC, UNSET = "settings", "automatic", ""
 RUN, RUNS = "run", "runs"
 IN_URL: Literal["query-params"] = "query-params"
@@ -72,9 +69,7 @@ def help_of(field: str) -> str:
 
 
 def settings() -> dict[str, Any]:
-    """Returns this session's settings, to read and to change. They outlive the widgets, which vanish with their page;
-    the URL can preset them.
-    """
+    """Returns this session's settings, to read and to change. They outlive the widgets; the URL can preset them."""
     if STATE not in st.session_state:
         values = DEFAULTS | {"budget": BUDGET, **BUDGET_DEFAULTS}
         for name in st.query_params:
@@ -111,8 +106,8 @@ def wrong(error: ConfigError) -> str:
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
-    """Reads the values of these widgets before they are drawn, because what is drawn above them depends on it; those of
-    `allowed` have a fixed list of options.
+    """Reads these widgets' values before they are drawn, as what is above them depends on it; `allowed`: their fixed
+    options.
     """
     values = settings()
     for field in fields:
@@ -139,11 +134,9 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def state_key(field: str, shown: Any, fresh: bool = False) -> str:
-    """Returns the widget's key. Sets its state to `shown` where the widget is new, or is `fresh`: has to show another
-    value than before.
-
-    `shown` must be the widget's default too, unless it can be emptied: the browser takes the default for the value
-    where it missed the state, which is sent once, as after a click while a busy page is redrawn.
+    """Returns the widget's key, and sets its state to `shown` where it is new or `fresh`: has to show another value.
+    `shown` must be the widget's default too, unless it can be emptied: the browser takes the default where it missed
+    the state, which is sent once, as after a click while a busy page is redrawn.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -236,8 +229,8 @@ def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool =
 
 
 def name_field(words: str, key: str, **given: Any) -> str:
-    """Draws a field for the name of a run or a tournament; returns the name as it is stored, and says where it was cut:
-    with `max_chars` a browser silently ignores a longer text that is pasted. `given` is passed to `st.text_input`.
+    """Draws a field for a name; returns it as it is stored, and says where it was cut: `max_chars` cuts what is pasted
+    silently.
     """
     name: str = st.text_input(words, key=key, **given)
     if len(name.strip()) > MAX_NAME:
