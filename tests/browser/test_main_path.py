@@ -165,13 +165,6 @@ def click(page: Any, chart: str, share: float, height: float) -> None:
     page.mouse.click(left + share * width, top + height * tall)
 
 
-def test_a_failed_run_shows_its_own_message(dashboard: str, page: Any) -> None:
-    page.goto(f"{dashboard}?strategy=memory&steps=5&device=cuda:7&threads=1")
-    page.locator(".st-key-run-button button:visible").click()
-    page.get_by_text(re.compile(r"Failed: device cuda:7: ")).wait_for(timeout=RUN_LIMIT_MS)
-    expect(page.locator(".st-key-run-button button:visible")).to_be_enabled()
-
-
 IN_SIGHT = """(key) => [...document.querySelectorAll('.st-key-' + key + ' button')].some((button) => {
     const box = button.getBoundingClientRect();
     return box.width > 0 && box.top >= 0 && box.bottom <= innerHeight && box.left >= 0 && box.right <= innerWidth;

@@ -48,12 +48,9 @@ def test_strategies(dashboard: str, page: Any, picture: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.wait_for_function(TALL)
 
-
-def test_run_is_in_sight_and_use_in_profile_sets_the_sidebar(dashboard: str, page: Any) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(dashboard)
+    page.get_by_role("link", name="Profile").click()
     run = page.locator(".st-key-run-button button:visible")
-    run.wait_for()
     expect(run).to_be_in_viewport(ratio=1)
     page.get_by_role("link", name="Strategies").click()
     page.locator(".st-key-strategy-slow-drive summary").click()
