@@ -15,8 +15,7 @@ import numpy as np
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.arrays import Series, highest, mean
-from vitprof.analysis.thresholds import MIN_STEPS
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import summary
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament.entries import key_in_words
@@ -176,7 +175,11 @@ def headline(run: StoredRun, totals: summary.Totals) -> str:
             if run.live
             else "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
         )
-    few = "" if totals.steps >= MIN_STEPS else f" Fewer than {MIN_STEPS} steady steps: too few to conclude from."
+    few = (
+        ""
+        if totals.steps >= thresholds.MIN_STEPS
+        else f" Fewer than {thresholds.MIN_STEPS} steady steps: too few to conclude from."
+    )
     if run.config.loader_only:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steady steps.{few}"
@@ -204,7 +207,7 @@ def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
             text += f" SM activity: {escaped(active.words)}. That is the {MEANING}." if active else ""
             below = f"SM activity {formats.percent(active.active_pct / 100)}" if active else simulated
             tiles.append(("GPU-util", formats.percent(utilisation / 100), below, text))
-    peaks = [(label, highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
+    peaks = [(label, arrays.highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
     label, peak, whose = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
     text = f"Highest value seen while the job ran, {whose}."
     if run.summary is not None:
@@ -216,12 +219,12 @@ def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
 
 
-def _utilisation(run: StoredRun, telemetry: Series) -> tuple[float, SmActivity]:
+def _utilisation(run: StoredRun, telemetry: arrays.Series) -> tuple[float, SmActivity]:
     """Returns the mean GPU-util and the SM activity while training: the summary's, or those of the telemetry so far."""
     if run.summary is not None:
         return run.summary.gpu_util_pct_mean, sm_activity(run.summary, run.environment)
     since_s = math.inf if run.training_since_s is None else run.training_since_s
-    utilisation = mean(telemetry["gpu_util_pct"][telemetry["t_s"] >= since_s])
+    utilisation = arrays.mean(telemetry["gpu_util_pct"][telemetry["t_s"] >= since_s])
     return utilisation, sm_activity_so_far(telemetry, since_s, run.environment)
 
 
@@ -230,7 +233,7 @@ def is_simulated_run(run: StoredRun) -> bool:
     return accelerators.is_simulated(str(run.environment.get("device") or run.config.device))
 
 
-def draw_chart(chart: LiveChart, run: StoredRun, series: Series, *, on_pick: OnPick = None) -> None:
+def draw_chart(chart: LiveChart, run: StoredRun, series: arrays.Series, *, on_pick: OnPick = None) -> None:
     """Draws one live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
@@ -275,7 +278,8 @@ def draw_queued(run: StoredRun) -> None:
         return
     st.session_state[WAITED] = run.id
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
-        text = place_in_words(before, shares=run.config.share_machine)
+        reason = scheduling.why_waiting(before, shares=run.config.share_machine)
+        text = f"{reason[0].upper()}{reason[1:]}. It is {ordinal(len(before) + 1)} in the queue."
         st.markdown(f":material/hourglass_empty: {escaped(text)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
         if not jobs.may_stop(run.id):
@@ -295,12 +299,6 @@ def begun(run: StoredRun) -> bool:
         return False
     del st.session_state[WAITED]
     return True
-
-
-def place_in_words(before: list[scheduling.Ahead], *, shares: bool) -> str:
-    """Returns what a run waits for, and its place in the queue; a run that is running is the first one there."""
-    reason = scheduling.why_waiting(before, shares=shares)
-    return f"{reason[0].upper()}{reason[1:]}. It is {ordinal(len(before) + 1)} in the queue."
 
 
 def ordinal(number: int) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 import streamlit as st
 
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, strategies
-from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, strategies, tournament_spec
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
@@ -174,7 +173,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
         repeats = st.number_input(
             "Rounds",
             **within(bounds.TOURNAMENT_BOUNDS["repeats"]),
-            value=TournamentSpec.repeats,
+            value=tournament_spec.TournamentSpec.repeats,
             key=f"{TRIAL}repeats",
             bind=IN_URL,
             help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
@@ -222,7 +221,7 @@ NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluat
 
 def make_spec(
     info: catalog.DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
-) -> TournamentSpec | ConfigError:
+) -> tournament_spec.TournamentSpec | ConfigError:
     """Returns the tournament that the choices make, or what is wrong with them."""
     given = {name: value for name, value in settings().items() if name in FIELDS and name not in NOT_TAKEN}
     given |= {} if info.any_size else {"n_images": None}
@@ -232,7 +231,7 @@ def make_spec(
             for value in chosen[name]:
                 if not isinstance(value, int):
                     raise ConfigError(name, value, "give whole numbers only")
-        return TournamentSpec(
+        return tournament_spec.TournamentSpec(
             base=RunConfig(**given, **each_run), **chosen | {"workers": chosen["workers"] or None}, **rounds
         )
     except ConfigError as error:

@@ -15,13 +15,9 @@ from typing import Any
 import streamlit as st
 
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.config import RunConfig
-from vitprof.config.own_script import OwnScript
-from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config import RunConfig, own_script, tournament_spec
 from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
-from vitprof.experiments.tournament.planning import create_tournament, resume_command, rounds_words
-from vitprof.experiments.tournament.tournament_runner import TournamentRunners
-from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView
+from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
 from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
@@ -48,9 +44,9 @@ PROBLEM = "tournament-problem"
 
 
 @st.cache_resource(show_spinner=False)
-def runners() -> TournamentRunners:
+def runners() -> tournament_runner.TournamentRunners:
     """Returns the tournaments that this server runs, for all its sessions."""
-    started = TournamentRunners(resources.manager())
+    started = tournament_runner.TournamentRunners(resources.manager())
     resources.at_end(started.shutdown)  # before the manager, registered earlier: no trial starts only to be stopped
     return started
 
@@ -62,9 +58,9 @@ def _starting() -> threading.Lock:
 
 
 @st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
-def view(tournament_id: int) -> TournamentView:
+def view(tournament_id: int) -> tournament_view.TournamentView:
     """Returns the view that follows a tournament, shared by all sessions that look at it."""
-    return TournamentView(resources.store(), tournament_id)
+    return tournament_view.TournamentView(resources.store(), tournament_id)
 
 
 def running_tournament() -> StoredTournament | None:
@@ -72,7 +68,7 @@ def running_tournament() -> StoredTournament | None:
     return next((t for t in tournaments.list_tournaments(resources.store()) if t.held), None)
 
 
-def start(spec: TournamentSpec, name: str) -> int:
+def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
     """Starts a tournament unless one is running already; returns the id of the one that runs. Raises `VitprofError`
     where it cannot start, such as `JobError` while a strategy is being tuned.
     """
@@ -80,7 +76,7 @@ def start(spec: TournamentSpec, name: str) -> int:
         if running := running_tournament():
             return running.id
         _check_tuning()
-        tournament_id = create_tournament(resources.store(), spec, name)
+        tournament_id = planning.create_tournament(resources.store(), spec, name)
         runners().run(tournament_id)
         return tournament_id
 
@@ -145,7 +141,7 @@ def leave() -> None:
     st.query_params.pop(CHOSEN, None)
 
 
-def signature(now: TournamentState) -> tuple[object, ...]:
+def signature(now: tournament_view.TournamentState) -> tuple[object, ...]:
     """Returns what the page shows of a tournament besides its progress bar: the page is redrawn when this changes.
 
     The current run is not part of it, because the bar shows that: so the page is redrawn once for each run, not twice.
@@ -182,7 +178,7 @@ def work() -> resources.BackgroundTask[Tuning]:
     return resources.BackgroundTask("vitprof-tuning")
 
 
-def draw_state(now: TournamentState) -> None:
+def draw_state(now: tournament_view.TournamentState) -> None:
     """Draws the progress while it is running, which redraws itself; else how it ended, and how to go on."""
     t, script = now.tournament, now.tournament.spec.script
     if t.held:
@@ -236,7 +232,7 @@ def _watch(tournament_id: int, drawn: object) -> None:
         st.progress(now.progress.fraction, text=escaped(_text(now)))
 
 
-def _text(now: TournamentState) -> str:
+def _text(now: tournament_view.TournamentState) -> str:
     p, spec = now.progress, now.tournament.spec
     text = f"{p.done} of {p.total} runs done"
     if p.run_id is not None:
@@ -247,7 +243,7 @@ def _text(now: TournamentState) -> str:
     if p.round > spec.repeats:
         text += "; this round was added because it is not decided yet"
     elif spec.until_decided:
-        text += f"; {rounds_words(spec)}"
+        text += f"; {planning.rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
         text += f"; about {rough_time(p.seconds_left)} left"
     return text
@@ -299,7 +295,7 @@ def _stop(tournament_id: int) -> None:
     runners().stop(tournament_id)
 
 
-def _draw_commands(t: StoredTournament, script: OwnScript) -> None:
+def _draw_commands(t: StoredTournament, script: own_script.OwnScript) -> None:
     """Draws how to continue a tournament that is not running: more rounds, a yes after the first trial, or the rest."""
     words, options = "To run the rest, in a terminal:", ""
     if t.status == "done":
@@ -313,4 +309,4 @@ def _draw_commands(t: StoredTournament, script: OwnScript) -> None:
             st.markdown("Each trial runs the script again, which wrote these files:")
             st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
     st.caption(words)
-    st.code(f"{resume_command(t.id)}{options}", language="bash", wrap_lines=True)
+    st.code(f"{planning.resume_command(t.id)}{options}", language="bash", wrap_lines=True)
