@@ -200,24 +200,9 @@ def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> f
     return max(0.0, (fetch + wait) / makers - compute) - max(0.0, fetch / makers - compute)
 
 
-def drive_ms(n_bytes: float, mb_s: float, latency_ms: float) -> float:
-    """Returns how long a slow drive takes for a file of `n_bytes`: its latency plus bytes / bandwidth."""
-    return latency_ms + n_bytes / (mb_s * 1e6) * 1e3
-
-
-def tolerance_ms(expected: float) -> float:
-    """Returns how far the reported size of a cause may be off."""
-    return max(TOLERANCE_FRAC * expected, TOLERANCE_MS)
-
-
 def idle_frac(compute: float, step: float) -> float:
     """Returns the idle share (0..1) of a device that computes for `compute` in each step of length `step`."""
     return max(0.0, 1 - compute / step)
-
-
-def tolerance_idle_frac(step: float) -> float:
-    """Returns how far the idle share may be off."""
-    return max(TOLERANCE_IDLE_FRAC, TOLERANCE_MS / step)
 
 
 @dataclass(frozen=True)
@@ -364,7 +349,8 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
         return median(np.array([figure(r) for r in rounds]))
 
     names = Counter(r.cause for r in rounds)
-    expected = middle(lambda r: r.expected_ms)
+    expected, step_ms = middle(lambda r: r.expected_ms), middle(lambda r: r.step_ms)
+    tolerance_ms = max(TOLERANCE_FRAC * expected, TOLERANCE_MS)
     error = middle(lambda r: r.reported_ms - r.expected_ms)
     idle_error = middle(lambda r: r.idle_frac - r.true_idle_frac)
     return Result(
@@ -373,7 +359,7 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
         expected_ms=expected,
         reported_ms=middle(lambda r: r.reported_ms),
         error_ms=error,
-        tolerance_ms=tolerance_ms(expected),
+        tolerance_ms=tolerance_ms,
         cause=names.most_common(1)[0][0] if names else "",
         right=case.right,
         idle_frac=middle(lambda r: r.idle_frac),
@@ -382,7 +368,7 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
         rounds=len(rounds),
         retries=retries,
         cause_ok=2 * sum(r.cause_ok for r in rounds) > len(rounds),
-        size_ok=abs(error) <= tolerance_ms(expected),
-        idle_ok=abs(idle_error) <= tolerance_idle_frac(middle(lambda r: r.step_ms)),
+        size_ok=abs(error) <= tolerance_ms,
+        idle_ok=abs(idle_error) <= max(TOLERANCE_IDLE_FRAC, TOLERANCE_MS / step_ms),
         failure=failure,
     )

@@ -17,7 +17,7 @@ from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.manager import JobManager
-from vitprof.selftest.cases import CASES, Case, Observed, Round, case_result, compare, drive_ms, n_jobs, observe
+from vitprof.selftest.cases import CASES, Case, Observed, Round, case_result, compare, n_jobs, observe
 from vitprof.selftest.interference import BusyCores, Sleeper
 from vitprof.selftest.report import Result, SelftestReport
 from vitprof.store import RunStore
@@ -192,4 +192,4 @@ def _waits(case: Case) -> tuple[int, float]:
     sizes = [path.stat().st_size for path in root.rglob("*.jpg")]
     if not sizes:
         raise DataError(f"there are no JPEG files under {root}; delete it, so that it is made again")
-    return slowed.batch_size, drive_ms(sum(sizes) / len(sizes), slowed.slow_mb_s, slowed.slow_latency_ms)
+    return slowed.batch_size, slowed.slow_latency_ms + sum(sizes) / len(sizes) / (slowed.slow_mb_s * 1e6) * 1e3

@@ -53,11 +53,6 @@ class BusyCores:
             raise
         return self
 
-    @property
-    def ids(self) -> list[int]:
-        """Returns their process ids."""
-        return [hog.pid for hog in self._hogs]
-
     def begin(self) -> None:
         """Makes them busy; does nothing the second time."""
         if self.begun:
