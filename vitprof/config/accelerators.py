@@ -156,8 +156,7 @@ class Accelerator:
     launch_s: float = 0.0
     """Seconds that the host needs to launch a training step; a forward pass takes a third of that. 0: no time."""
     normalise_s: float = 0.0
-    """Seconds of device work to normalise a batch: in the step, or beside it in a stream of its own. 0: included in the
-    step's time."""
+    """Seconds of device work to normalise a batch, in the step or in a stream of its own; 0: part of the step."""
     gather_s: float = 0.0
     """Seconds of device work to gather a batch from a set that is on the device."""
     queue_steps: int = 3

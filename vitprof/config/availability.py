@@ -101,9 +101,7 @@ def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None =
 def availability(
     plan: Strategy, info: DatasetInfo, settings: Mapping[str, Any] | None = None, *, machine: Machine | None = None
 ) -> Availability:
-    """Returns whether the strategy `plan`, with these fields of `RunConfig` in place of its own, can load `info` here,
-    or on `machine`.
-    """
+    """Returns whether `plan` can load `info` on `machine`, with `settings` (of `RunConfig`) in place of its own."""
     machine = machine or look_around()
     settings = settings or {}
     parts = plan.combination(info, settings)

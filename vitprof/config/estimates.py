@@ -117,8 +117,7 @@ STARTUP_S = 2.0
 MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
 """Kind of data set -> seconds to make one image: medians on two cores."""
 STAGING_READERS = 512
-"""Most files that staging copies at the same time (`vitprof.engine.locations.copying`), from a drive whose latencies
-overlap."""
+"""Most files that staging copies at once (`vitprof.engine.locations.copying`) where latencies overlap."""
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,7 @@ class OwnScript:
     vary: tuple[tuple[str, tuple[Value, ...]], ...]
     """Names in `VARIED` with their values; every combination is a setting."""
     loader: Mapping[str, Any] | None = None
-    """The train loader of the unchanged script, as the first trial reported it (`vitprof.watch.loaders.loader_facts`);
-    None until then."""
+    """The train loader of the unchanged script (`vitprof.watch.loaders.loader_facts`); None until the first trial."""
     writes: tuple[str, ...] = ()
     """Files under the working directory that the first trial opened for writing, or changed; relative to it."""
     agreed: bool = False

@@ -20,8 +20,7 @@ Access = Literal["memory", "mapping", "file", "file for each sample"]
 """How a sample is reached: in memory; through a mapping, whose pages count as the job's memory once touched; read from
 one file for all, or from a file of its own."""
 Concurrency = Literal["loop", "thread", "threads", "processes"]
-"""Where batches are made: while the training loop waits for them, or ahead of it by one thread, by several, or by
-worker processes."""
+"""Where batches are made: while the training loop waits, or ahead of it by a thread, several, or worker processes."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,7 @@ class StoragePart(Part):
     transforms: bool = False
     """Whether its samples come through torchvision's transforms, which may augment them."""
     read_from: Mapping[str, str | None] = field(default_factory=dict)
-    """Kind of data set -> the storage that it is read from, where that is another one; None: the data set's own
-    files."""
+    """Kind of data set -> the storage that it is read from, if that is another one; None: the data set's own files."""
     sample_bytes: Callable[[int], int] = lambda pixels: pixels
     """Bytes of an image's pixels -> about how many bytes of disk it takes. Of form "encoded" the files' own count."""
     prepare_s: Mapping[str, float] = field(default_factory=lambda: {"jpeg": 1.8e-3})

@@ -33,8 +33,7 @@ class TournamentSpec:
     repeats: int = 3
     """Rounds that are run in any case."""
     until_decided: bool = True
-    """Whether more rounds run, with the settings that can still be the fastest, until it is decided
-    (`config.bounds.MORE_ROUNDS` at most)."""
+    """Whether rounds are added until it is decided which setting is the fastest (at most `MORE_ROUNDS`)."""
     seconds: float | None = None
     """Time limit of the whole tournament: no trial begins after this many seconds of runs. None: no limit."""
     baseline: str = ""

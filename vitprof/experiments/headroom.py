@@ -21,8 +21,7 @@ REPEATS = 2
 STEADY_STEPS = 60
 """Steady steps of an anchor where the job does not say how many steps it has: blocks of three for the bootstrap."""
 MOST_STEPS = 300
-"""The most steps of an anchor: there are eight runs, and more steps would hardly narrow the interval, which the repeats
-determine."""
+"""The most steps of an anchor: there are eight runs, and their repeats determine the interval more than steps do."""
 
 
 def group_of(run: StoredRun) -> str:

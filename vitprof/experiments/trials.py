@@ -73,9 +73,7 @@ def never() -> bool:
 def job_manager(
     store: RunStore, *, anyway: bool = False, warm: bool = True, logs: Path | None = None
 ) -> Iterator[JobManager]:
-    """Yields a job manager that ends with the block, and every job with it. `warm`: keep a process with PyTorch loaded,
-    of which jobs are forks.
-    """
+    """Yields a job manager that ends with the block. `warm`: jobs are forks of a process that has PyTorch."""
     launcher = Launcher()
     manager = JobManager(store, logs=logs, launcher=launcher.warm() if warm else launcher, anyway=anyway)
     try:

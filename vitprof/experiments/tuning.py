@@ -360,9 +360,7 @@ class _Search:
             self._overhead_s = max(summary.wall_s - seconds - once_s, 0.05)
 
     def _best(self) -> Candidate:
-        """Returns the fastest setting of those that have not dropped out, otherwise of all. Raises `JobError` where no
-        run gave a figure.
-        """
+        """Returns the fastest of those that have not dropped out, else of all. Raises `JobError` without a figure."""
         for group in (self._alive, [t.candidate for t in self._tried]):
             if scored := [c for c in group if not math.isnan(self._score(c))]:
                 return max(scored, key=self._score)

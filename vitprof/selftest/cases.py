@@ -44,8 +44,7 @@ class Case:
     part: str = ""
     """The part of loading whose reported cost is checked (`recording.verdict.Share.name`); empty where it is none."""
     right: tuple[str, ...]
-    """Causes (`analysis.verdict.verdict.Verdict.cause`) or names of signatures that count as right; empty where the
-    slowdown must cost nothing."""
+    """Causes (`Verdict.cause`) or signatures that count as right; empty where the slowdown must cost nothing."""
 
     @classmethod
     def waiting(cls, name: str, what: str, base: RunConfig, stage: str, ms: float) -> Case:
@@ -230,8 +229,7 @@ class Observed:
     step_ms: float
     """Mean milliseconds of a step by the host's clock: from one launch to the next."""
     cpu_ms: float
-    """CPU milliseconds of the job for each step, as the system counts them; NaN without a reading in the steady
-    steps."""
+    """CPU milliseconds of the job for each step, by the system; NaN without a reading in the steady ones."""
     fetch_ms: float
     """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads together."""
     start_s: float

@@ -216,9 +216,7 @@ def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:
 
 
 def _since_prepared_s(run: StoredRun) -> float:
-    """Returns the seconds since the run's data were ready, or since a user's own script was started; minus infinity
-    while they are not.
-    """
+    """Returns the seconds since its data were ready (own script: its start); minus infinity while they are not."""
     if is_own_script(run.config):
         return -math.inf if run.t_origin_s is None else time.perf_counter() - run.t_origin_s
     ready = [p.t_end_s for p in run.phases if p.name == "prepare"]

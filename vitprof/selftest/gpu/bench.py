@@ -43,8 +43,7 @@ class Bench:
     clock: Clock = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
     kernels_s: Callable[[Callable[[], None]], float] | None = None
-    """Runs a piece of work and returns the seconds in which at least one kernel of it ran, by another tool; None
-    without such a tool."""
+    """Runs work and returns the seconds in which a kernel of it ran, by another tool; None without such a tool."""
     directory: Path = Path()
     """Directory for everything that is written; the caller removes it."""
 

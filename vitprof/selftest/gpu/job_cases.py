@@ -77,9 +77,7 @@ def _spun(bench: Bench, settings: dict[str, Any]) -> Recorded:
 
 
 def _slept_ms(bench: Bench, wait_ms: float) -> float:
-    """Returns how many ms a sleep of `wait_ms` really takes in this thread: in another one it would also wait for
-    Python's lock.
-    """
+    """Returns how many ms a sleep really takes in this thread: another one would also wait for Python's lock."""
     began = bench.clock()
     for _ in range(LATE_SLEEPS):
         bench.sleep(wait_ms / 1e3)
