@@ -21,8 +21,8 @@ from tests.command_line import Call
 from tests.ui.dashboard import add_run
 from vitprof.cli.export import FORMATS
 from vitprof.errors import VitprofError
+from vitprof.export import write_text
 from vitprof.export.tensorboard import tensorboard_zip
-from vitprof.export.writing import write_text
 from vitprof.store import RunStore
 
 

@@ -14,7 +14,6 @@ import typer
 
 from vitprof.cli import check, dashboard, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
-from vitprof.cli.common.terminal import EXIT_BAD_VALUE, EXIT_FAILED, EXIT_STOPPED, RUN, complain
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.program import keep_call, missing_words
 
@@ -60,17 +59,17 @@ def main() -> None:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)
     except ConfigError as error:
-        option = RUN if error.field == RUN else "--" + error.field.replace("_", "-")
+        option = terminal.RUN if error.field == terminal.RUN else "--" + error.field.replace("_", "-")
         if isinstance(error.value, bool):  # a flag has no value to give
             option = option if error.value else option.replace("--", "--no-", 1)
-            complain(f"{option}: {error.allowed}", EXIT_BAD_VALUE)
-        complain(f"{option} {error.value}: {error.allowed}", EXIT_BAD_VALUE)
+            terminal.complain(f"{option}: {error.allowed}", terminal.EXIT_BAD_VALUE)
+        terminal.complain(f"{option} {error.value}: {error.allowed}", terminal.EXIT_BAD_VALUE)
     except VitprofError as error:
-        complain(one_line(error), EXIT_FAILED)
+        terminal.complain(one_line(error), terminal.EXIT_FAILED)
     except KeyboardInterrupt:
-        status = EXIT_STOPPED
+        status = terminal.EXIT_STOPPED
     except ModuleNotFoundError as error:  # the core alone is installed
-        complain(missing_words(error), EXIT_FAILED)
+        terminal.complain(missing_words(error), terminal.EXIT_FAILED)
     except Exception as error:
         # Typer raises click's usage errors, in later versions its own copies of them, so go by the method they share.
         message = getattr(error, "format_message", None)
@@ -79,8 +78,10 @@ def main() -> None:
         context = getattr(error, "ctx", None)  # None where an option lacks its value
         command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
         usage = message().rstrip(".")
-        complain(f"{usage}{'' if usage.endswith('?') else '.'} See '{command} --help'", EXIT_BAD_VALUE)
-    if status == EXIT_STOPPED:
-        complain("interrupted", EXIT_STOPPED)
+        terminal.complain(
+            f"{usage}{'' if usage.endswith('?') else '.'} See '{command} --help'", terminal.EXIT_BAD_VALUE
+        )
+    if status == terminal.EXIT_STOPPED:
+        terminal.complain("interrupted", terminal.EXIT_STOPPED)
     if status:
         raise SystemExit(status)

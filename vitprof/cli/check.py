@@ -15,13 +15,13 @@ import typer
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.compare import guard
 from vitprof.analysis.compare.bounds import Bound, Judged, Kind, judge_bound
-from vitprof.analysis.compare.guard import CheckedRun, Comparability, comparable, why_not_judged
+from vitprof.analysis.compare.guard import CheckedRun, comparable
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.bounds import LEAST_PER_S
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.export.writing import write_text
+from vitprof.export import write_text
 from vitprof.recording.recording import Recording
 from vitprof.store import RunStore
 
@@ -181,12 +181,12 @@ def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = ""
 
 def _judge(
     bounds: Sequence[Bound], runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Sequence[str]
-) -> tuple[list[Judged], Comparability]:
+) -> tuple[list[Judged], guard.Comparability]:
     """Returns the outcomes, and how the runs compare. A bad baseline affects no bound but `max_slowdown`."""
-    alone = [refusal for run in runs if (refusal := why_not_judged(run, allowed))]
+    alone = [refusal for run in runs if (refusal := guard.why_not_judged(run, allowed))]
     alone += comparable(runs, [], allowed).refusals
     between = comparable(runs, baseline, allowed)
-    compared = [refusal for run in (*runs, *baseline) if (refusal := why_not_judged(run, allowed))]
+    compared = [refusal for run in (*runs, *baseline) if (refusal := guard.why_not_judged(run, allowed))]
     compared += between.refusals
     judged = []
     for bound in bounds:
@@ -238,7 +238,7 @@ def _object(
     judged: Sequence[Judged],
     runs: Sequence[CheckedRun],
     baseline: Sequence[CheckedRun],
-    between: Comparability,
+    between: guard.Comparability,
     status: int,
 ) -> dict[str, Any]:
     bounds = [

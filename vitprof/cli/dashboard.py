@@ -24,7 +24,7 @@ import vitprof
 from vitprof.cli.common import terminal
 from vitprof.demo import make_home
 from vitprof.errors import ConfigError, VitprofError
-from vitprof.export.writing import write_bytes
+from vitprof.export import write_bytes
 from vitprof.home import ensure_dir, home
 from vitprof.program import install_command, program
 
@@ -77,7 +77,6 @@ def dashboard(
     if version:
         terminal.print_text(f"vitprof {vitprof.__version__}\n")
         return
-    need_streamlit()
     serve(main_script(), port, no_browser=no_browser)
 
 
@@ -86,7 +85,6 @@ def demo(
     no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
 ) -> None:
     """Open the dashboard on example runs and a tournament, recorded beforehand. Your own runs are left alone."""
-    need_streamlit()
     script = main_script()  # before the home changes: the files that browsers load are shared with the user's own home
     place, replaced = make_home()
     os.environ["VITPROF_HOME"] = str(place)
@@ -112,13 +110,6 @@ def open_dashboard(
     terminal.complain(" ".join([words, *ssh_tunnel(port)]), terminal.EXIT_FAILED)
 
 
-def need_streamlit() -> None:
-    """Ends the program with a line that says what to install if Streamlit is missing."""
-    if find_spec("streamlit") is None:
-        install = install_command("dashboard")
-        terminal.complain(f"the dashboard needs Streamlit, which is not installed: {install}", terminal.EXIT_FAILED)
-
-
 def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()) -> NoReturn:
     """Replaces this process by the dashboard's server, which prints `lines` too. Raises `VitprofError`."""
     address = os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"
@@ -138,8 +129,10 @@ def main_script() -> Path:
 
     From an installed package, the script and its pages are first copied to vitprof's home: Streamlit serves files only
     from a folder beside its script, the package's folder may be read-only, and files added there would stay behind when
-    it is uninstalled. Raises `VitprofError` if they cannot be copied.
+    it is uninstalled. Raises `VitprofError` if they cannot be copied, or Streamlit is missing.
     """
+    if find_spec("streamlit") is None:
+        raise VitprofError(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}")
     packed = PACKAGE / "dashboard"
     if not packed.is_dir():
         return PACKAGE.parent / "app.py"

@@ -18,9 +18,8 @@ from vitprof.cli.common.options import CONFIG_FIELDS, keyword, option, parameter
 from vitprof.config import GROUPS, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.experiments.headroom import find_headroom
-from vitprof.export import tables
+from vitprof.export import new_file, tables, write_text
 from vitprof.export.code import script
-from vitprof.export.writing import new_file, write_text
 from vitprof.names import harmless
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
@@ -98,9 +97,8 @@ def export(
         raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
     if kind != "tensorboard":
         terminal.check_output(output, "csv" if csv is not None else "output")
-    write = FORMATS[kind]
-    if kind == "trace":
-        write = partial(_trace, whole=all_steps, packed=output is not None and output.suffix == ".gz")
+    packed = output is not None and output.suffix == ".gz"
+    write = partial(_trace, whole=all_steps, packed=packed) if kind == "trace" else FORMATS[kind]
     with terminal.open_store() as store:
         runs = [store.run(number) for number in run_ids]
         if kind == "tensorboard" and output is not None:

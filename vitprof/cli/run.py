@@ -24,8 +24,8 @@ from vitprof.errors import ConfigError, JobError, StoreAwayError
 from vitprof.experiments import prediction as jobs
 from vitprof.experiments.headroom import anchor_configs, find_headroom, measure_headroom
 from vitprof.experiments.trials import job_manager
+from vitprof.export import write_text
 from vitprof.export.tables import run_object, summary_csv
-from vitprof.export.writing import write_text
 from vitprof.program import program
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction

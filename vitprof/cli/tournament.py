@@ -27,8 +27,8 @@ from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Progress, job_manager
 from vitprof.experiments.tuning import DEFAULT_S, tune
+from vitprof.export import write_text
 from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
-from vitprof.export.writing import write_text
 from vitprof.program import program
 from vitprof.store import RunStore, tournaments
 

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,8 +25,8 @@ from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config.bounds import WATCHED_STEPS
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
+from vitprof.export import write_text
 from vitprof.export.tables import run_object
-from vitprof.export.writing import write_text
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import joined, n_rows
@@ -86,7 +85,7 @@ def watch(
     if run is not None:
         if json_file is not None:
             write_text(json_file, terminal.json_text(run_object(run)))
-        with suppress(OSError):  # the terminal may be gone
+        with contextlib.suppress(OSError):  # the terminal may be gone
             _show_result(run, quiet=quiet)
     raise SystemExit(_status(code))
 
@@ -122,7 +121,7 @@ def _watched(
         signals.to(runner.signalled)
         failed: list[str] = []
         config, run_id = own_config(name), 0
-        with suppress(StoreError):  # `record` tries again while the script runs
+        with contextlib.suppress(StoreError):  # `record` tries again while the script runs
             run_id = store.create_run(config)
 
         def record() -> None:
@@ -149,7 +148,7 @@ def _watched(
                 recording.join(POLL_S)
     code = runner.returncode or 0
     if failed:
-        with suppress(OSError):
+        with contextlib.suppress(OSError):
             terminal.show(f"vitprof: {failed[0]}", console=terminal.err)
         return code, None
     return code, store.run(run_id)

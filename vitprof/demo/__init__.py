@@ -74,9 +74,7 @@ def _import_runs(database: Path) -> None:
     from vitprof.config import RunConfig
     from vitprof.config.tournament_spec import TournamentSpec
     from vitprof.export.bundle import import_bundle
-    from vitprof.store import RunStore
-    from vitprof.store.predictions import add_prediction
-    from vitprof.store.tournaments import insert_tournament, set_status
+    from vitprof.store import RunStore, predictions, tournaments
 
     experiments = json.loads(EXPERIMENTS.read_text())
     with contextlib.closing(RunStore(f"sqlite:///{database}")) as store:
@@ -84,13 +82,15 @@ def _import_runs(database: Path) -> None:
         for run_id, (group_key, role) in experiments["groups"].items():
             store.update_run(int(run_id), group_key=group_key, role=role)
         for one in experiments["tournaments"]:
-            set_status(store, insert_tournament(store, TournamentSpec.from_dict(one["spec"]), one["name"]), "done")
+            tournaments.set_status(
+                store, tournaments.insert_tournament(store, TournamentSpec.from_dict(one["spec"]), one["name"]), "done"
+            )
         for one in experiments["predictions"]:
             found = Prediction(
                 **one["prediction"], fetch_s=math.nan, compute_s=math.nan, h2d_s=math.nan, bound="loading"
             )
             runs = {"profile_run_id": one["profile_run_id"], "micro_run_id": one["micro_run_id"]}
-            add_prediction(store, found, RunConfig.from_dict(one["config"]), **runs)
+            predictions.add_prediction(store, found, RunConfig.from_dict(one["config"]), **runs)
 
 
 @contextlib.contextmanager

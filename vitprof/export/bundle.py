@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import VitprofError, one_line
-from vitprof.export.writing import write_bytes
+from vitprof.export import write_bytes
 from vitprof.formats import count
 from vitprof.jobs.finalise import spark
 from vitprof.names import UNNAMED, tamed_name

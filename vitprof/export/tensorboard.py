@@ -117,8 +117,7 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
 
 def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, Floats]]) -> None:
     needed = sum(len(points[0]) * (VALUE_BYTES + len(tag)) for run in runs.values() for tag, points in run.items())
-    events = (max((len(points[0]) for points in run.values()), default=0) for run in runs.values())
-    needed += EVENT_BYTES * sum(events)
+    needed += EVENT_BYTES * sum(max((len(points[0]) for points in run.values()), default=0) for run in runs.values())
     disk = os.statvfs(parent)
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:  # a file system without blocks does not report its free space

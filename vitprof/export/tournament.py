@@ -130,13 +130,9 @@ def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best:
         "recommended": best is not None and row.key == best.key,
         "losses": row.entry.losses or None,
     }
-    for name, of_pay in (
-        ("break_even_epochs", "epochs"),
-        ("break_even_epochs_low", "low"),
-        ("break_even_epochs_high", "high"),
-        ("break_even", "sentence"),
-    ):
-        values[name] = getattr(pay, of_pay, None)
+    if pay is not None:
+        values |= {"break_even_epochs": pay.epochs, "break_even_epochs_low": pay.low}
+        values |= {"break_even_epochs_high": pay.high, "break_even": pay.sentence}
     for name in FIELDS:
         if name not in values:
             known = row.n_runs or name in ALWAYS

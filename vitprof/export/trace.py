@@ -73,15 +73,9 @@ def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, w
     """
     traces = [RunTrace(store, run, whole=whole) for run in runs]
     cut = "; ".join(f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut)
-    head = {
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "program": "vitprof",
-            "schema_version": str(SCHEMA_VERSION),
-            "simulated": ", ".join(str(run.id) for run in runs if run.simulated) or "none",
-            "cut": cut or "no",
-        },
-    }
+    simulated = ", ".join(str(run.id) for run in runs if run.simulated) or "none"
+    about = {"program": "vitprof", "schema_version": str(SCHEMA_VERSION), "simulated": simulated, "cut": cut or "no"}
+    head = {"displayTimeUnit": "ms", "otherData": about}
     file.write((json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
     events = itertools.chain.from_iterable(trace.events() for trace in traces)
     between = ""

@@ -25,7 +25,6 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import group_size
 from vitprof.analysis.timing.utilisation import MEANING, device_memory, idle_bins, sm_activity
 from vitprof.analysis.verdict import headroom as free_data
-from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
 from vitprof.charts.comparison import idle_strips
@@ -50,7 +49,7 @@ def html_report(
     store: RunStore,
     runs: Sequence[StoredRun],
     *,
-    headrooms: Mapping[int, Headroom] | None = None,
+    headrooms: Mapping[int, free_data.Headroom] | None = None,
     verdicts: Mapping[int, Verdict] | None = None,
     now: dt.datetime | None = None,
 ) -> str:
@@ -81,7 +80,7 @@ def _contents(
     steps: Series,
     telemetry: Series,
     verdict: Verdict | None,
-    headroom: Headroom | None,
+    headroom: free_data.Headroom | None,
     *,
     charted: bool,
 ) -> Contents:
@@ -171,11 +170,10 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
     if not found.n or not found.largest:
         return []
     rows = []
-    for stage in found.stages:
-        if stage.frac >= 0:
-            low, high = (formats.seconds(v / 1e3) for v in (stage.ms.low, stage.ms.high))
-            spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
-            rows.append((stage.words, formats.seconds(stage.ms.value / 1e3), spread, formats.percent(stage.frac)))
+    for stage in (s for s in found.stages if s.frac >= 0):
+        value, low, high = (formats.seconds(v / 1e3) for v in stage.ms)
+        spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
+        rows.append((stage.words, value, spread, formats.percent(stage.frac)))
     note = f"Steady state, n = {found.n:,} batches. Most of it is {found.largest}."
     if math.isfinite(found.busy_frac):
         note += f" The loader was busy {formats.percent(found.busy_frac)} of the time."
@@ -211,7 +209,7 @@ def _own_headroom(run: StoredRun) -> list[Table]:
     ]
 
 
-def _headroom(run: StoredRun, found: Headroom) -> list[Chart | Table]:
+def _headroom(run: StoredRun, found: free_data.Headroom) -> list[Chart | Table]:
     batch = run.config.batch_size
     rows: list[tuple[str, ...]] = []
     for a in found.anchors:
