@@ -218,9 +218,6 @@ def open_decoder(name: str) -> Decoder:
         try:
             from torchvision.io import decode_image  # noqa: F401
         except ImportError as error:
-            raise ConfigError(
-                "decoder",
-                name,
-                f"it is {DEPRECATED_DECODERS[name]}, and the torchvision installed here has none; choose opencv or pil",
-            ) from error
+            what = f"it is {DEPRECATED_DECODERS[name]}, and the torchvision installed here has none"
+            raise ConfigError("decoder", name, f"{what}; choose opencv or pil") from error
     return DECODERS[name]

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Split:
     n: int
     loader: Loader
     transfer: Transfer
-    to_input: Callable[[torch.Tensor], torch.Tensor]
+    to_input: Callable[[Tensor], Tensor]
     """Turns a batch on the device into the model's input; for transfers that do not do it themselves."""
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
@@ -77,12 +78,7 @@ def open_pipeline(
     info = dataset_info(config.dataset, config.n_images)
     storage_name = config.storage or ""
 
-    def progress(fraction: float, message: str) -> None:
-        events.stage("preparing", fraction, message)
-
-    def staging(fraction: float, message: str) -> None:
-        events.stage("staging", fraction, message)
-
+    progress, staging = partial(events.stage, "preparing"), partial(events.stage, "staging")
     begun = clock()
     skip = config.skip_unreadable
     root = datasets.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
@@ -150,19 +146,13 @@ def _tell_of_wait(config: RunConfig, events: Events) -> None:
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
     pixels: Pixels = getattr(storage, "pixels", "uint8")
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
-    to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
+    to_input: Callable[[Tensor], Tensor] = as_it_is
     if isinstance(device, SimulatedDevice):
         if device.accelerator.normalise_s:
             to_input = device.normalise
     else:
-        to_input = ToInput(
-            info,
-            pixels,
-            config.image_size or info.image_size,
-            device.torch_device,
-            augment_seed=config.seed if train and config.augment == "device" else None,
-            dtype=low or torch.float32,
-        )
+        side, seed = config.image_size or info.image_size, config.seed if train and config.augment == "device" else None
+        to_input = ToInput(info, pixels, side, device.torch_device, augment_seed=seed, dtype=low or torch.float32)
     transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
     # Batches kept for replay would hold on to the ring's buffers.
     buffer = None if train and config.replay else transfer.buffer
@@ -186,10 +176,10 @@ def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
     """Returns `split` with its first batches in place of its loader: in host memory, or on the device (no copy)."""
 
-    def on_device(tensor: torch.Tensor) -> torch.Tensor:
+    def on_device(tensor: Tensor) -> Tensor:
         return device.upload(tensor.clone())
 
-    def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    def in_host_memory(tensor: Tensor) -> Tensor:
         # A blocking copy takes batches from whatever memory they are in; the other transfers need pinned memory.
         pinned = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
         pinned &= tensor.is_pinned() or config.transfer != "blocking"

@@ -9,8 +9,8 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -33,7 +33,6 @@ from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.measure.wire import Events
 
-NO_LOSS = math.nan
 REPORT_EVERY_S = 0.2
 NAMED_UNREADABLE = 5
 """Unreadable samples that a run names; the others are only counted."""
@@ -102,18 +101,9 @@ class Job:
     trainer: Trainer
     launches: LaunchProbe
     recorder: StepRecorder
-    cpu: CpuMeter
+    cpu: CpuMeter = field(default_factory=CpuMeter)
     unreadable: int = 0
     named: set[str] = field(default_factory=set)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Reports how long the block took, even if it fails."""
-        start = self.clock()
-        try:
-            yield
-        finally:
-            self.events.phase(name, start, self.clock())
 
     def left_out(self, lines: tuple[str, ...]) -> None:
         """Counts samples that could not be read, and names the first few, each once."""
@@ -186,7 +176,6 @@ def _train(
             trainer=(trains or open_trainer)(config, device),
             launches=launches,
             recorder=StepRecorder(device, events.step, launches),
-            cpu=CpuMeter(),
         )
         events.phase("startup", start, clock())
         try:
@@ -265,9 +254,12 @@ def _fit(job: Job) -> bool:
             return False
         if job.pipeline.test is not None and (spent or epochs):
             job.cpu.pause()
-            with job.phase("evaluate"):
+            began = job.clock()
+            try:
                 if not _evaluate(job, job.pipeline.test):
                     return False
+            finally:
+                job.events.phase("evaluate", began, job.clock())
             job.cpu.start()
             job.events.stage("training", min(budget.spent_frac(job.clock()), 1.0))
             job.recorder.resume()
@@ -334,7 +326,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
 
 
 def _no_loss() -> float:
-    return NO_LOSS
+    return NAN
 
 
 def _evaluate(job: Job, split: Split) -> bool:

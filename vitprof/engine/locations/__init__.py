@@ -5,7 +5,6 @@ Importing this module does not import torch; the dashboard asks `vitprof.telemet
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import platform
@@ -129,7 +128,7 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
         shutil.rmtree(parent / name, ignore_errors=True)
         if descriptor >= 0:
             os.close(descriptor)
-        with contextlib.suppress(OSError):  # rmdir fails while others still use the parent
+        with suppress(OSError):  # rmdir fails while others still use the parent
             (parent / f"{name}{LOCK_SUFFIX}").unlink(missing_ok=True)
             parent.rmdir()
 
@@ -138,7 +137,7 @@ def _make(parent: Path, name: str) -> int:
     """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
     try:
         for _ in range(10):  # more than once only if another process removed the parent or the lock file meanwhile
-            with contextlib.suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
                 parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(parent)
                 descriptor = os.open(parent / f"{name}{LOCK_SUFFIX}", os.O_RDWR | os.O_CREAT, 0o600)
@@ -167,7 +166,7 @@ def remove_leftovers(parent: Path) -> None:
     pattern = re.compile(rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}")
     for match in filter(None, map(pattern.fullmatch, names)):
         path = parent / match[0]
-        with contextlib.suppress(OSError):  # gone meanwhile, another user's, or locked because it is in use
+        with suppress(OSError):  # gone meanwhile, another user's, or locked because it is in use
             descriptor = os.open(path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -59,5 +59,4 @@ def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **o
 def format_of(storage: str) -> Format:
     """Returns the format of the storage called `storage`."""
     entry = REGISTRY[storage]
-    form: Format = entry.get(entry.format)
-    return form
+    return entry.get(entry.format)  # type: ignore[no-any-return]

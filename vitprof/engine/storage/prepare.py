@@ -93,30 +93,27 @@ def prepare_storage(
     return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *skipped)
 
 
+@dataclass
 class _Making:
     """One try at making a storage: writes to `<root>.partial`, then renames it to `root`."""
 
-    def __init__(
-        self,
-        form: Format,
-        info: DatasetInfo,
-        source_root: Path,
-        root: Path,
-        made_of: dict[str, Any],
-        progress: OnProgress,
-        stop: Stop,
-        clock: Clock,
-    ) -> None:
-        self._form, self._info, self._source_root, self._root = form, info, source_root, root
-        self._partial = root.with_name(f"{root.name}.partial")
-        self._old = root.with_name(f"{root.name}.old")
-        self._made_of = made_of
-        self._progress, self._stop, self._clock = progress, stop, clock
-        self._shape = (info.image_size, info.image_size, info.channels)
+    _form: Format
+    _info: DatasetInfo
+    _source_root: Path
+    _root: Path
+    _made_of: dict[str, Any]
+    _progress: OnProgress
+    _stop: Stop
+    _clock: Clock
+    _n_done: int = 0
+    _n: int = 0
+
+    def __post_init__(self) -> None:
+        self._partial = self._root.with_name(f"{self._root.name}.partial")
+        self._old = self._root.with_name(f"{self._root.name}.old")
         self._chunk = MAX_CHUNK_SAMPLES
-        while self._chunk > 1 and self._chunk * image_bytes(info) > MAX_CHUNK_BYTES:
+        while self._chunk > 1 and self._chunk * image_bytes(self._info) > MAX_CHUNK_BYTES:
             self._chunk //= 2
-        self._n_done = self._n = 0
 
     def run(self, skip_unreadable: bool) -> dict[str, Any]:
         """Makes the storage and returns its manifest."""
@@ -181,9 +178,11 @@ class _Making:
         for name in SPLITS[SPLITS.index(journal.split) :]:
             if journal.split != name:
                 journal.split, journal.done = name, 0
-            source = sources[name]
-            facts = SplitFacts(name, len(source.ids), self._shape, source.ids, source.labels)
-            self._write_split(facts, source, journal, began)
+            source, info = sources[name], self._info
+            shape = (info.image_size, info.image_size, info.channels)
+            self._write_split(
+                SplitFacts(name, len(source.ids), shape, source.ids, source.labels), source, journal, began
+            )
         write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
         return self._seal(journal, sources, began)
 
