@@ -6,10 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.loading import by_worker
-from vitprof.analysis.timing.timeline import after_largest_gap, one_step, step_at, typical_step
+from vitprof.analysis.timing.timeline import (
+    after_largest_gap,
+    group_size,
+    min_max,
+    one_step,
+    slices,
+    step_at,
+    typical_step,
+)
 
 
 @pytest.fixture
@@ -71,3 +82,131 @@ def test_each_worker_has_its_batches(steps: Any) -> None:
     assert even.busy_frac == pytest.approx(0.25 / 0.4)
     steps["worker"][:] = np.nan
     assert by_worker(steps, np.ones(10, dtype=bool)) == ()
+
+
+MakeSteps = Any
+values = arrays(float, st.integers(1, 70), elements=st.floats(-100, 100) | st.just(np.nan))
+powers = st.sampled_from([1, 2, 4, 8, 16, 64, 128])
+times = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=60)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 2000))
+def test_the_group_size_is_the_smallest_power_of_two_that_is_enough(n: int, most: int) -> None:
+    k = group_size(n, most)
+    assert k & (k - 1) == 0
+    assert -(-n // k) <= most
+    assert k == 1 or -(-n // (k // 2)) > most
+
+
+def test_the_group_size_only_changes_when_the_run_has_doubled() -> None:
+    sizes = [group_size(n, 650) for n in range(10_001)]
+    assert [sizes.index(k) for k in (1, 2, 4, 8, 16)] == [0, 651, 1301, 2601, 5201]
+    assert sorted(set(sizes)) == [1, 2, 4, 8, 16]
+
+
+@given(values, powers)
+def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(y: np.ndarray, k: int) -> None:
+    at = min_max(y, 0, len(y), k)
+    if k == 1:
+        assert at.tolist() == list(range(len(y)))
+        return
+    pairs = at.reshape(-1, 2)
+    assert len(pairs) == -(-len(y) // k)
+    assert (np.diff(at) >= 0).all()
+    for i, pair in enumerate(pairs):
+        group = y[i * k : (i + 1) * k]
+        assert ((pair >= i * k) & (pair < i * k + len(group))).all()
+        if np.isnan(group).all():
+            assert pair.tolist() == [i * k, i * k]
+        else:
+            assert sorted(y[pair]) == [np.nanmin(group), np.nanmax(group)]
+
+
+@given(values, powers, st.data())
+def test_full_groups_never_change_while_the_run_grows(y: np.ndarray, k: int, data: st.DataObject) -> None:
+    whole = min_max(y, 0, len(y), k)
+    edge = data.draw(st.integers(0, len(y) // k)) * k
+    assert [*min_max(y, 0, edge, k), *min_max(y, edge, len(y), k)] == whole.tolist()
+    assert min_max(y[: edge + 1], 0, edge, k).tolist() == min_max(y, 0, edge, k).tolist()
+
+
+@pytest.mark.slow
+@given(values, powers, st.data())
+def test_a_part_of_a_run_is_grouped_like_a_run_of_its_own(y: np.ndarray, k: int, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(y)))
+    stop = data.draw(st.integers(start, len(y)))
+    expected = min_max(y[start:stop].copy(), 0, stop - start, k) + start
+    assert min_max(y, start, stop, k).tolist() == expected.tolist()
+
+
+def test_infinite_values_stand_out_too() -> None:
+    y = np.array([1.0, np.inf, np.nan, -np.inf, 2.0, 3.0, 3.0, 3.0])
+    assert min_max(y, 0, 8, 4).tolist() == [1, 3, 4, 5]
+
+
+@given(times, powers, st.floats(0, 1))
+def test_groups_add_up_to_the_steps(
+    make_steps: MakeSteps, pairs: list[tuple[float, float]], k: int, h2d: float
+) -> None:
+    waits, computes = zip(*pairs, strict=True)
+    steps = make_steps(waits, computes, h2d=h2d)
+    n = len(waits)
+    s = slices(steps, 90.0, 0, n, k)
+    assert s.idle_s.sum() == pytest.approx(sum(waits) + n * h2d)
+    assert (s.busy_s.sum(), s.wait_s.sum()) == (pytest.approx(sum(computes)), pytest.approx(sum(waits)))
+    assert s.n_steps.sum() == n
+    groups = [slice(i, i + k) for i in range(0, n, k)]
+    assert s.idle_s == pytest.approx([steps["gap_s"][g].sum() for g in groups])
+    assert s.busy_s == pytest.approx([steps["compute_s"][g].sum() for g in groups])
+    assert s.wait_s == pytest.approx([steps["data_wait_s"][g].sum() for g in groups])
+    assert s.first_step.tolist() == [g.start for g in groups]
+    # without pauses between steps the groups touch, and idle and busy time fill them
+    assert (s.start_s[0], s.start_s[1:]) == (pytest.approx(10.0), pytest.approx(s.end_s[:-1]))
+    assert s.start_s + s.idle_s + s.busy_s == pytest.approx(s.end_s)
+    assert (s.end_s >= s.start_s - 1e-9).all()
+    assert (s.wait_start_s[1:] >= s.wait_start_s[:-1] + s.wait_s[:-1] - 1e-9).all()
+
+
+@given(times)
+def test_groups_of_one_are_the_steps_as_they_were(make_steps: MakeSteps, pairs: list[tuple[float, float]]) -> None:
+    waits, computes = zip(*pairs, strict=True)
+    steps = make_steps(waits, computes, h2d=0.25)
+    s = slices(steps, 0.0, 0, len(waits), 1)
+    assert (s.idle_s.tolist(), s.busy_s.tolist()) == (steps["gap_s"].tolist(), list(computes))
+    assert (s.wait_s.tolist(), s.wait_start_s.tolist()) == (list(waits), steps["t_start_s"].tolist())
+    assert s.end_s.tolist() == (steps["compute_start_s"] + steps["compute_s"]).tolist()
+    assert s.start_s == pytest.approx(steps["compute_start_s"] - steps["gap_s"])
+    assert s.other_s == pytest.approx(np.zeros(len(waits)), abs=1e-9)
+    assert s.n_steps.tolist() == [1] * len(waits)
+
+
+@given(times, powers, st.data())
+def test_slices_of_two_parts(
+    make_steps: MakeSteps, pairs: list[tuple[float, float]], k: int, data: st.DataObject
+) -> None:
+    waits, computes = zip(*pairs, strict=True)
+    steps = make_steps(waits, computes)
+    n = len(waits)
+    edge = data.draw(st.integers(0, n // k)) * k
+    whole, first, second = (slices(steps, 5.0, *part, k) for part in ((0, n), (0, edge), (edge, n)))
+    for name, column in vars(whole).items():
+        assert [*getattr(first, name), *getattr(second, name)] == pytest.approx(column.tolist()), name
+
+
+@pytest.mark.parametrize(("k", "other_s"), [(2, [0.0, 10.0]), (4, [10.0]), (1, [0.0, 0.0, 10.0, 0.0])])
+def test_an_evaluation_is_neither_idle_nor_busy(make_steps: MakeSteps, k: int, other_s: list[float]) -> None:
+    """Between two steps: the next step's gap is counted from its end, whether it falls into a group or between two."""
+    steps = make_steps([0.5] * 4, [0.5] * 4, began=0.0)
+    for name in ("t_start_s", "compute_start_s"):
+        steps[name][2:] += 10.0
+    s = slices(steps, 0.0, 0, 4, k)
+    assert s.other_s.tolist() == other_s
+    assert s.idle_s.tolist() == s.busy_s.tolist() == [0.5 * k] * (4 // k)
+    assert s.end_s - s.start_s == pytest.approx(s.other_s + s.idle_s + s.busy_s)
+    assert (s.start_s[0], s.end_s[-1]) == (0.0, 14.0)
+
+
+def test_nothing_gives_nothing(make_steps: MakeSteps) -> None:
+    s = slices(make_steps([], []), 0.0, 0, 0, 1)
+    assert all(len(column) == 0 for column in vars(s).values())
+    assert len(min_max(np.empty(0), 0, 0, 4)) == 0

@@ -57,7 +57,7 @@ def configs() -> list[dict[str, Any]]:
             continue
         kept.append(config)
     assert len(kept) > 200
-    return kept[:: len(kept) // 90]
+    return kept[:: len(kept) // 36]
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_every_advice_can_be_run_and_is_new() -> None:
                 assert (new.augment == "off") == (before.augment == "off")
                 assert advice.reason.endswith(".")
                 assert not LOADERS[new.loader or ""].packages
-    assert n > 500
+    assert n > 200
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,8 @@ def throughput(runs: Sequence[Series]) -> Figure:
 def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
     """Returns the share by which the samples/s of `runs` are below those of `baseline`; negative if they are faster.
 
-    With one run on each side, the interval is made from those within the two runs. With more it is that of Student's
-    two-sample t on logarithms: both sides do the same job on the same machine, so their runs are taken to scatter
-    alike, and even a single run can be compared with several.
+    With one run on each side, the interval is made from those within the two runs, else by Student's two-sample t on
+    logarithms: both sides are taken to scatter alike, so even a single run can be compared with several.
     """
     if len(runs) == len(baseline) == 1:
         ratio = arrays.ratio_of(_rate(runs), _rate(baseline))

@@ -14,19 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import (
-    UNKNOWN,
-    Floats,
-    Interval,
-    Mask,
-    Series,
-    column,
-    known,
-    mean,
-    ratio_interval,
-    ratio_intervals,
-)
+from vitprof.analysis import arrays, thresholds
+from vitprof.analysis.arrays import Floats, Interval, Mask, Series, column, mean
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import epoch_starts, steady_state
 from vitprof.config import RunConfig
@@ -95,7 +84,7 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     stages = tuple(
         StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
     )
-    depth = known(steps["queue_depth"][keep])
+    depth = arrays.known(steps["queue_depth"][keep])
     making = worked if threads else made
     step_s = float(np.nansum(steps["step_s"][keep][np.isfinite(making)]))
     busy = float(np.nansum(making)) / (makers * step_s) if step_s > 0 and np.isfinite(made).any() else math.nan
@@ -115,8 +104,8 @@ def _added(stages: Iterable[Floats]) -> Floats:
 
 
 def _mean_ms(values_s: Floats) -> Interval:
-    finite = known(values_s)
-    return ratio_interval(finite * 1e3, np.ones(len(finite)))
+    finite = arrays.known(values_s)
+    return arrays.ratio_interval(finite * 1e3, np.ones(len(finite)))
 
 
 @dataclass(frozen=True)
@@ -259,18 +248,16 @@ def find_exposure(
     config: RunConfig, steps: Series, phases: Sequence[Phase], run_gaps: RunGaps | None = None
 ) -> Exposure:
     """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
-
     `run_gaps` are its gaps, if already known.
 
-    Exact, from marks of device and host: for how much of each data wait and copy the device idled. Of the wait, also
-    what came after the batch was made (hand_over), and what the device spent on decoding it. Apportioned: the rest of
-    the wait, among the stages of making a batch. A batch made in the loop is split by its own stages. If workers or
-    threads make batches, the mean stages of all are used, since the loop then waits for their pace, not for the work on
-    one batch, and hand-over counts only as far as batches come slower than they are made.
+    Exact, from marks: for how much of each data wait and copy the device idled, what of the wait came after the batch
+    was made (hand_over), and what the device spent on decoding it. The rest of the wait is apportioned among the stages
+    of making a batch: by the batch's own stages if it is made in the loop, else by the mean stages of all, since the
+    loop then waits for the workers' pace; hand-over counts only as far as batches come slower than they are made.
 
-    `Share.frac` divides the idle time in proportion. `Share.exposed_ms` is how much the idle time would fall without
-    the stage: all of the stage, divided by the number of workers, who share the work, but at most the wait. So these
-    may add up to more than `idle_ms` if some of the loading is hidden behind the device's work.
+    `Share.frac` divides the idle time in proportion. `Share.exposed_ms` is how much it would fall without the stage:
+    all of the stage, divided by the number of workers, but at most the wait. So these may add up to more than
+    `idle_ms`.
     """
     run_gaps = run_gaps or RunGaps.of(steps, phases)
     gaps = run_gaps.steady
@@ -280,8 +267,8 @@ def find_exposure(
     parts = [idle, gap - idle]
     if len(launches):
         parts += [launches, gap - idle + launches]
-    of_idle, of_host, *rest = ratio_intervals(parts, whole)
-    of_launches, of_both = rest or (UNKNOWN, of_host)
+    of_idle, of_host, *rest = arrays.ratio_intervals(parts, whole)
+    of_launches, of_both = rest or (arrays.UNKNOWN, of_host)
     return Exposure(
         n=len(whole),
         idle=of_idle,
@@ -305,16 +292,15 @@ def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
 
 
 def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> SingleEvent | None:
-    """Returns the step that decides the class of a run.
+    """Returns the step that decides the class of a run. `waits` and `whole` are the seconds of each steady step.
 
-    `waits` and `whole` are the seconds of each steady step, `idle` is the idle share over all of them. A mean is at the
-    mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and its lower end are
-    computed again without the step with the longest wait; None also if that step has under a third of the idle time.
+    A mean is at the mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and
+    its lower end are computed again without the longest wait; None also if that has under a third of the idle time.
     """
     worst = int(waits.argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
         return None
-    without = ratio_interval(np.delete(waits, worst), np.delete(whole, worst))
+    without = arrays.ratio_interval(np.delete(waits, worst), np.delete(whole, worst))
     edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
     if (np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")).all():
         return None

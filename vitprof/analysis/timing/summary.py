@@ -89,11 +89,10 @@ class RunningTotals:
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """The time between the launch of a step and the request for the next batch, over steady steps.
+    """The time between the launch of a step and the request for the next batch, over steady steps; NaN where not known.
 
-    It is an upper bound on vitprof's recording and reports, since it includes the loop's own check whether to stop. Not
-    included: clock readings inside the loader (they are part of the data wait; `loader_times` switches them off), and
-    the moments in which the thread that sends reports holds Python's lock elsewhere in a step. NaN where not known.
+    An upper bound on vitprof's recording and reports, since it includes the loop's own check whether to stop. Clock
+    readings inside the loader are part of the data wait (`loader_times` switches them off).
     """
 
     frac: float = math.nan
@@ -147,11 +146,9 @@ LAPS_A_BATCH = 2
 
 
 def loader_times_s(config: RunConfig, lap_s: float) -> float:
-    """Returns about how many seconds measuring inside the loader takes for each batch of the resolved `config`.
-
-    The laps of each sample and batch are counted; `lap_s`, the seconds that one takes, was measured when the run began.
-    In worker processes that time is theirs, and costs the loop nothing while they keep up. NaN if the storage is not
-    known.
+    """Returns about how many seconds measuring inside the loader takes for each batch of the resolved `config`, in
+    worker processes if it has any; NaN if the storage is not known. `lap_s`, the seconds that a clock reading takes,
+    was measured when the run began.
     """
     if not config.loader_times:
         return 0.0
@@ -174,9 +171,9 @@ LOADING_STAGES = (*TIMED_STAGES, "hand_over")
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
     """Returns the training time of an epoch, without that of `stops`, and the number of whole epochs that it rests on.
 
-    It is the median over whole epochs; the first one, which includes start-up and warm-up, counts only if there is no
-    other. Without a whole epoch, or if `n_train` is 0 (not known, as for a job that was killed), the number is 0 and
-    the time is extrapolated from `samples_per_s`, or NaN.
+    It is the median over whole epochs; the first one, which includes start-up, counts only if there is no other.
+    Without a whole epoch, or if `n_train` is 0 (not known), the number is 0 and the time extrapolated from
+    `samples_per_s`, or NaN.
     """
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
@@ -320,11 +317,11 @@ class StartPhase:
 def start_phases(
     t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
 ) -> list[StartPhase]:
-    """Returns the phases of a job's start until its first batch, with their times up to `now_s`.
+    """Returns the phases of a job's start until its first batch, with their times up to `now_s`, for a run that has
+    made no step.
 
-    All times are on the monotonic clock. `t_origin_s` is when the run began, `phases` are those that have ended so far,
-    `training_since_s` is when training began, and `copies` says whether the data are first copied to another place. Do
-    not call it for a run that has made a step: its start is over.
+    `t_origin_s` is when the run began, `phases` are those that have ended so far, `training_since_s` is when training
+    began, all on the monotonic clock; `copies` says whether the data are first copied to another place.
     """
     ended = {p.name: p.t_end_s for p in reversed(phases)}
     ends = {

@@ -29,9 +29,8 @@ class Timeline:
     """Spans of time on the monotonic clock, (m,) each, none of length 0.
 
     The host waits for data, works and records; the copy lane copies; the device computes, or idles for a cause. The
-    launches' lane has the launch bubbles of a step, if they are known: how long the device waited for launches during
-    the step's compute. There were many short ones; they are drawn as one span of the same length, at the end of
-    compute. Spans of one lane do not overlap, except on the copy lane where two copies do.
+    launch bubbles of a step, of which there are many short ones, are one span of the same length at the end of compute.
+    Spans of one lane do not overlap, except on the copy lane where two copies do.
     """
 
     lane: Ints
@@ -216,12 +215,11 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
 
 @dataclass(frozen=True)
 class Slices:
-    """Groups of steps on the device's time line, without a hole between them.
+    """Groups of steps on the device's time line, without a hole between them. (groups,) float64, but `first_step` and
+    `n_steps` int64.
 
-    All columns are (groups,) float64, but `first_step` and `n_steps` are int64. Each group is other work (an evaluation
-    before its first step), then idle time, then busy time. With one step in a group this is what happened. With
-    several, the idle times of the group are drawn as one gap, and so are its waits: the shares are exact at every zoom,
-    and no gap is lost.
+    Each group is other work (an evaluation before its first step), then idle time, then busy time: with one step in a
+    group what happened, with several their sums, so shares are exact at every zoom.
     """
 
     start_s: Floats

@@ -130,16 +130,13 @@ def uneven_words(board: Leaderboard) -> str:
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
-    """Returns the leaderboard of `entries`, ranked by score. Their order does not matter.
+    """Returns the leaderboard of `entries`, ranked by score, whatever their order.
 
-    `baseline` is the key of the setting that speed-ups are relative to; they are NaN if it gave no figures. `n_train`
-    is the number of training images in an epoch (0 if not known), `seed` that of the bootstrap. Failed and refused
-    trials keep the figures of their earlier rounds but are not ranked.
-
-    An epoch's time is the measured one (`RunSummary.epoch_s`) if every ranked run saw a whole epoch, and n_train /
-    samples_per_s for all settings otherwise: a fast setting's measured epochs include the wait at their start, which
-    the extrapolated one of a slow setting would not. Raises ValueError for two entries with the same key, or if the
-    baseline is not among them.
+    `baseline` is the key of the setting that speed-ups are relative to, `n_train` the number of training images in an
+    epoch (0 if not known), `seed` that of the bootstrap. Failed and refused trials keep their figures but are not
+    ranked. An epoch's time is the measured one (`RunSummary.epoch_s`) if every ranked run saw a whole epoch, and
+    n_train / samples_per_s for all otherwise: only measured epochs include the wait at their start. Raises ValueError
+    for two entries with the same key, or if the baseline is not among them.
     """
     by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
     if len(by_key) < len(entries):

@@ -71,18 +71,12 @@ class Recommendation:
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     """Returns the setting that is most probably the best trade; None while nothing is ranked.
 
-    `keep` is the tournament's own baseline, if `board` has another one: the recommendation does not depend on the
-    setting that a reader compares with.
-
-    It is decided once one setting is surely enough (`Leaderboard.level`) within 5% of the fastest. Of those, and of
-    those that are equal to the fastest, the one that costs least is recommended. Until then, or if too little was
-    measured, `Recommendation.key` is None and the sentence says what is missing. Only settings with the baseline's page
-    cache count: cold files are another experiment. The baseline is kept if it is among the fastest and costs no more.
-    Settings that shuffle all samples are preferred.
-
-    Costs are compared in turn: memory of the processes, RAM disk and kept samples, disk, preparation, workers. Each
-    rules out the settings that cost clearly more than the cheapest (`Scale`); an unknown cost counts as high.
-    Speed decides among the rest. A setting with its own batch size trains differently: the sentence says so.
+    `keep` is the tournament's own baseline, if `board` has another one: it is kept if it is among the fastest and costs
+    no more. It is decided once one setting is surely enough (`Leaderboard.level`) within 5% of the fastest; until then
+    `Recommendation.key` is None and the sentence says what is missing. Of those, and of those equal to the fastest,
+    settings that shuffle all samples are preferred, then the one that costs least: the costs in `SCALES` in turn rule
+    out what costs clearly more than the cheapest (an unknown cost counts as high), and speed decides among the rest.
+    Only settings with the baseline's page cache count: cold files are another experiment.
     """
     keep = keep or board.baseline
     every = [row for row in board.rows if row.rank is not None]
@@ -127,10 +121,9 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
-    """Returns the settings that another round should measure, the most probable first; empty once it is decided.
-
-    Those are the settings with the baseline's page cache, not cut short, for which it is not sure that another one is
-    faster by more than 5%; all of them while that is not known.
+    """Returns the settings with the baseline's page cache that another round should measure, the most probable first:
+    those not cut short for which it is not sure that another one is faster by more than 5%. Empty once it is
+    decided.
     """
     best = board.row(board.best) if board.best is not None else None
     if best is None:
@@ -292,22 +285,19 @@ class BreakEven:
 
 
 def setup_s(row: LeaderboardRow) -> float:
-    """Returns the seconds that a setting costs before the first epoch: building its storage, and staging.
-
-    Staging is done at the start of each run, so it counts for each training; 0 if nothing is staged. Building counts in
-    full, though it is needed only once for a data set. NaN if that time is not known. What every start of a run costs
-    is left out: opening files, and reading a set into memory.
+    """Returns the seconds that a setting costs before the first epoch: building its storage, in full, and staging,
+    which is done at the start of each run. NaN if that time is not known. What every start of a run costs is left
+    out.
     """
     staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
     return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
 
 
 def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
-    """Returns the break-even of each ranked setting but the baseline, by rank.
+    """Returns the break-even of each ranked setting but the baseline, by rank; empty while the baseline has no figures.
 
-    That is where setup + epochs * epoch time falls below the baseline's: at extra / gain, both relative to the
-    baseline. The interval follows from that of the speed-up; if that contains 1, its upper end is infinite. Empty while
-    the baseline has no figures.
+    That is where setup + epochs * epoch time falls below the baseline's. The interval follows from that of the
+    speed-up; if that contains 1, its upper end is infinite.
     """
     base = board.row(board.baseline)
     if base is None or not math.isfinite(base.epoch_s):
@@ -369,11 +359,10 @@ def cost_of(row: LeaderboardRow, against: Cost) -> float:
 
 
 def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
-    """Returns the keys of the settings on the Pareto front, the cheapest first.
+    """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first.
 
     No other setting has at least their throughput for at most their cost and is better in one of the two (Pareto,
-    Manuale di economia politica, 1906, chapter 3). Only ranked settings whose cost is known are considered, by their
-    estimates; intervals are ignored. Settings that are alike in both are on the front together.
+    Manuale di economia politica, 1906, chapter 3). Settings that are alike in both are on the front together.
     """
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost_of(row, against))]
     known.sort(key=lambda row: (cost_of(row, against), -row.samples_per_s, row.key))

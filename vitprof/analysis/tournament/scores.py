@@ -22,17 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis.arrays import (
-    BOOTSTRAP_BLOCKS,
-    BOOTSTRAP_RESAMPLES,
-    MIN_BLOCKS,
-    UNKNOWN,
-    Floats,
-    Interval,
-    Ints,
-    Series,
-    known,
-)
+from vitprof.analysis import arrays
+from vitprof.analysis.arrays import Floats, Interval, Ints, Series
 from vitprof.analysis.thresholds import EQUAL_FRAC, MODERATE_FRAC, OTHERS_CORES
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
@@ -69,15 +60,13 @@ class Score:
         return bool(np.isfinite(self.draws).all())
 
 
-NO_SCORE = Score(math.nan, np.full(BOOTSTRAP_RESAMPLES, math.nan))
+NO_SCORE = Score(math.nan, np.full(arrays.BOOTSTRAP_RESAMPLES, math.nan))
 
 
 def spoiled(entry: Entry) -> dict[int, float]:
-    """Returns the rounds of a setting that do not count -> the cores that other programs used then.
-
-    Two conditions must hold: the run made less than 0.9 times the samples/s of the setting's best run, and other
-    programs used clearly more of the CPU than during that one. Such a round is run again, not averaged in. A slow round
-    without both counts: it may be the setting's own fault.
+    """Returns the rounds of a setting that do not count -> the cores that other programs used then: its run made less
+    than 0.9 times the samples/s of the setting's best, and other programs used clearly more of the CPU than during
+    that one. Such a round is run again. A slow round without both counts: it may be the setting's own fault.
     """
     runs = {o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))}
     rates = {number: float(1 / (1 / usable(o.blocks_per_s)).mean()) for number, o in runs.items()}
@@ -109,7 +98,7 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) 
     `samples` has the number of samples that each round's run made: a longer run weighs more. Only their ratios matter.
     """
     if not runs:
-        return UNKNOWN
+        return arrays.UNKNOWN
     weights = np.array([samples[number] for number in sorted(runs)])
 
     def over_time(logs: Floats, drawn: Ints) -> Floats:
@@ -136,7 +125,7 @@ def within_low(runs: Rounds, key: str, seed: int) -> float:
 
     NaN with too few blocks.
     """
-    if not runs or min(map(len, runs.values())) < MIN_BLOCKS:
+    if not runs or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
         return math.nan
     logs = _padded(runs)
     drawn = -np.log(np.exp(-_resampled(logs, runs, key, seed)).mean(axis=2)).mean(axis=1)
@@ -165,7 +154,7 @@ def interval(value: float, draws: Floats, level: float) -> Interval:
 def ratio(mine: Score, base: Score, level: float) -> Interval:
     """Returns `mine` over `base`, with its interval at `level`."""
     if math.isnan(mine.value) or math.isnan(base.value):
-        return UNKNOWN
+        return arrays.UNKNOWN
     return interval(mine.value - base.value, mine.draws - base.draws, level)
 
 
@@ -230,10 +219,10 @@ def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], F
     logs, n = _padded(runs), len(runs)
     every = np.arange(n)
     value = float(figure(logs, every))
-    if n < 2 or min(map(len, runs.values())) < MIN_BLOCKS:
+    if n < 2 or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
         return Score(value, NO_SCORE.draws)
     blocks = figure(_resampled(logs, runs, key, seed), every) - value
-    shared = np.random.default_rng(seed).random((BOOTSTRAP_RESAMPLES, MOST_DRAWN_ROUNDS))[:, :n]
+    shared = np.random.default_rng(seed).random((arrays.BOOTSTRAP_RESAMPLES, MOST_DRAWN_ROUNDS))[:, :n]
     drawn = (shared * n).astype(int)
     rounds = figure(logs[drawn], drawn) - value
     widened = student_t(n - 1) / NORMAL_975 * math.sqrt(n / (n - 1))
@@ -251,7 +240,7 @@ def _resampled(logs: Floats, runs: Rounds, key: str, seed: int) -> Floats:
     drawn = []
     for line, number in zip(logs, sorted(runs), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(key.encode()), number])
-        drawn.append(line[rng.integers(len(line), size=(BOOTSTRAP_RESAMPLES, len(line)))])
+        drawn.append(line[rng.integers(len(line), size=(arrays.BOOTSTRAP_RESAMPLES, len(line)))])
     return np.stack(drawn, axis=1)
 
 
@@ -318,7 +307,7 @@ def ahead(queue_depth: Floats) -> int:
 
     The lowest and the highest twentieth of the depths do not count, so that a long run may fill its queue once.
     """
-    depths = known(queue_depth)
+    depths = arrays.known(queue_depth)
     return int(np.ceil(np.quantile(depths, 0.95) - np.quantile(depths, 0.05))) if len(depths) else 0
 
 
@@ -326,20 +315,18 @@ def block_rates(steps: Series) -> Floats:
     """Returns samples/s of up to 20 blocks of neighbouring steady steps, in order. (n,) float64; empty without steady
     steps.
 
-    `steps` are the (m,) columns of a run's steps. All blocks have the same number of samples, so their harmonic mean is
-    samples over time of all steady steps; a step across a border counts in both blocks by its share. If step times
-    repeat (a stall with every n-th batch), a block is at least a whole period, and there are fewer blocks; likewise
-    where the loader's queue fills and empties (`ahead`), unless the loop waits for data so little that a full queue
-    cannot make it clearly faster. With fewer than 20 steady steps of one batch size, each is a block.
+    All blocks have the same number of samples, so their harmonic mean is samples over time of all steady steps. If step
+    times repeat (a stall with every n-th batch), a block is at least a whole period, and there are fewer blocks;
+    likewise where the loader's queue fills and empties (`ahead`), unless the loop hardly waits for data.
     """
     steady = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
     seconds, samples = steps["step_s"][steady], steps["samples"][steady]
     if not len(seconds):
         return np.empty(0)
-    n = min(BOOTSTRAP_BLOCKS, len(seconds) // period(seconds))
+    n = min(arrays.BOOTSTRAP_BLOCKS, len(seconds) // period(seconds))
     if np.nansum(steps["data_wait_s"][steady]) > MODERATE_FRAC * seconds.sum():
         least = max(1, LEAST_QUEUES * ahead(steps["queue_depth"][steady]))
-        n = min(n, max(MIN_BLOCKS, len(seconds) // least))
+        n = min(n, max(arrays.MIN_BLOCKS, len(seconds) // least))
     made, passed = (np.concatenate([[0.0], np.cumsum(values)]) for values in (samples, seconds))
     took = np.diff(np.interp(np.linspace(0, made[-1], n + 1), made, passed))
     return np.asarray(made[-1] / n / took[took > 0], dtype=np.float64)
@@ -347,20 +334,15 @@ def block_rates(steps: Series) -> Floats:
 
 def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
     """Returns whether a trial can no longer win: its upper 99% bound, and `WORTH_FULL_TIME_FRAC` more, is below
-    `best_low`.
+    `best_low`, the lower end of the best setting's interval (`LeaderboardRow.within_low`); False while that is NaN,
+    or with too few blocks.
 
-    This must hold for its throughput so far and for that of the later half of its blocks: a trial that gets faster is
-    judged by what it has become. Ask only from `EARLIEST_STOP_FRAC` of its budget on.
-
-    `entry_blocks` are samples/s of its blocks so far (`block_rates`), (n,) in order. `best_low` is the lower end of the
-    best setting's interval (`LeaderboardRow.within_low`), samples/s, or NaN if there is none yet. False with fewer than
-    `MIN_BLOCKS_TO_STOP` blocks.
-
-    The question is asked repeatedly while a trial runs, so the bound is the one-sided asymptotic confidence sequence of
-    Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (Annals of Statistics 2024), which holds at all times together if
-    blocks are independent and alike. The blocks of a run are neither quite. Because neighbours are alike, the spread is
-    the largest of those of single blocks, pairs and fours; because of drift there are the later half and both shares
-    above. Noise that lasts for a large part of the run can still have a good trial cut.
+    `entry_blocks` are samples/s of its blocks so far (`block_rates`), (n,) in order. The bound must hold for those and
+    for the later half of them: a trial that gets faster is judged by what it has become. Ask only from
+    `EARLIEST_STOP_FRAC` of its budget on. As the question is asked repeatedly, the bound is the one-sided asymptotic
+    confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (Annals of Statistics 2024). It assumes
+    blocks that are independent and alike: because neighbours are alike, the spread is the largest of those of single
+    blocks, pairs and fours. Noise that lasts for a large part of the run can still have a good trial cut.
     """
     blocks = usable(entry_blocks)
     if len(blocks) < MIN_BLOCKS_TO_STOP or not math.isfinite(best_low):
@@ -379,12 +361,9 @@ def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
 
 
 def without_others(blocks: Floats, others_cores: float) -> Floats:
-    """Returns the most samples/s that blocks of a run, (n,), could have had if no other program had run; (n,).
-
-    `others_cores` are the cores that other programs took in the run, on average. If that is less than one, they ran for
-    at most that share of the time. If the run was stalled all that while, it needs only the rest of the time alone. The
-    result is infinite from a whole core on, and if `others_cores` is not known: then the blocks say nothing about the
-    setting.
+    """Returns the most samples/s that blocks of a run, (n,), could have had alone, if other programs took
+    `others_cores` cores on average and the run was stalled all that while; (n,). Infinite from a whole core on, and
+    if that is not known: then the blocks say nothing about the setting.
     """
     left = 1 - max(others_cores, 0.0) if math.isfinite(others_cores) else 0.0
     return blocks / left if left > 0 else np.full(len(blocks), math.inf)

@@ -127,9 +127,9 @@ class Importances:
 def importances(trials: Sequence[TriedSetting]) -> Importances:
     """Returns how much of the differences in throughput each parameter explains.
 
-    Fits a linear model of log(samples/s) with an effect for each value of each parameter, without interactions. A
-    parameter's importance is how much less the model explains without it (sums of squares of type II: Yates, JASA
-    1934). Each setting counts once, with its last run of the search, which is its longest.
+    Fits a linear model of log(samples/s) with an effect for each value of each parameter. A parameter's importance is
+    how much less the model explains without it (sums of squares of type II: Yates, JASA 1934). Each setting counts
+    once, with its last and longest run of the search.
     """
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
     settings, speeds = list(known), np.log(list(known.values()))

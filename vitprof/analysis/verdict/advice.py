@@ -40,9 +40,9 @@ class Alternative:
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """Returns `config` with `settings` changed. If they name a strategy, its parts and knobs are left to be resolved.
 
-    The training stays the same: random augmentation is kept, but moves to the device if samples are finished
-    beforehand. A transfer that was chosen in place of the strategy's own is kept, unless a strategy copies nothing. An
-    injected wait is dropped if no stage is left to inject it into. Raises `ConfigError` if a value is not allowed.
+    The training stays the same: random augmentation moves to the device if samples are finished beforehand. A transfer
+    that was chosen in place of the strategy's own is kept, unless a strategy copies nothing. An injected wait is
+    dropped if no stage is left for it. Raises `ConfigError` if a value is not allowed.
     """
     changes: dict[str, Any] = {"name": ""}
     info = catalog.dataset_info(config.dataset, config.n_images)
@@ -94,11 +94,11 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Returns at most three things to try, the best first.
 
-    `alternatives` whose whole interval is above the run's throughput come first, the fastest first. Rules that lead to
-    the same job as an alternative that is not faster are left out. For the same job, a measured figure counts before a
-    predicted one. `possible` says whether a resolved config can run on this machine; without it, no loader that needs a
-    package of its own is advised. Every piece of advice with settings can be resolved, differs from what is in use, and
-    fits into memory as far as that is known.
+    `alternatives` whose whole interval is above the run's throughput come first, the fastest first; rules that lead to
+    the same job as one that is not faster are left out. A measured figure counts before a predicted one. `possible`
+    says whether a resolved config can run on this machine; without it, no loader that needs a package of its own is
+    advised. Advice with settings can be resolved, differs from what is in use, and fits into memory as far as that is
+    known.
     """
     if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]

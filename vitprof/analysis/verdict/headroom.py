@@ -136,10 +136,8 @@ def headroom(
     """Returns the stages and the speed-up of `anchors`.
 
     `baseline` is the role of the job as configured; if it was not measured, D or else C takes its place. `pending` are
-    the anchors still to come.
-
-    The interval of a difference is made from the two single ones as in Zou and Donner (Statistics in Medicine 2008),
-    which allows for asymmetry; that of the ratio in the same way on logarithms (`ratio_of`).
+    the anchors still to come. The interval of a difference is made from the two single ones as in Zou and Donner
+    (Statistics in Medicine 2008); that of the ratio in the same way on logarithms (`ratio_of`).
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]

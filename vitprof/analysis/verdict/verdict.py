@@ -43,16 +43,15 @@ def judge(
 ) -> Verdict:
     """Returns the verdict on a finished (or stopped, or failed) run.
 
-    `config` is the run's, resolved; `facts` holds its facts and its environment in one mapping. `headroom` is the
-    speed-up that replaying batches measured, if it was; for a user's own script it is read from the facts.
-    `alternatives` are other ways to run the same job, with predicted or measured speed. `possible` says whether a
-    config can run on this machine; without it, nothing that needs extra packages is advised. `gaps` are the run's,
-    if already known.
+    `config` is resolved; `facts` holds the run's facts and its environment. `headroom` is the speed-up that replaying
+    batches measured, if it was; for a user's own script it is read from the facts. `alternatives` are other ways to run
+    the same job. `possible` says whether a config can run on this machine; without it, nothing that needs extra
+    packages is advised. `gaps` are the run's, if already known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
     (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, if the interval
-    reaches from "not" to "input-bound", where the waits of the loop that trains are not known (`not_measurable`), and
-    where the waits at epoch starts put the run into another class.
+    reaches from "not" to "input-bound", where the waits of the loop that trains are not known, and where the waits at
+    epoch starts put the run into another class.
     """
     trace = Trace(steps, telemetry, config, facts)
     n, n_all = trace.n_steady, len(steps["step"])
