@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,60 +14,59 @@ from vitprof.jobs.scheduling import MachineLock
 from vitprof.store import RunStore
 
 
+@contextlib.contextmanager
+def running(store: RunStore, run_id: int, url: str = "") -> Iterator[MachineLock]:
+    """A run that has its place on the machine."""
+    lock = MachineLock(run_id, "cpu", shares=False, store_url=url or store.url)
+    assert lock.acquire(anyway=True)
+    yield lock
+    lock.release()
+
+
 def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store: RunStore) -> None:
     mine, first, second = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "a", "b"))
     store.update_run(mine, status="running", notices=["a notice"], facts={"known": 1})
     disturbances = Disturbances(store, mine)
-    disturbances.lock = lock = MachineLock(mine, "cpu", shares=True, store_url=store.url)
-    assert lock.acquire()
-    disturbances.look_at_store()
-    disturbances.look_again()
-    assert (store.run(mine).notices, store.run(mine).facts) == (("a notice",), {"known": 1})
-    for n, (other, name) in enumerate([(first, "a"), (second, "b")], 1):
-        store.update_run(other, status="running")
-        disturbances.look_at_store()  # too soon for another look
-        assert len(disturbances.notices) == n - 1
-        for _ in range(2):
-            disturbances.look_again()
-            run = store.run(mine)
-            assert run.notices[0] == "a notice"
-            assert [line.partition(" ran")[0] for line in run.notices[n:]] == [f"run {other} on cpu ({name})"]
-            assert run.facts == {"known": 1, N_BESIDE: n}
-    lock.release()
+    with running(store, mine) as disturbances.lock:
+        disturbances.look_at_store()
+        disturbances.look_again()
+        assert (store.run(mine).notices, store.run(mine).facts) == (("a notice",), {"known": 1})
+        for n, (other, name) in enumerate([(first, "a"), (second, "b")], 1):
+            store.update_run(other, status="running")
+            disturbances.look_at_store()  # too soon for another look
+            assert len(disturbances.notices) == n - 1
+            for _ in range(2):
+                disturbances.look_again()
+                run = store.run(mine)
+                assert run.notices[0] == "a notice"
+                assert [line.partition(" ran")[0] for line in run.notices[n:]] == [f"run {other} on cpu ({name})"]
+                assert run.facts == {"known": 1, N_BESIDE: n}
 
 
 def test_looks_again_after_a_while(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "other"))
     store.update_run(mine, status="running")
     disturbances = Disturbances(store, mine)
-    disturbances.lock = lock = MachineLock(mine, "cpu", shares=True, store_url=store.url)
-    assert lock.acquire()
-    disturbances.look_at_store()
-    store.update_run(other, status="running")
-    monkeypatch.setattr("vitprof.jobs.disturbances.LOOK_EVERY_S", 0.0)
-    disturbances.look_at_store()
+    with running(store, mine) as disturbances.lock:
+        disturbances.look_at_store()
+        store.update_run(other, status="running")
+        monkeypatch.setattr("vitprof.jobs.disturbances.LOOK_EVERY_S", 0.0)
+        disturbances.look_at_store()
     assert len(disturbances.notices) == 1
     assert disturbances.look([], None, last=False) == {N_BESIDE: 1}
-    lock.release()
 
 
 def test_jobs_of_this_store_and_of_others_are_noted_once(store: RunStore) -> None:
     mine, theirs = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs"))
     for run_id in (mine, theirs):
         store.update_run(run_id, status="running")
-    locks = [
-        MachineLock(run_id, "cpu", shares=False, store_url=url)
-        for run_id, url in ((mine, store.url), (theirs, store.url), (7, "sqlite:///elsewhere"))
-    ]
-    assert all(lock.acquire(anyway=True) for lock in locks)
     concurrent = ConcurrentJobs(store, mine)
-    for _ in range(2):
-        concurrent.look(locks[0])
+    with running(store, mine) as lock, running(store, theirs), running(store, 7, "sqlite:///elsewhere"):
+        for _ in range(2):
+            concurrent.look(lock)
     assert len(concurrent.notices) == 2
     assert concurrent.notices[0].startswith(f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU")
     assert concurrent.notices[1].startswith("run 7 of another store on cpu (")
-    for lock in locks:
-        lock.release()
 
 
 def test_one_that_began_and_ended_while_nobody_looked_is_noted_afterwards(store: RunStore) -> None:

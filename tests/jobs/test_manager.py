@@ -21,7 +21,7 @@ from tests.engine_fixtures import CHEAP, KeptLauncher, descendants, gone, vitpro
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
-from vitprof.errors import ConfigError, DataError, JobError, JobStopped, StoreAwayError
+from vitprof.errors import ConfigError, DataError, JobError, StoreAwayError
 from vitprof.home import home
 from vitprof.jobs import manager as manager_module
 from vitprof.jobs import users
@@ -279,15 +279,6 @@ class TestThreadIsolation:
         assert run.summary.rss_peak_bytes > 0
 
     @pytest.mark.slow
-    def test_stop_keeps_what_was_measured(self, jobs: JobManager) -> None:
-        run_id = jobs.submit(config(epochs=1000, isolation="thread"))
-        under_way(jobs, run_id)
-        jobs.stop(run_id)
-        run = finished(jobs, run_id, STOP_WITHIN_S)
-        assert (run.status, run.error) == ("stopped", "")
-        assert_measured(jobs, run)
-
-    @pytest.mark.slow
     def test_a_failure_shows_its_own_message_and_the_next_job_runs(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -410,26 +401,6 @@ class TestTrouble:
         monkeypatch.setattr("vitprof.jobs.child.run_job", hanging)
         (run_id,) = queued(jobs, "a")
         assert finished(jobs, run_id, 20).status == "done"
-
-    @pytest.mark.slow
-    def test_a_wish_to_stop_that_is_not_heard(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        begun, stopped = threading.Event(), threading.Event()
-
-        def deaf(config: RunConfig, events: Any, stop: Any) -> bool:
-            begun.set()
-            try:
-                while True:
-                    pass
-            except JobStopped:
-                stopped.set()
-                raise
-
-        monkeypatch.setattr(train, "train", deaf)
-        (run_id,) = queued(jobs, "a")
-        begun.wait(30)
-        jobs.stop(run_id)
-        assert finished(jobs, run_id, STOP_WITHIN_S).status == "stopped"
-        assert stopped.is_set()
 
 
 @forking

@@ -22,7 +22,6 @@ from vitprof.jobs import spool as spool_module
 from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.spool import PREFIX
 from vitprof.jobs.supervisor import JobRecorder
-from vitprof.measure.wire import Note
 from vitprof.store import RunStore
 
 LIMIT_S = 30.0
@@ -170,23 +169,6 @@ def test_a_disk_that_is_full_and_freed(store: RunStore, monkeypatch: pytest.Monk
     assert "(database or disk is full); what was measured meanwhile waited and is complete" in run.notices[0]
     assert {path.parent.name for path in seen} == (set() if everywhere else {"temporary"})
     assert not spools(store)
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux what a descriptor is")
-def test_a_disk_that_is_full_in_the_middle_of_a_preparation(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job fails for it, in its own words, and the run says so when there is room again."""
-    full = Full(store, monkeypatch)
-    why = "disk full while preparing /home/memmap; free some space"
-    recording = Recording(store, 0.0, lambda now: None, end=Note("end", {"status": "failed", "error": why}))
-    full.now = True
-    recording.outbox.add(note="x" * 100_000)  # what the page in hand has no room for
-    recording.recorder.run()
-    assert recording.outbox.unavailable == "database or disk is full"
-    full.now = False
-    assert recording.outbox.wait(LIMIT_S)
-    run = store.run(recording.id)
-    assert (run.status, run.error, run.stage, run.message) == ("failed", why, "", "")
-    assert store.n_steps(recording.id) == 0
 
 
 def test_what_nothing_has_room_for_is_counted_and_told(

@@ -29,7 +29,6 @@ from vitprof.errors import JobError, VitprofError
 from vitprof.jobs import runners
 from vitprof.jobs.command import _watching
 from vitprof.jobs.runners import (
-    ChildProcess,
     Launcher,
     ProcessRunner,
     ThreadRunner,
@@ -239,7 +238,7 @@ def answers(process: Any, **values: Any) -> list[Message]:
     return list(read_messages(process.stdout))
 
 
-def run(process: ChildProcess, **values: Any) -> list[Message]:
+def run(process: Any, **values: Any) -> list[Message]:
     """The same of one that ends well."""
     messages = answers(process, **values)
     assert process.wait() == process.poll() == 0

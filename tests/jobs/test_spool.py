@@ -170,10 +170,10 @@ def test_it_takes_no_longer_than_it_may(store: RunStore) -> None:
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     times = iter([0.0, 1.0, 1.0, 21.0])
-    imported = import_left(store, lambda *_: None, clock=lambda: next(times))
-    assert (imported.waiting, store.n_steps(run_id)) == ({run_id}, 15)
-    assert "the next start imports the rest" in imported.lines[0]
-    assert store.mark_interrupted(spare=imported.waiting) == []
+    lines, waiting = import_left(store, lambda *_: None, clock=lambda: next(times))
+    assert (waiting, store.n_steps(run_id)) == ({run_id}, 15)
+    assert "the next start imports the rest" in lines[0]
+    assert store.mark_interrupted(spare=waiting) == []
     settle_interrupted(store)
     assert (store.run(run_id).status, store.n_steps(run_id)) == ("done", 30)
     assert not path.exists()

@@ -46,13 +46,6 @@ def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
         assert store.run(run_id).name == "kept"
 
 
-def test_vitprof_db_names_another_database(monkeypatch: pytest.MonkeyPatch, vitprof_home: Path, tmp_path: Path) -> None:
-    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{tmp_path}/other.db")
-    RunStore().close()
-    assert (tmp_path / "other.db").is_file()
-    assert not vitprof_home.exists()
-
-
 def stamped(path: Path, table: str, column: str, version: int) -> bytes:
     """The bytes of a store of another version."""
     with closing(sqlite3.connect(path)) as db:
@@ -126,13 +119,6 @@ def test_a_directory_or_another_file_in_the_way_is_one_line_and_stays(tmp_path: 
     line = refusal(url=f"sqlite:///{tmp_path}/photo.jpg")
     assert line == f"the run store sqlite:///{tmp_path}/photo.jpg failed: file is not a database"
     assert (tmp_path / "photo.jpg").read_bytes() == b"\xff\xd8 not a database " * 1000
-
-
-def test_a_read_only_store_is_one_line(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "failed: unable to open database file" in refusal(url=f"sqlite:///{read_only_dir}/runs.sqlite")
-    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir))
-    with pytest.raises(Exception, match=r"^cannot write to .*; set VITPROF_HOME to a directory that can be"):
-        RunStore()
 
 
 def test_a_store_that_may_only_be_read_can_be_read_and_writing_is_one_line(store: RunStore, tmp_path: Path) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
-from vitprof.store.stored_run import MADE_FOR_A_RUN, NAMED, GroupKind, RunGroup, read_role, role_of
-
-NUMBERED = tuple(kind for kind in get_args(GroupKind) if kind not in NAMED)
+from vitprof.store.stored_run import MADE_FOR_A_RUN, RunGroup, read_role, role_of
 
 
 @pytest.mark.parametrize(
@@ -27,15 +23,6 @@ NUMBERED = tuple(kind for kind in get_args(GroupKind) if kind not in NAMED)
 def test_keys_are_as_stores_have_them(group: RunGroup, key: str) -> None:
     assert group.key == key
     assert RunGroup.parse(key) == group
-
-
-@pytest.mark.slow
-@given(
-    st.builds(RunGroup, st.sampled_from(NUMBERED), st.integers(1, 2**63 - 1))
-    | st.builds(RunGroup, st.sampled_from(NAMED), st.from_regex(r"[0-9]{1,9}-[0-9]{1,19}", fullmatch=True))
-)
-def test_through_the_key_and_back(group: RunGroup) -> None:
-    assert RunGroup.parse(group.key) == group
 
 
 @pytest.mark.slow

@@ -74,10 +74,10 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
     until = clock() + OPEN_S
     sum_up = partial(_settle, store, lambda: clock() < until)
     with suppress(StoreAwayError):
-        imported = import_left(store, sum_up)
-        for line in (*([store.notice] if store.notice else []), *imported.lines):
+        lines, waiting = import_left(store, sum_up)
+        for line in (*([store.notice] if store.notice else []), *lines):
             print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
-        for run_id in store.mark_interrupted(spare=imported.waiting):
+        for run_id in store.mark_interrupted(spare=waiting):
             sum_up(run_id, None)
 
 

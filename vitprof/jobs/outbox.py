@@ -31,7 +31,7 @@ RETRY_S = 1.0
 MOST_BYTES = 256 << 20
 """Most bytes of steps and telemetry that wait: over a million steps."""
 PATIENCE_BYTES = 8 << 20
-"""Bytes that may wait for a single write; beyond that the store is taken to be unavailable."""
+"""Bytes that may wait while a write goes on; beyond that the store is taken to be unavailable."""
 CHUNKS_AT_ONCE = 128
 """Most chunks in a transaction: a minute of a run."""
 LEAVE_S = 6.0
@@ -143,7 +143,7 @@ class Outbox:
                 self._ending = None  # the run goes on
             self._waiting = waiting = self._waiting or Batch()
             waiting.values |= values
-            n_bytes = waiting.n_bytes
+            n_bytes = waiting.n_bytes + (self._write.n_bytes if self._write is not None else 0)
             for chunk in new:
                 n_bytes += len(chunk.data)
                 if n_bytes > MOST_BYTES:

@@ -46,22 +46,6 @@ ANSWER_S = 5.0
 """How long (s) a fork may take; about 10 ms is usual."""
 
 
-class ChildProcess(Protocol):
-    """The part of `subprocess.Popen` that a job's process offers."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def stdin(self) -> IO[bytes] | None: ...
-    @property
-    def stdout(self) -> IO[bytes] | None: ...
-    def poll(self) -> int | None:
-        """Returns the exit status (-N: ended by signal N); None while it runs."""
-
-    def wait(self) -> int:
-        """Waits for the process to end and returns its exit status."""
-
-
 def command(module: str, *args: str) -> list[str]:
     """Returns the command that runs a module of this package."""
     return [sys.executable, "-m", module, *args]
@@ -83,7 +67,7 @@ def wanted() -> bool:
     return CAN_FORK and os.environ.get("VITPROF_WARM") != "0" and psutil.virtual_memory().available >= FREE_BYTES
 
 
-def start_anew(log: BinaryIO) -> ChildProcess:
+def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process for a job from scratch; its standard error goes to `log`. Raises `OSError`."""
     return subprocess.Popen(
         command("vitprof.jobs.child"),
@@ -120,7 +104,7 @@ class Launcher:
         if (server := self._server) is not None:
             server.wait_ready(stop)
 
-    def start(self, log: BinaryIO) -> ChildProcess:
+    def start(self, log: BinaryIO) -> subprocess.Popen[bytes] | Fork:
         """Starts `vitprof.jobs.child` for a job; its standard error goes to `log`. Raises `OSError` where it cannot be
         started.
         """
@@ -192,7 +176,7 @@ class _Server:
         while not (self._ready.wait(POLL_S) or self.ended.is_set() or stop.is_set() or waited_s > READY_S):
             waited_s += POLL_S
 
-    def fork(self, log: BinaryIO) -> ChildProcess:
+    def fork(self, log: BinaryIO) -> Fork:
         """Returns the process of a forked job. Raises `OSError` where the server does not answer or cannot fork."""
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
@@ -210,7 +194,7 @@ class _Server:
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
-        return _Fork(self, pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb"))
+        return Fork(self, pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb"))
 
     def code(self, pid: int, wait_s: float = 0.0) -> int | None:
         """Returns the exit status of `pid`, for which it waits at most `wait_s` seconds; None while it runs."""
@@ -232,8 +216,8 @@ UNKNOWN = 255
 """The exit status of a fork whose server died first."""
 
 
-class _Fork:
-    """The process of a forked job, see `ChildProcess`."""
+class Fork:
+    """The process of a forked job, with the part of `subprocess.Popen` that a job needs."""
 
     def __init__(self, server: _Server, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
@@ -251,6 +235,7 @@ class _Fork:
         return code
 
 
+Start = Callable[[BinaryIO], subprocess.Popen[bytes] | Fork]
 PIPE_BYTES = 1 << 20
 F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux
 
@@ -277,7 +262,7 @@ class Runner(Protocol):
 class ProcessRunner:
     """A job in a process group of its own, so that its workers can be ended with it."""
 
-    def __init__(self, config: RunConfig, log: Path, start: Callable[[BinaryIO], ChildProcess] = start_anew) -> None:
+    def __init__(self, config: RunConfig, log: Path, start: Start = start_anew) -> None:
         self._log = log
         self._broken = ""
         self._inbox: queue.Queue[Message] = queue.Queue()

@@ -17,7 +17,6 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -206,49 +205,38 @@ _Files = list[tuple[SpoolFile, dict[str, Any]]]
 """Files of one run with their headers, in their order."""
 
 
-@dataclass
-class Imported:
-    """What became of the files that were left."""
-
-    lines: list[str] = field(default_factory=list)
-    """Lines for the user."""
-    waiting: set[int] = field(default_factory=set)
-    """Ids of runs that still have data in files."""
-
-
 def import_left(
     store: RunStore,
     sum_up: Callable[[int, float | None], None],
     *,
     within_s: float = IMPORT_S,
     clock: Callable[[], float] = time.monotonic,
-) -> Imported:
+) -> tuple[list[str], set[int]]:
     """Imports the files that programs which have ended left for this store, and removes them.
 
     Reads only files of this user that name this store. A damaged file is read up to the damage and set aside. What the
     store does not take, or not within `within_s` seconds, is left for the next time. `sum_up` is called for each run
-    once its steps are stored, with its id and when it ended on its clock, None where that was not recorded.
+    once its steps are stored, with its id and when it ended on its clock, None where that was not recorded. Returns
+    lines for the user, and the ids of runs that still have data in files.
     """
-    outcome, until = Imported(), clock() + within_s
-    left = _left(store, outcome)
+    lines, until = list[str](), clock() + within_s
+    left = _left(store, lines)
     try:
         for run_id in sorted(left):
-            outcome.lines += _import(store, left[run_id], lambda: clock() > until, sum_up)
+            lines += _import(store, left[run_id], lambda: clock() > until, sum_up)
             del left[run_id]
     except StoreAwayError:
         pass
     except TimeoutError:
         what = f"what waited for the run store ({_names(left[run_id])})"
-        outcome.lines.append(f"run {run_id}: {what} is large; the next start imports the rest")
+        lines.append(f"run {run_id}: {what} is large; the next start imports the rest")
     finally:
-        for run_id, files in left.items():
-            outcome.waiting.add(run_id)
-            for file, _ in files:
-                file.close()
-    return outcome
+        for file, _ in (file for files in left.values() for file in files):
+            file.close()
+    return lines, set(left)
 
 
-def _left(store: RunStore, outcome: Imported) -> dict[int, _Files]:
+def _left(store: RunStore, lines: list[str]) -> dict[int, _Files]:
     """Returns the files that were left for this store, open, by run."""
     found: dict[int, _Files] = {}
     for path in (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*"))):
@@ -261,7 +249,7 @@ def _left(store: RunStore, outcome: Imported) -> dict[int, _Files]:
             header = file.header()
         except ValueError as error:
             line = f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}"
-            outcome.lines.append(line)
+            lines.append(line)
             continue
         if header["store"] == store.identity:
             found.setdefault(header["run"]["id"], []).append((file, header))

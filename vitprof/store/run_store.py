@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +15,7 @@ from vitprof.config.resolve import run_name
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
-from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, summary_to_dict
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, summary_to_dict
 from vitprof.store import database
 from vitprof.store.chunks import Chunk, chunks_of
 from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
@@ -98,8 +97,6 @@ class RunStore(Listing, SeriesStore):
             rows = db.execute(query).fetchall()
         return list(readable(rows, stored_run))
 
-    # what the user adds to a run
-
     def tag(self, run_id: int, tags: Iterable[str]) -> None:
         """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, too long or contains a comma."""
         self.edit(run_id, tags=tags)
@@ -129,8 +126,6 @@ class RunStore(Listing, SeriesStore):
         query = sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
-
-    # the end of a run
 
     def delete(self, run_id: int) -> None:
         """Deletes a run, see `delete_many`."""
@@ -189,11 +184,13 @@ class RunStore(Listing, SeriesStore):
 def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns columns of a run as plain values, with those that repeat parts of them. Plain ones stay as they are."""
     values = dict(given)
+    if isinstance(summary := values.get("summary"), RunSummary):
+        values["summary"] = summary_to_dict(summary)
+    if isinstance(config := values.get("config"), RunConfig):
+        values["config"] = config.to_dict()
     if values.get("summary") is not None:
-        values["summary"] = summary_to_dict(values["summary"])
         values |= database.figures(values["summary"])
-    if isinstance(values.get("config"), RunConfig):
-        values["config"] = values["config"].to_dict()
+    if "config" in values:
         values |= database.listed(values["config"])
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
@@ -202,43 +199,26 @@ def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-# runs that were recorded elsewhere
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """The columns that identify a run of this store."""
-
-    id: int
-    created_utc: str
-    t_origin_s: float | None
-    owner_host: str
-    facts: Mapping[str, Any]
-
-
 class RunImport:
     """A transaction that imports runs."""
 
     def __init__(self, db: sa.Connection) -> None:
         self._db = db
 
-    def recorded_in(self, moments: Collection[str]) -> Iterator[RecordedRun]:
-        """Yields the runs of this store whose `created_utc` is one of `moments`."""
+    def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
+        """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
         query = sa.select(runs.c.id, runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
         wanted = sorted(moments)
         for first in range(0, len(wanted), VALUES_AT_ONCE):
             part = wanted[first : first + VALUES_AT_ONCE]
-            for row in self._db.execute(query.where(runs.c.created_utc.in_(part))):
-                yield RecordedRun(row.id, row.created_utc, row.t_origin_s, row.owner_host, row.facts or {})
+            yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
         """Adds a run that has ended, with its series and tags, and returns its new id. This process becomes its owner.
 
         `values` are columns of `runs` as plain values, without those of the owner.
         """
-        known = database.listed(values["config"]) | database.figures(values.get("summary"))
-        known |= {"verdict_kind": (values.get("verdict") or {}).get("kind", "")}
-        run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **known, **values)))
+        run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **plain_columns(values))))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
         _set_tags(self._db, run_id, tags)
@@ -250,9 +230,6 @@ def importing(store: RunStore) -> Iterator[RunImport]:
     """Yields an import whose runs are committed at the end of the block, all or none. Raises `StoreError`."""
     with store.transaction() as db:
         yield RunImport(db)
-
-
-# what rows are made of
 
 
 def _own_columns() -> dict[str, Any]:
