@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 import streamlit as st
 
@@ -216,65 +215,58 @@ UNTOLD = ("Copied", "GPU", "SM")
 """First words of columns that most runs have no value for, such as those without a GPU: not listed as missing."""
 
 
-class ComparisonRow(NamedTuple):
-    """The data of a row of the table."""
-
-    run: StoredRun
-    summary: RunSummary
-    gain: comparison.Compared
-
-
-def _spread(row: ComparisonRow) -> float:
-    s = row.summary
+def _spread(run: StoredRun, _: comparison.Compared) -> float:
+    s = run.summary or RunSummary()
     return 50 * (s.samples_per_s_high - s.samples_per_s_low) / s.samples_per_s if s.samples_per_s > 0 else math.nan
 
 
-def _range(row: ComparisonRow) -> str:
-    if row.gain.relation == "baseline":
+def _range(_: StoredRun, gain: comparison.Compared) -> str:
+    if gain.relation == "baseline":
         return ""
-    ends = (row.gain.low, row.gain.high)
+    ends = (gain.low, gain.high)
     if not all(map(math.isfinite, ends)):
         return formats.NOT_AVAILABLE
     return " to ".join(f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio) for ratio in ends)
 
 
-def _speed_up(row: ComparisonRow) -> float:
-    ratio = row.gain.speed_up
-    return round(ratio, 3) if abs(ratio - 1) < CLOSE else tables.rounded(ratio)
+def _speed_up(_: StoredRun, gain: comparison.Compared) -> float:
+    return round(gain.speed_up, 3) if abs(gain.speed_up - 1) < CLOSE else tables.rounded(gain.speed_up)
 
 
-def _epoch_from(row: ComparisonRow) -> str:
-    if not math.isfinite(row.summary.epoch_s):
+def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
+    s = run.summary or RunSummary()
+    if not math.isfinite(s.epoch_s):
         return formats.NOT_AVAILABLE
-    n = row.summary.n_epochs_measured
-    return f"measured, n = {n}" if n else "extrapolated"
+    return f"measured, n = {s.n_epochs_measured}" if s.n_epochs_measured else "extrapolated"
 
 
 COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
     tables.Column(
         "Run",
         "Number and strategy.",
-        lambda r: f"{r.run.id}: {r.run.config.strategy}",
+        lambda run, _: f"{run.id}: {run.config.strategy}",
         always=True,
         pinned=True,
         width=130,
     ),
-    tables.Column("Samples/s", "Steady-state throughput.", lambda r: r.summary.samples_per_s, always=True, width=90),
+    tables.Column(
+        "Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, always=True, width=90
+    ),
     tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, always=True, width=100),
     tables.Column(
         "vs baseline",
         "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
         "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
-        lambda r: r.gain.relation,
+        lambda _, gain: gain.relation,
         always=True,
     ),
     tables.Column(
         "Verdict",
         f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
-        lambda r: findings.verdict_of(r.run).kind + (", simulated" if is_simulated_run(r.run) else ""),
+        lambda run, _: findings.verdict_of(run).kind + (", simulated" if is_simulated_run(run) else ""),
         always=True,
     ),
-    tables.Column("Name", "Of the run; History changes it.", lambda r: r.run.name, always=True, width=220),
+    tables.Column("Name", "Of the run; History changes it.", lambda run, _: run.name, always=True, width=220),
     tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     tables.Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
     tables.of_summary("Epoch (s)", "epoch_s"),
@@ -285,7 +277,7 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
     tables.of_summary("Steps", "n_steady_steps", form="%d", exact=True),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
-    tables.Column("Copied first (s)", tables.help_of("stage_s"), lambda r: r.summary.stage_s or math.nan),
+    tables.Column("Copied first (s)", tables.help_of("stage_s"), lambda run, _: run.summary.stage_s or math.nan),
     tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
     tables.of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
     tables.of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
@@ -300,7 +292,7 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     """Draws a row for each run, and says which figures none of the runs has, and which have no SM activity."""
     summaries = [run.summary or RunSummary() for run in runs]
     gains = comparison.against(summaries, baseline)
-    shown = tables.frame(COLUMNS, [(ComparisonRow(*row),) for row in zip(runs, summaries, gains, strict=True)])
+    shown = tables.frame(COLUMNS, list(zip(runs, gains, strict=True)))
     tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     notes = ["Click a header to sort by its numbers."]

@@ -6,7 +6,6 @@ plural so that they differ from the names of the sidebar's settings.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -291,7 +290,7 @@ def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
     """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     # Ticks are positions, so a page with other runs needs another key.
-    key = f"history-table-{zlib.crc32(','.join(str(row.id) for row in rows).encode()):08x}"
+    key = f"history-table-{hash(tuple(row.id for row in rows))}"
     if key not in st.session_state:  # another page was shown meanwhile, or other runs
         before = st.session_state.get(TICKED, ())
         at = [at for at, row in enumerate(rows) if row.id in before]

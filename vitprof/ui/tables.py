@@ -48,7 +48,7 @@ def help_of(field: str) -> str:
 
 def of_summary(name: str, field: str, scale: float = 1.0, form: str = "localized", *, exact: bool = False) -> Column:
     """Returns a column for a figure of the summary, multiplied by `scale`; a row begins with what has the summary."""
-    return Column(name, help_of(field), lambda row: scale * getattr(row.summary, field), form, exact)
+    return Column(name, help_of(field), lambda row, *_: scale * getattr(row.summary, field), form, exact)
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
