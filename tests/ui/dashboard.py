@@ -7,6 +7,7 @@ import re
 import zlib
 from typing import Any
 
+import numpy as np
 from streamlit.testing.v1 import AppTest
 
 from tests import ROOT
@@ -36,31 +37,16 @@ def add_run(
     asked = RunConfig(**{"steps": max(n, 1), "device": "cpu", **config})
     run_id = store.create_run(resolve(asked), group_key=group_key, role=role)
     step_s = wait_s + 0.005
-    rows = []
-    for step in range(n):
-        start = 100 + step * step_s
-        figures = {
-            "step": step,
-            "t_start_s": start,
-            "data_wait_s": wait_s,
-            "host_s": 0.005,
-            "compute_start_s": start + wait_s,
-            "compute_s": 0.005,
-            "gap_s": wait_s,
-            "exposed_wait_s": wait_s,
-            "step_s": step_s,
-            "samples": 128,
-            "loss": 2.0,
-            "warmup": float(step < 5),
-            "made_start_s": start,
-            "made_end_s": start + wait_s,
-            "read_s": min(wait_s, 0.003),
-            "decode_s": max(wait_s - 0.003, 0.0),
-            "hand_over_s": 0.0,
-            "worker": float("nan"),
-            "launch_idle_s": launch_idle_s,
-        }
-        rows.append([figures.get(name, 0.0) for name in STEP_COLUMNS])
+    step = np.arange(n, dtype=float)
+    start = 100 + step * step_s
+    figures: dict[str, Any] = {"step": step, "t_start_s": start, "made_start_s": start, "warmup": step < 5}
+    figures |= dict.fromkeys(("data_wait_s", "gap_s", "exposed_wait_s"), wait_s) | {"step_s": step_s, "samples": 128}
+    figures |= dict.fromkeys(("host_s", "compute_s"), 0.005) | {"loss": 2.0, "launch_idle_s": launch_idle_s}
+    figures |= {"compute_start_s": start + wait_s, "made_end_s": start + wait_s, "worker": np.nan}
+    figures |= {"read_s": min(wait_s, 0.003), "decode_s": max(wait_s - 0.003, 0.0)}
+    rows = np.zeros((n, len(STEP_COLUMNS)))
+    for at, name in enumerate(STEP_COLUMNS):
+        rows[:, at] = figures.get(name, 0.0)
     append_steps(store, run_id, rows)
     sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
     append_telemetry(store, run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])

@@ -1,4 +1,4 @@
-"""The gate before Streamlit, asked without a server: who is passed on, what the others are told, and the token."""
+"""The gate before Streamlit, asked without a server: who is passed on, what others are told; the token and the login."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
 
+from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
+from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
+from vitprof.store import RunStore
+from vitprof.ui import gate
 from vitprof.ui.gate import (
     FROM_ALL,
     FROM_ONE,
@@ -111,24 +117,15 @@ def test_somebody_at_this_machine_notices_nothing_but_headers() -> None:
     assert ask(server=None)[0] == 200, "a Unix socket"
 
 
-@pytest.mark.parametrize("kind", ["http", "websocket"])
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"host": "evil.example"},
-        {"host": "evil.example", "origin": "http://evil.example"},
-        {"origin": "http://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://localhost:9999"},
-        [("host", "evil.example")],  # a second one
-        [("origin", "http://localhost:8501"), ("origin", "http://evil.example")],
-    ],
-)
-def test_foreign_names_and_pages_are_refused(kind: str, headers: Any) -> None:
-    ask = Asked(token=TOKEN)
-    assert ask(kind=kind, headers=headers)[0] == 403
-    assert not ask.passed_on
-    assert ask("/_stcore/health", headers=headers)[0] == 200, "says ok and no more"
+def test_foreign_names_and_pages_are_refused() -> None:
+    given: list[Any] = [{"host": "evil.example"}, {"host": "evil.example", "origin": "http://evil.example"}]
+    given += [{"origin": origin} for origin in ("http://evil.example", "null", "http://localhost:9999")]
+    given += [[("host", "evil.example")], [("origin", "http://localhost:8501"), ("origin", "http://evil.example")]]
+    for headers in given:  # the last two have a second host, a second origin
+        ask = Asked(token=TOKEN)
+        assert [ask(kind=kind, headers=headers)[0] for kind in ("http", "websocket")] == [403, 403]
+        assert not ask.passed_on
+        assert ask("/_stcore/health", headers=headers)[0] == 200, "says ok and no more"
 
 
 def test_wider_than_this_machine_it_is_closed_and_says_how_to_open_it() -> None:
@@ -308,3 +305,72 @@ def test_guessing_is_slowed_down_for_one_and_for_all() -> None:
     assert waits == [0.0] * FROM_ALL + [WINDOW_S]
     now += WINDOW_S
     assert attempts.wait_s("a") == 0.0
+
+
+class User(dict[str, object]):
+    """In place of what Streamlit knows of who is at the page."""
+
+    @property
+    def is_logged_in(self) -> object:
+        return self["is_logged_in"]
+
+    def to_dict(self) -> dict[str, object]:
+        return dict(self)
+
+
+@pytest.fixture
+def user(monkeypatch: pytest.MonkeyPatch) -> User:
+    """Who is at the page, of a dashboard with a login: nobody yet."""
+    now = User(is_logged_in=False)
+    monkeypatch.setattr(gate, "has_login", lambda: True)
+    monkeypatch.setattr(st, "user", now)
+    return now
+
+
+@pytest.mark.slow
+def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(store: RunStore, user: User) -> None:
+    number = add_run(store, name="secret")
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
+    at.secrets = {"auth": {"client_id": "x", "lab": {"client_id": "y"}}}
+    at.query_params["run"] = str(number)
+    for page in ("", "history"):
+        if page:
+            at.switch_page(f"pages/{page}.py")
+        at.run()
+        assert not at.exception
+        assert [button.label for button in at.button] == ["Log in", "Log in with lab"]
+        assert said(at) == "vitprof"
+        assert not at.sidebar.children
+
+
+def test_who_started_a_run_is_said(store: RunStore, user: User) -> None:
+    user.update(is_logged_in=True, email="bob@lab.example", name="Bob")
+    by_ada = store.create_run(RunConfig(), started_by="ada@lab.example")
+    by_nobody = add_run(store)
+    store.update_run(by_ada, status="stopped")
+    at = app(run=str(by_ada))
+    assert "Started by ada@lab.example." in said(at)
+    assert "bob@lab.example" in said(at)
+    assert "Log out" in [button.label for button in at.button]
+    assert "Started by a user of this machine." in said(app(run=str(by_nobody)))
+
+
+def test_no_two_users_share_a_name(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "get_script_run_ctx", lambda **_: object())
+    email = {"email": "bob@lab.example", "sub": "7"}
+    for claims, name in (
+        (email | {"email_verified": True, "name": "Bob"}, "bob@lab.example"),
+        (email, "bob@lab.example (7)"),
+        (email | {"email_verified": False}, "bob@lab.example (7)"),
+        ({"name": "Bob", "sub": "7"}, "Bob (7)"),
+        ({"sub": "7"}, "7"),
+        ({}, "a user without a name"),
+    ):
+        user.clear()
+        user.update({"is_logged_in": True, **claims})
+        assert gate.person() == name
+
+
+def test_without_a_login_nobody_is_named(store: RunStore) -> None:
+    at = app(run=str(store.create_run(RunConfig(), started_by="ada@lab.example")))
+    assert ("Started by" in said(at), "Log out" in [button.label for button in at.button]) == (False, False)

@@ -75,15 +75,6 @@ def test_a_compared_run_that_is_deleted_meanwhile(store: RunStore) -> None:
     assert at.multiselect[0].value == [kept]
 
 
-def test_settings_survive_a_change_of_page(store: RunStore) -> None:
-    add_run(store)
-    at = app()
-    at.number_input(key="set-batch_size").set_value(96).run()
-    at.switch_page("pages/compare.py").run()
-    at.switch_page("pages/profile.py").run()
-    assert at.number_input(key="set-batch_size").value == 96
-
-
 def test_the_queue_of_other_runs_is_shown_with_their_names_as_text(store: RunStore) -> None:
     shown = add_run(store)
     waiting = store.create_run(RunConfig(name="**other**"))

@@ -169,22 +169,6 @@ def test_rows_arrive_once_however_they_are_cut(store: RunStore) -> None:
         assert series.steps()["step"].tolist() == list(range(done))
 
 
-def test_totals_follow_the_summarys_steady_state(store: RunStore) -> None:
-    run_id = store.create_run(RunConfig())
-    series = RunSeries(store, run_id)
-    for first, n in ((0, 5), (5, 2), (7, 1), (8, 13)):
-        append_steps(store, run_id, rows(first, n))
-        series.refresh()
-    steps = series.steps()
-    steady = steady_state(steps)
-    totals = series.totals
-    assert (totals.steps, totals.samples) == (steady.sum(), steps["samples"][steady].sum())
-    assert totals.gap_s == pytest.approx(steps["gap_s"][steady].sum())
-    assert totals.share(totals.data_wait_s) == pytest.approx(
-        steps["data_wait_s"][steady].sum() / steps["step_s"][steady].sum()
-    )
-
-
 class OneRun:
     """A store that holds the steps of one run, in memory."""
 
@@ -224,16 +208,6 @@ def test_totals_are_those_of_the_analysis_rule_at_every_refresh(
         assert totals.steps == steady.sum()
         for name in ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):
             assert getattr(totals, name) == pytest.approx(series.steps()[name][steady].sum())
-
-
-def test_where_every_step_begins_an_epoch_the_tiles_count_what_the_summary_counts(store: RunStore) -> None:
-    """A batch as large as the set: eight steps, three more of warm-up."""
-    run_id = store.create_run(RunConfig())
-    append_steps(store, run_id, rows(0, 11, epoch_length=1))
-    series = RunSeries(store, run_id)
-    series.refresh()
-    assert series.totals.steps == 8
-    assert series.totals.samples_per_s > 0
 
 
 def test_a_view_handed_out_does_not_change_later() -> None:

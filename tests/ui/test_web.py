@@ -11,10 +11,9 @@ from vitprof.ui.web import start_lines
 GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at this start", generated=True)
 
 
-@pytest.mark.parametrize("token", [None, GIVEN])
-def test_nothing_is_said_where_only_this_machine_reaches_it(token: Token | None) -> None:
+def test_nothing_is_said_where_only_this_machine_reaches_it() -> None:
     for address in ("127.0.0.1", "::1", "localhost"):
-        assert start_lines(address, token, login=False) == []
+        assert start_lines(address, None, login=False) == start_lines(address, GIVEN, login=False) == []
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
