@@ -1,4 +1,4 @@
-"""The gate before Streamlit, asked without a server: who is passed on, what others are told; the token and the login."""
+"""The gate before Streamlit, asked without a server: who is passed on, what others are told; token and login."""
 
 from __future__ import annotations
 

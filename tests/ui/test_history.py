@@ -74,14 +74,11 @@ def usable(at: AppTest) -> set[str]:
     return {b.proto.label for b in buttons if b.proto.label in names and not b.proto.disabled}
 
 
-def test_without_runs_it_says_what_to_do(store: RunStore) -> None:
+def test_without_runs_it_says_what_to_do_and_then_a_row_what_a_run_was(store: RunStore) -> None:
     at = app("history")
     assert "No runs yet" in said(at)
     assert not at.dataframe
     assert [b.label for b in at.button if b.label == "Open Profile"]
-
-
-def test_a_row_says_what_a_run_was(store: RunStore) -> None:
     done = add_run(store, strategy="memory", batch_size=64, name="mine")
     store.update_run(done, verdict={"kind": "input-bound"}, spark=[None, 0.5, None, 1.0])
     store.tag(done, ["one", "two"])
@@ -136,18 +133,13 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     assert listed(at) == [other]
 
 
-def test_the_page_is_as_it_was_left(store: RunStore) -> None:
-    wanted = add_run(store, strategy="memory")
-    add_run(store)
+def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
+    own = add_run(store, strategy="memory")
+    helper = add_run(store, group_key=f"headroom:{own}", role="A")
     at = app("history", strategies="memory")
     at.switch_page("pages/strategies.py").run()
     at.switch_page("pages/history.py").run()
-    assert (listed(at), address(at)) == ([wanted], {"strategies": "memory"})
-
-
-def test_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
-    own = add_run(store)
-    helper = add_run(store, group_key=f"headroom:{own}", role="A")
+    assert (listed(at), address(at)) == ([own], {"strategies": "memory"})
     at = app("history")
     assert listed(at) == [own]
     at.toggle(key="helpers").set_value(True).run()
@@ -223,12 +215,18 @@ def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick)
 
 
 @pytest.mark.slow
-def test_open_compare_and_the_way_to_the_sidebar(store: RunStore, tick: Tick) -> None:
+def test_open_run_again_compare_and_the_way_to_the_sidebar(
+    store: RunStore, tick: Tick, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = add_run(store, strategy="memory", batch_size=96), add_run(store)
+    configs: list[object] = []
+    monkeypatch.setattr("vitprof.jobs.manager.JobManager.submit", lambda self, config: configs.append(config) or two)
     tick(one)
-    at = app("history")
-    at.button(key="history-open").click().run()
-    assert address(at)["run"] == str(one)
+    for key, opened in (("history-open", one), ("history-run-again", two)):
+        at = app("history")
+        at.button(key=key).click().run()
+        assert address(at)["run"] == str(opened)
+    assert configs == [store.run(one).config]
     at = app("history")
     at.button(key="history-settings-to-sidebar").click().run()
     assert not at.exception
@@ -249,16 +247,6 @@ def test_who_comes_back_finds_the_runs_ticked_still(store: RunStore) -> None:
     assert f"2 runs ticked: {ids[2]}, {ids[0]}" in said(at)
     store.delete(ids[2])  # the same ticks would now be other runs
     assert f"1 run ticked: {ids[0]}" in said(at.run())
-
-
-def test_run_again_starts_the_same_job(store: RunStore, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id = add_run(store, strategy="memory", batch_size=96)
-    tick(run_id)
-    at = app("history")
-    asked = []
-    monkeypatch.setattr("vitprof.jobs.manager.JobManager.submit", lambda self, config: asked.append(config) or run_id)
-    at.button(key="history-run-again").click().run()
-    assert (asked, address(at)["run"]) == ([store.run(run_id).config], str(run_id))
 
 
 @pytest.mark.slow

@@ -87,9 +87,8 @@ def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunSt
 
 
 def test_more_than_a_few_are_counted(store: RunStore) -> None:
-    at = page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)})
-    assert len(words(at)) == notifications.MAX_TOASTS + 1
-    assert words(at)[-1] == "2 more have ended."
+    shown = words(page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)}))
+    assert (len(shown), shown[-1]) == (notifications.MAX_TOASTS + 1, "2 more have ended.")
 
 
 def test_there_is_news_until_it_was_said(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
