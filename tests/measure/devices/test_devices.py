@@ -56,13 +56,9 @@ def test_cpu_facts() -> None:
     assert device.peak_memory() == {}  # the process's memory is telemetry's business
 
 
-def test_auto_is_the_cpu_where_torch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_torch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert open_device("auto", time.perf_counter).name == "cpu"
-
-
-def test_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(DeviceError, match=r"^device cuda:1: .*sees no CUDA device; choose cpu$"):
         open_device("cuda:1", time.perf_counter)
 
