@@ -156,8 +156,6 @@ def _throttled(config: RunConfig) -> str:
     """Returns how the slow drive is throttled: the preset, and settings in place of it; "" for other locations."""
     if not config.slow_drive:
         return ""
-    own = [
-        f"{config.slow_mb_s:g} MB/s" if config.slow_mb_s is not None else "",
-        f"{config.slow_latency_ms:g} ms a file" if config.slow_latency_ms is not None else "",
-    ]
-    return f"throttled as {config.slow_drive}" + "".join(f", {value}" for value in own if value)
+    rate = "" if config.slow_mb_s is None else f", {config.slow_mb_s:g} MB/s"
+    latency = "" if config.slow_latency_ms is None else f", {config.slow_latency_ms:g} ms a file"
+    return f"throttled as {config.slow_drive}{rate}{latency}"

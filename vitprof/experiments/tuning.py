@@ -138,12 +138,8 @@ def enough_of(n_candidates: int) -> int:
 def candidate_in_words(candidate: Candidate) -> str:
     """Returns a setting in words: "batch 64, 2 workers, prefetch 4"."""
     workers, prefetch = candidate.workers, candidate.prefetch_factor
-    parts = [
-        f"batch {candidate.batch_size}",
-        "" if workers is None else f"{workers} worker{'' if workers == 1 else 's'}",
-        "" if prefetch is None else f"prefetch {prefetch}",
-    ]
-    return ", ".join(filter(None, parts))
+    made_by = "" if workers is None else f", {workers} worker{'' if workers == 1 else 's'}"
+    return f"batch {candidate.batch_size}{made_by}{'' if prefetch is None else f', prefetch {prefetch}'}"
 
 
 def run_command(config: RunConfig) -> str:

@@ -17,7 +17,8 @@ from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
 from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.manager import JobManager
-from vitprof.selftest.cases import CASES, Case, Observed, Round, case_result, compare, n_jobs, observe
+from vitprof.selftest import cases as known
+from vitprof.selftest.cases import CASES, Case, Observed, Round, n_jobs
 from vitprof.selftest.interference import BusyCores, Sleeper
 from vitprof.selftest.report import Result, SelftestReport
 from vitprof.store import RunStore
@@ -105,7 +106,7 @@ class Selftest:
     def result(self, case: Case) -> Result:
         """Returns the result of a case that was measured."""
         measured = self.measured[case.name]
-        return case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
+        return known.case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
 
     def _trials(self, rounds: int, retries: int) -> Generator[Trial, None, None]:
         self._total = n_jobs(self._cases, rounds)
@@ -148,7 +149,7 @@ class Selftest:
             self._note(case, one_line(error))
             return
         late_s = sleeper.late_s(slowed.start_s, slowed.end_s) if sleeper is not None else 0.0
-        self._note(case, "", compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed))
+        self._note(case, "", known.compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed))
 
     def _note(self, case: Case, failure: str, *rounds: Round) -> None:
         measured = self.measured.setdefault(case.name, Measured())
@@ -162,7 +163,7 @@ class Selftest:
 
     def _observe(self, case: Case) -> Observed:
         """Returns the figures of the run that has just ended. Raises `JobError` where it did not finish."""
-        return observe(self._manager.store, self._run_id, case)
+        return known.observe(self._manager.store, self._run_id, case)
 
     def _watch(self, trial: Trial, run_id: int) -> None:
         """Shows the progress, and starts hogs when the job trains: while it loads PyTorch they would show nothing."""
@@ -186,10 +187,8 @@ def _waits(case: Case) -> tuple[int, float]:
     if case.injected_ms is not None:
         return 1, case.injected_ms
     slowed = case.slowed
-    assert slowed.slow_mb_s is not None
-    assert slowed.slow_latency_ms is not None
     root = data_dir() / dataset_info(slowed.dataset, slowed.n_images).directory / "train"
     sizes = [path.stat().st_size for path in root.rglob("*.jpg")]
     if not sizes:
         raise DataError(f"there are no JPEG files under {root}; delete it, so that it is made again")
-    return slowed.batch_size, slowed.slow_latency_ms + sum(sizes) / len(sizes) / (slowed.slow_mb_s * 1e6) * 1e3
+    return slowed.batch_size, known.SLOW_LATENCY_MS + sum(sizes) / len(sizes) / (known.SLOW_MB_S * 1e6) * 1e3

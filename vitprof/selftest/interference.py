@@ -49,7 +49,7 @@ class BusyCores:
                 assert hog.stdout is not None
                 hog.stdout.read(1)
         except BaseException:
-            self._end()
+            self.__exit__()
             raise
         return self
 
@@ -63,9 +63,6 @@ class BusyCores:
             hog.stdin.write(b".")
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
         for hog in self._hogs:
             hog.kill()
         for hog in self._hogs:

@@ -72,13 +72,16 @@ class TournamentView:
         """Returns the tournament's current state. Raises `StoreError` if it was deleted."""
         with self._lock:
             stored = tournament(self._store, self._id)
+            base, script = stored.spec.base, stored.spec.script
             if self._planned is None or self._planned[0] != stored.spec:  # a script's first trial decides on the others
                 self._planned = stored.spec, plan(stored.spec)
             planned = tuple(replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1])
             newest = newest_runs(self._store, self._id)
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
-            if stored.spec.script is not None:
-                entries = self._with_losses(entries)
+            if script is not None:
+                entries, n_train = self._with_losses(entries), int((script.loader or {}).get("n_samples") or 0)
+            else:
+                n_train = dataset_info(base.dataset, base.n_images).n_train
             ended = [(o.run_id, o.summary.wall_s) for e in entries for o in e.outcomes if o.summary is not None]
             spent = {run_id: wall_s for run_id, wall_s in ended if math.isfinite(wall_s)}
             return TournamentState(
@@ -87,7 +90,7 @@ class TournamentView:
                 entries=entries,
                 progress=_progress(stored, planned, entries, newest, spent),
                 baseline=baseline_of(stored.spec, planned),
-                n_train=_n_train(stored.spec),
+                n_train=n_train,
                 spent_s=math.fsum(spent.values()),
             )
 
@@ -141,12 +144,6 @@ class TournamentView:
             counted = blocks if status in ("done", "cut") else EMPTY
             self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others)
         return self._ended[key]
-
-
-def _n_train(spec: TournamentSpec) -> int:
-    if spec.script is None:
-        return dataset_info(spec.base.dataset, spec.base.n_images).n_train
-    return int((spec.script.loader or {}).get("n_samples") or 0)
 
 
 def rounds_of(now: TournamentState) -> int:

@@ -158,8 +158,7 @@ def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[
         assert process.stdin is not None
         process.stdin.close()
     with contextlib.suppress(ValueError):
-        message: dict[str, Any] = json.loads(answer.read_bytes())
-        return message
+        return dict(json.loads(answer.read_bytes()))
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
     return {"error": f"its process ended: exit status {process.returncode}{f', {last[0]}' if last else ''}"}
 
