@@ -35,13 +35,10 @@ WINDOW_HELP = (
 )
 
 
+@st.fragment
+@guarded
 def draw_timeline(run: StoredRun) -> None:
     """Draws the whole tab as one fragment: a click or a zoom redraws nothing else."""
-    st.fragment(_draw)(run)
-
-
-@guarded
-def _draw(run: StoredRun) -> None:
     series = resources.series(run.id)
     series.refresh(run.facts)
     chosen = Chosen(run)

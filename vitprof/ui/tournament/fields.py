@@ -259,11 +259,6 @@ def reject_unusable() -> str:
     return "; ".join(reject({n: named[n] for n in new if n in named}, [n for n in new if n not in named]))
 
 
-def in_url() -> dict[str, list[str]]:
-    """Returns what the URL says about the form's own fields. Call it before they are drawn."""
-    return {name: st.query_params.get_all(name) for name in st.query_params if name.startswith(TRIAL)}
-
-
 def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:
     """Returns a message about the values in the URL that the fields did not take. Call it after they are drawn."""
     lines = []

@@ -35,7 +35,8 @@ LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
 
 def draw_setup() -> None:
     """Draws the whole form."""
-    rejected, from_url = fields.reject_unusable(), fields.in_url()
+    rejected = fields.reject_unusable()
+    from_url = {n: st.query_params.get_all(n) for n in st.query_params if n.startswith(fields.TRIAL)}
     with st.container(border=True, key="tournament-setup"):
         st.header("New tournament", anchor=False)
         fields.draw_job()
