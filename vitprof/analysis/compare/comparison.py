@@ -44,13 +44,9 @@ def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> lis
     """Returns each run's throughput relative to the run at position `baseline`, in the order given."""
     base = summaries[baseline] if baseline is not None else None
     return [
-        Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and _speed(s) > 0 else _compared(s, base)
+        Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and s and s.samples_per_s > 0 else _compared(s, base)
         for at, s in enumerate(summaries)
     ]
-
-
-def _speed(summary: RunSummary | None) -> float:
-    return summary.samples_per_s if summary is not None else math.nan
 
 
 def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:

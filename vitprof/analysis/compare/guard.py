@@ -176,30 +176,18 @@ MEASURED_CHECKS: tuple[Check, ...] = (
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
     """Returns a caveat about the two runs whose losses at equal steps disagree the most, where they should agree."""
-    worst: tuple[float, int, RunFacts, RunFacts, float, float] | None = None
+    pairs = []
     for a, b in itertools.combinations(runs, 2):
-        if _work(a) != _work(b) or a.config.augment not in ("off", None):
-            continue
-        strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
-        tolerance = SAME_LOSS["fp32" if strict else "other"]
-        found = _disagreement(a, b)
-        if found is None:
-            continue
-        first, later, step, loss_a, loss_b = found
-        # how far beyond what is allowed, at the first step or over the first few
-        excess = max(first / tolerance, later / (GROWING_FACTOR * tolerance))
-        if excess > 1 and (worst is None or excess > worst[0]):
-            worst = excess, step, a, b, loss_a, loss_b
-    if worst is None:
-        return None
-    _, step, a, b, loss_a, loss_b = worst
-    return Caveat(
-        "losses",
-        "warning",
-        f"The losses at equal steps do not agree: {loss_a:.4g} in {which([a])} and {loss_b:.4g} in {which([b])} at "
-        f"step {step}. With the same seed, data and order they should: one of them trains on other images or labels.",
-        (a.id, b.id),
+        if _work(a) == _work(b) and a.config.augment in ("off", None):
+            strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
+            excess, words = _disagreement(a, b, SAME_LOSS["fp32" if strict else "other"])
+            pairs.append((excess, words, (a.id, b.id)))
+    excess, words, ids = max(pairs, key=lambda pair: pair[0], default=(0.0, "", ()))
+    sentence = (
+        f"The losses at equal steps do not agree: {words}. With the same seed, data and order they should: one of them "
+        "trains on other images or labels."
     )
+    return Caveat("losses", "warning", sentence, ids) if excess > 1 else None
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
@@ -209,22 +197,20 @@ def _work(run: RunFacts) -> tuple[Hashable, ...]:
     return *same, c.shuffle or "full", c.augment, c.skip_unreadable
 
 
-def _disagreement(a: RunFacts, b: RunFacts) -> tuple[float, float, int, float, float] | None:
-    """Returns how much the losses of two runs differ over the first steps; None without the first step of both.
-
-    These are the relative difference at the first common step, the median of that over the first few, and the step with
-    the largest difference, with both losses.
+def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, str]:
+    """Returns how many times what is allowed the losses of two runs differ, at the first step or over the first few,
+    with the largest difference in words; 0 without the first step of both.
     """
     steps, at_a, at_b = np.intersect1d(a.loss_step, b.loss_step, return_indices=True)
     loss_a, loss_b = a.loss[at_a][:FIRST_LOSSES], b.loss[at_b][:FIRST_LOSSES]
     known = np.isfinite(loss_a) & np.isfinite(loss_b)
     if not known.any() or steps[0] != 0:
-        return None
+        return 0.0, ""
     loss_a, loss_b, steps = loss_a[known], loss_b[known], steps[:FIRST_LOSSES][known]
     relative = np.abs(loss_a - loss_b) / np.maximum(np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12)
     worst = int(np.argmax(np.round(relative, 6)))  # the first of those that are equal but for rounding
-    first, usual = float(relative[0]), float(np.median(relative))
-    return first, usual, int(steps[worst]), float(loss_a[worst]), float(loss_b[worst])
+    words = f"{loss_a[worst]:.4g} in {which([a])} and {loss_b[worst]:.4g} in {which([b])} at step {steps[worst]:.0f}"
+    return max(float(relative[0]), float(np.median(relative)) / GROWING_FACTOR) / tolerance, words
 
 
 CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))

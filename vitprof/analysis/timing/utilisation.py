@@ -81,19 +81,16 @@ class SmActivity:
 
 def sm_activity(summary: RunSummary, environment: Mapping[str, Any]) -> SmActivity:
     """Returns the SM activity of a run that has ended; `environment` is the run's."""
-    return _known(summary.gpu_sm_active_pct_mean, summary.gpu_sm_occupancy_pct_mean, environment)
+    active, occupancy = summary.gpu_sm_active_pct_mean, summary.gpu_sm_occupancy_pct_mean
+    why_not = "" if math.isfinite(active) else str(environment.get(NOT_AVAILABLE_OF_RUN) or "")
+    return SmActivity(active, occupancy, why_not)
 
 
 def sm_activity_so_far(telemetry: Series, since_s: float, environment: Mapping[str, Any]) -> SmActivity:
     """Returns the SM activity of a running job from its samples since `since_s`, when training began."""
     since = telemetry["t_s"] >= since_s
     active, occupancy = (mean(telemetry[f"gpu_sm_{name}_pct"][since]) for name in ("active", "occupancy"))
-    return _known(active, occupancy, environment)
-
-
-def _known(active_pct: float, occupancy_pct: float, environment: Mapping[str, Any]) -> SmActivity:
-    known = math.isfinite(active_pct)
-    return SmActivity(active_pct, occupancy_pct, "" if known else str(environment.get(NOT_AVAILABLE_OF_RUN) or ""))
+    return sm_activity(RunSummary(gpu_sm_active_pct_mean=active, gpu_sm_occupancy_pct_mean=occupancy), environment)
 
 
 @dataclass(frozen=True)

@@ -268,17 +268,13 @@ def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
         yield Advice({"strategy": "preprocessed"}, "strategy preprocessed", reason)
 
 
-def _no_rules(s: Situation) -> Iterator[Advice]:
-    return iter(())
-
-
 RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "read": _read,
     "slow_drive": _slow_drive,
     "hand_over": _hand_over,
     "transfer": _transfer,
-    "launches": _no_rules,
-    "": _no_rules,
+    "launches": lambda s: iter(()),
+    "": lambda s: iter(()),
 }
 """Rules by cause of the device's idle time; `_preparing` for all other causes."""
 
