@@ -15,7 +15,6 @@ import typer
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.compare import guard
 from vitprof.analysis.compare.bounds import Bound, Judged, Kind, judge_bound
-from vitprof.analysis.compare.guard import CheckedRun, comparable
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts
 from vitprof.config.accelerators import is_simulated
@@ -141,9 +140,9 @@ def share(name: str, text: str) -> float:
 # the runs
 
 
-def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
+def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
     """Returns the runs that an option names, each once. Raises `ConfigError`, `VitprofError`."""
-    runs: dict[tuple[object, ...], CheckedRun] = {}
+    runs: dict[tuple[object, ...], guard.CheckedRun] = {}
     for part in (given,) if Path(given).is_file() else texts(name, given):
         if not (part.isascii() and part.isdecimal()) and not Path(part).exists():
             raise ConfigError(name, part, "there is no such file; give run numbers, as `runs` lists them, or files")
@@ -152,13 +151,13 @@ def _side(store: RunStore, given: str, name: str) -> list[CheckedRun]:
     return list(runs.values())
 
 
-def _stored(store: RunStore, run_id: int) -> CheckedRun:
+def _stored(store: RunStore, run_id: int) -> guard.CheckedRun:
     run = store.run(run_id)
     telemetry = store.telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))
     return _checked(run, store.steps(run_id, names=guard.CHECKED_STEPS), telemetry, host=run.owner_host)
 
 
-def _bundled(path: Path) -> Iterator[CheckedRun]:
+def _bundled(path: Path) -> Iterator[guard.CheckedRun]:
     """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
     from vitprof.export.bundle import read_bundle
 
@@ -168,24 +167,27 @@ def _bundled(path: Path) -> Iterator[CheckedRun]:
             yield _checked(run, run.steps or {}, run.telemetry or {}, source=path.name)
 
 
-def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = "", source: str = "") -> CheckedRun:
+def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = "", source: str = "") -> guard.CheckedRun:
     from vitprof.export.bundle import identity
 
     about = (run.run_id, run.name, run.config, run.environment, run.facts, run.summary)
     facts = dataclasses.replace(guard.run_facts(*about, steps, telemetry), source=source)
-    return CheckedRun(facts, run.status, run.error or "", steps, identity(run, host))
+    return guard.CheckedRun(facts, run.status, run.error or "", steps, identity(run, host))
 
 
 # the answer
 
 
 def _judge(
-    bounds: Sequence[Bound], runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Sequence[str]
+    bounds: Sequence[Bound],
+    runs: Sequence[guard.CheckedRun],
+    baseline: Sequence[guard.CheckedRun],
+    allowed: Sequence[str],
 ) -> tuple[list[Judged], guard.Comparability]:
     """Returns the outcomes, and how the runs compare. A bad baseline affects no bound but `max_slowdown`."""
     alone = [refusal for run in runs if (refusal := guard.why_not_judged(run, allowed))]
-    alone += comparable(runs, [], allowed).refusals
-    between = comparable(runs, baseline, allowed)
+    alone += guard.comparable(runs, [], allowed).refusals
+    between = guard.comparable(runs, baseline, allowed)
     compared = [refusal for run in (*runs, *baseline) if (refusal := guard.why_not_judged(run, allowed))]
     compared += between.refusals
     judged = []
@@ -205,15 +207,15 @@ def _exit_status(judged: Sequence[Judged]) -> int:
     return terminal.EXIT_FAILED if "missed" in outcomes else EXIT_UNDECIDED if outcomes - {"met"} else 0
 
 
-def _simulated(runs: Sequence[CheckedRun]) -> str:
+def _simulated(runs: Sequence[guard.CheckedRun]) -> str:
     return " (simulated device)" if any(is_simulated(run.facts.config.device) for run in runs) else ""
 
 
-def _labels(runs: Sequence[CheckedRun]) -> list[str]:
+def _labels(runs: Sequence[guard.CheckedRun]) -> list[str]:
     return [run.facts.label for run in runs]
 
 
-def _junit(judged: Sequence[Judged], runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun]) -> str:
+def _junit(judged: Sequence[Judged], runs: Sequence[guard.CheckedRun], baseline: Sequence[guard.CheckedRun]) -> str:
     """Returns the outcomes as `testsuites` with one `testsuite`, as Jenkins, GitLab and GitHub's actions for test
     reports read it. Undecided and refused bounds are errors: whether they hold could not be found out.
     """
@@ -236,8 +238,8 @@ def _junit(judged: Sequence[Judged], runs: Sequence[CheckedRun], baseline: Seque
 
 def _object(
     judged: Sequence[Judged],
-    runs: Sequence[CheckedRun],
-    baseline: Sequence[CheckedRun],
+    runs: Sequence[guard.CheckedRun],
+    baseline: Sequence[guard.CheckedRun],
     between: guard.Comparability,
     status: int,
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -23,9 +23,6 @@ from vitprof.export.code import script
 from vitprof.names import harmless
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
 
@@ -61,7 +58,7 @@ BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
 class _Terminal(io.BytesIO):
     """Standard output on a terminal. What is written to it is made harmless, see `vitprof.names`."""
 
-    def write(self, data: ReadableBuffer) -> int:
+    def write(self, data: Any) -> int:
         """Prints a piece of UTF-8 text, which must end with a whole character."""
         return sys.stdout.buffer.write(harmless(bytes(data).decode()).encode())
 

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, NotRequired
 import typer
 from typing_extensions import TypedDict
 
-from vitprof.analysis.compare.bounds import Kind
-from vitprof.analysis.compare.bounds import Outcome as BoundOutcome
+from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.analysis.verdict.headroom import Anchor, StageCost
 from vitprof.cli.common import terminal
@@ -136,11 +135,11 @@ class Predictions(Printed):
 class CheckedBound(TypedDict):
     """A bound, and whether it was met. Figures are null where it was refused."""
 
-    bound: Kind
+    bound: of_check.Kind
     """Which bound it is."""
     limit: float
     """Its limit: a share; samples/s for min_samples_per_s."""
-    outcome: BoundOutcome
+    outcome: of_check.Outcome
     """Met or missed where the whole interval is on that side of the limit."""
     value: float
     """What was measured, in the limit's unit."""

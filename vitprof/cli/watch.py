@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,12 +27,10 @@ from vitprof.config.own_script import own_config
 from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.export import write_text
 from vitprof.export.tables import run_object
+from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import joined, n_rows
-
-if TYPE_CHECKING:
-    from vitprof.jobs.command import CommandRunner
 
 POLL_S = 0.5
 EXIT_NOT_FOUND = 127
@@ -91,8 +89,6 @@ def watch(
 
 
 def _unobserved(command: list[str]) -> int:
-    from vitprof.jobs.command import FROM_THE_TERMINAL
-
     with terminal.signals_relayed() as signals:
         try:
             process = subprocess.Popen(command)
@@ -106,7 +102,6 @@ def _watched(
     store: RunStore, command: list[str], name: str, options: dict[str, Any], *, quiet: bool
 ) -> tuple[int, StoredRun | None]:
     """Runs the command and records it. Returns its return code, and the run; None if recording failed."""
-    from vitprof.jobs.command import CommandRunner
     from vitprof.jobs.killed_jobs import clear_orphans
     from vitprof.jobs.supervisor import JobRecorder, create_run
 

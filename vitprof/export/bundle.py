@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -89,7 +88,7 @@ class RunInFile(NamedTuple):
         return (group and group.run_id) or 0
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class ImportedRun:
     """A run of the bundle, as it is in the store now."""
 
@@ -103,7 +102,7 @@ class ImportedRun:
     """Whether it belongs to another run, such as an anchor of its headroom."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Imported:
     """The result of an import."""
 

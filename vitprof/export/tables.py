@@ -21,20 +21,18 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.config import CONFIG_COLUMNS, RunConfig, types_of
-from vitprof.recording import codec
-from vitprof.recording import columns as record
-from vitprof.recording.columns import RUN_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS
+from vitprof.recording import codec, columns
 from vitprof.recording.recording import Recording
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import as_table
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 SUMMARY_HEADER = (
-    *(*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS),
+    *(*columns.RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *columns.SUMMARY_COLUMNS),
     *("error", "schema_version", "simulated", "verdict"),
 )
-STEPS_HEADER = (*RUN_COLUMNS[:2], *STEP_COLUMNS, "simulated")
-FIGURES = (*record.columns(record.StepRecord), *record.columns(record.RunSummary))
+STEPS_HEADER = (*columns.RUN_COLUMNS[:2], *columns.STEP_COLUMNS, "simulated")
+FIGURES = (*columns.columns(columns.StepRecord), *columns.columns(columns.RunSummary))
 INTEGERS = frozenset(c.name for c in FIGURES if c.integer) | {"seq"}
 """Columns of whole numbers."""
 TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
@@ -64,23 +62,23 @@ def since_start(series: Series, origin_s: float | None) -> Series:
 
 def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """Returns the columns of steps that these runs have: the known ones, then those of other versions."""
-    return tuple(dict.fromkeys((*STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))))
+    return tuple(dict.fromkeys((*columns.STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))))
 
 
 def figures(run: StoredRun) -> dict[str, float | int | None]:
     """Returns the run's summary by name; all None for a run without a summary, rather than 0 steps."""
-    return record.summary_to_dict(run.summary) if run.summary else dict.fromkeys(SUMMARY_COLUMNS)
+    return columns.summary_to_dict(run.summary) if run.summary else dict.fromkeys(columns.SUMMARY_COLUMNS)
 
 
 def summary_row(run: StoredRun) -> list[object]:
     """Returns the values of a run in the order of `SUMMARY_HEADER`."""
     summary, device_name = figures(run), run.environment.get("device_name")
     return [
-        *(getattr(run, name) for name in RUN_COLUMNS),
+        *(getattr(run, name) for name in columns.RUN_COLUMNS),
         *(getattr(run.config, name) for name in CONFIG_COLUMNS),
         None if device_name is None else str(device_name),
-        *(summary[name] for name in SUMMARY_COLUMNS),
-        *(run.error, SCHEMA_VERSION, run.simulated, run.verdict.kind if run.verdict else None),
+        *(summary[name] for name in columns.SUMMARY_COLUMNS),
+        *(run.error, columns.SCHEMA_VERSION, run.simulated, run.verdict.kind if run.verdict else None),
     ]
 
 
@@ -176,7 +174,7 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
     import pyarrow as pa
 
     metadata = {
-        "vitprof.schema_version": str(SCHEMA_VERSION),
+        "vitprof.schema_version": str(columns.SCHEMA_VERSION),
         "vitprof.rows": rows,
         "vitprof.simulated": json.dumps(any(run.simulated for run in runs)),
     }
@@ -202,7 +200,7 @@ def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
 def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
     """Returns runs as one JSON object on one line, without steps and telemetry."""
     objects = [run_object(run, store.tags(run.id)) for run in runs]
-    return _json({"schema_version": SCHEMA_VERSION, "runs": objects}) + "\n"
+    return _json({"schema_version": columns.SCHEMA_VERSION, "runs": objects}) + "\n"
 
 
 def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
@@ -210,7 +208,7 @@ def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) 
 
     Only `NUMBERS_AT_ONCE` numbers at a time become Python objects.
     """
-    file.write(_json({"schema_version": SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
+    file.write(_json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):
         about = run_object(run, store.tags(run.id))
         about = {name: value for name, value in about.items() if name not in ("steps", "telemetry")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from vitprof import formats
@@ -20,7 +19,7 @@ from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store.tournaments import StoredTournament
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Trial:
     """A setting with its figures, which are null where it has none. Intervals hold with 95% in all looks together."""
 

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,6 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning import DEFAULT_S
 
-C = TypeVar("C", bound=Callable[..., Any])
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
@@ -56,11 +55,11 @@ def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def takes(*parameters: inspect.Parameter) -> Callable[[C], C]:
+def takes(*parameters: inspect.Parameter) -> Callable[[Any], Any]:
     """Gives a command these parameters: Typer reads them from its signature."""
 
-    def with_signature(command: C) -> C:
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    def with_signature(command: Any) -> Any:
+        command.__signature__ = inspect.Signature(parameters)
         return command
 
     return with_signature

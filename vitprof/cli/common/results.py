@@ -131,16 +131,13 @@ def _with_interval(value: str, low: float, high: float) -> str:
 
 def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[str]:
     entry = row.entry
-    against = {"equal": "as fast as the baseline", "undecided": "undecided against the baseline"}
-    fastest = {"equal": "as fast as the fastest", "undecided": "undecided against the fastest"}
+    words = {"equal": "as fast as", "undecided": "undecided against"}
+    against = ((row.against_baseline, "the baseline"), (row.standing, "the fastest"))
+    compared = [f"{words[outcome]} {other}" for outcome, other in against if outcome in words]
     remarks = [
         "recommended" if row.key == chosen else "",
         "baseline" if row.key == board.baseline else "",
-        *(
-            ["too few steps"]
-            if row.too_few is not None
-            else [against.get(row.against_baseline, ""), fastest.get(row.standing, "")]
-        ),
+        *(["too few steps"] if row.too_few is not None else compared),
         spoiled_words(row),
         entry.losses,
         entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
