@@ -6,11 +6,10 @@ output; what libraries print goes to standard error instead, which the parent ke
 
 The process that forks jobs has PyTorch loaded and a single thread, so that forking is safe, and calls nothing of
 PyTorch's CUDA, so that its forks can use it: even `torch._C._cuda_getArchFlags` makes `torch.cuda.init` fail in every
-later fork. `jobs.launcher` holds the other end of its socket: a request is JSON with three descriptors, which become
-the job's standard input, output and error. The answer is the job's process id, and later its exit status. The end of
-the socket ends the process. multiprocessing's fork server would do, but it passes its socket on to the job: a
-DataLoader that starts workers by "forkserver" would get siblings of the job instead of children, which Stop would not
-end and telemetry would not count.
+later fork. `jobs.runners` holds the other end of its socket, whose end ends the process: a request is JSON with three
+descriptors, the job's standard input, output and error; the answer is the job's process id, and later its exit status.
+multiprocessing's fork server would share its socket with the job: a DataLoader that starts workers by "forkserver"
+would get siblings of the job, which Stop would not end and telemetry would not count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The program that records a script which watches itself (`vitprof.watch`): it is started beside the script.
 
-The script holds the other end of a socket (`watch/connection.py`). It sends the messages of any job, and may begin
-again after its "end", as when the cell of a notebook is run once more. It receives a line of JSON with the run's
-number, or with the reason why there is no run. When the script ends, is killed or closes the socket, what it has sent
-is recorded, and this program ends too.
+The script holds the other end of a socket. It sends the messages of any job, and may begin again after its "end", as
+when the cell of a notebook is run once more. It receives a line of JSON with the run's number, or with the reason why
+there is none. When it ends, is killed or closes the socket, what it has sent is recorded, and this program ends too.
 """
 
 from __future__ import annotations

@@ -52,9 +52,8 @@ def command(module: str, *args: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment for a process that runs a module of this package, wherever the package is installed.
-
-    Threads of OpenMP sleep while they wait in it, unless the user chose how they wait.
+    """Returns the environment for a process that runs a module of this package. Threads of OpenMP sleep while they wait
+    in it, unless the user chose how they wait.
     """
     waiting = {} if any(name in os.environ for name in OPENMP_CHOICES) else OPENMP_SLEEPS
     package_root = str(Path(__file__).resolve().parents[2])
@@ -80,11 +79,8 @@ def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
 
 
 class Launcher:
-    """A starter of jobs' processes. From `warm` to `close` it keeps a process with PyTorch loaded, and forks jobs from
-    it.
-
-    A job then begins about 3 s sooner. A warm process that is waiting takes no CPU time. Where there is none, or it
-    died, jobs are started from scratch; they only begin later.
+    """A starter of jobs' processes. From `warm` to `close` it keeps a process with PyTorch loaded, from which it forks
+    jobs; they begin about 3 s sooner. Where there is none, or it died, jobs are started from scratch.
     """
 
     def __init__(self) -> None:
@@ -105,9 +101,7 @@ class Launcher:
             server.wait_ready(stop)
 
     def start(self, log: BinaryIO) -> subprocess.Popen[bytes] | Fork:
-        """Starts `vitprof.jobs.child` for a job; its standard error goes to `log`. Raises `OSError` where it cannot be
-        started.
-        """
+        """Starts `vitprof.jobs.child` for a job; its standard error goes to `log`. Raises `OSError`."""
         with self._lock, contextlib.suppress(OSError):
             if self._server is not None and self._server.ready:
                 return self._server.fork(log)

@@ -66,10 +66,7 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
 
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
-    """Returns the predictions made from one run (default: from any), oldest first.
-
-    Leaves out those that this version cannot read; `prediction` says why.
-    """
+    """Returns the predictions made from one run (default: from any) that this version can read, oldest first."""
     query = sa.select(predictions).order_by(predictions.c.id)
     if profile_run_id is not None:
         query = query.where(predictions.c.profile_run_id == profile_run_id)

@@ -84,9 +84,8 @@ class RunStore(Listing, SeriesStore):
         oldest_first: bool = False,
         group_key: str | None = None,
     ) -> list[StoredRun]:
-        """Returns runs with one of `statuses` (default: all), of one group (default: any), newest first.
-
-        Leaves out those that this version cannot read: `list_runs` has them, and `run` says why.
+        """Returns runs with one of `statuses` (default: all), of one group (default: any), newest first, without those
+        that this version cannot read: `list_runs` has them, and `run` says why.
         """
         query = sa.select(*STORED).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
         if group_key is not None:
@@ -132,9 +131,8 @@ class RunStore(Listing, SeriesStore):
         self.delete_many([run_id])
 
     def delete_many(self, run_ids: Iterable[int]) -> None:
-        """Deletes runs with their steps, telemetry and tags, and the runs and predictions made for them: all, or none.
-
-        Raises `StoreError` if one of them does not exist or is still running.
+        """Deletes runs with all that belongs to them, and the runs and predictions made for them: all, or none. Raises
+        `StoreError` if one of them does not exist or is still running.
         """
         wanted = list(dict.fromkeys(run_ids))
         with self.transaction() as db:
@@ -157,10 +155,7 @@ class RunStore(Listing, SeriesStore):
 
     def mark_interrupted(self, given_up: Collection[int] = (), *, spare: Collection[int] = ()) -> list[int]:
         """Marks live runs of this machine whose process is gone as "interrupted", except those to `spare`, and returns
-        their ids.
-
-        Whether a process of another machine is gone is not known: of its runs, only those in `given_up` are marked,
-        which the user says are gone.
+        their ids; of other machines only those in `given_up`, which the user says are gone.
         """
         owner = (runs.c.owner_host, runs.c.owner_pid, runs.c.owner_started)
         # not whole runs: one that this version cannot read would stay live forever, and could not be deleted
@@ -214,9 +209,8 @@ class RunImport:
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
-        """Adds a run that has ended, with its series and tags, and returns its new id. This process becomes its owner.
-
-        `values` are columns of `runs` as plain values, without those of the owner.
+        """Adds a run that has ended, with its series and tags, and returns its new id. `values`: plain columns of
+        `runs`, without those of the owner, which this process becomes.
         """
         run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **plain_columns(values))))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))

@@ -94,9 +94,8 @@ class SeriesStore(Database):
     def steps_in_parts(
         self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None, rows: int = PART_ROWS
     ) -> Iterator[Series]:
-        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part.
-
-        A run of any length takes the memory of one part. All parts show the run as it was at the first one.
+        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part. A
+        run of any length takes the memory of one part. All parts show the run as it was at the first one.
         """
         wanted = _with_number("steps", names)
         waiting: list[Series] = []
