@@ -10,7 +10,7 @@ import platform
 import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -59,11 +59,9 @@ def process_tree_cpu_s() -> float:
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:
-        try:
+        with suppress(psutil.Error):  # a worker that ended since the list was made
             times = process.cpu_times()
-        except psutil.Error:  # a worker that ended since the list was made
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, open_files, place, read_all
+from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, place, read_all
 from tests.engine_fixtures import N_PHOTOS, SMALL, descendants, gone, never
 from vitprof.config import RunConfig
 from vitprof.config.catalog import dataset_info
@@ -20,7 +20,7 @@ from vitprof.engine.data import datasets
 from vitprof.engine.data.mnist import read_split
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import epoch_order
-from vitprof.engine.storage import arrays, open_storage
+from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.arrays import BYTES_A_MB, Cached, MemmapStorage, MemoryStorage, Writer, cached
 from vitprof.engine.storage.contract import Place, SplitFacts
 from vitprof.errors import DataError, JobStopped, SampleError
@@ -96,23 +96,6 @@ def test_moved_to_a_device(shared_home: Path) -> None:
     assert (away.shape, len(away)) == (storage.shape, 600)
     assert away.read(torch.zeros(2, dtype=torch.int64, device="meta")).shape == (2, 28, 28, 1)
     assert np.array_equal(read_all(storage.to(torch.device("cpu"))), images_of())
-
-
-@pytest.mark.parametrize("train", [True, False])
-def test_photos_come_from_the_array_on_disk(few_photos: Path, train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "IMAGES_AT_ONCE", 7)
-    where = place("memory", PHOTOS)
-    assert (where.root / "train.npy").exists()
-    images = images_of(PHOTOS, train=train)
-    storage = arrays.open_uint8(PHOTOS, where, train)
-    assert storage.shape == (224, 224, 3)
-    assert np.array_equal(read_all(storage), images)
-    floats = arrays.open_float(PHOTOS, where, train)
-    image, label = floats.dataset()[1]
-    assert (image.shape, image.dtype, image.is_contiguous()) == ((3, 224, 224), torch.float32, True)
-    assert torch.equal(image, torch.from_numpy(images[1]).permute(2, 0, 1) / 255)
-    assert int(label) == storage.labels[1]
-    assert not [path for path in open_files() if path.startswith(str(where.root))]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from PIL import Image
 from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, place
 from tests.engine.storage.test_storages import Meter
 from tests.engine_fixtures import SMALL
-from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.files import FilesStorage, PtStorage, RawFilesStorage, open_mapped, open_whole, sample_path
 from vitprof.errors import DataError, SampleError
@@ -30,18 +29,6 @@ def test_digits_as_png(shared_home: Path) -> None:
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(storage.read_encoded(i)))), images[i, :, :, 0])
         assert Path(storage.name_of(i)).read_bytes() == storage.read_encoded(i)
     assert storage.name_of(57).endswith("images/test-000/test-000057.png")
-
-
-@pytest.mark.parametrize("train", [True, False])
-def test_photos_are_read_where_they_are(few_photos: Path, train: bool) -> None:
-    where = place("files", PHOTOS)
-    assert where.root == few_photos
-    storage = FilesStorage(PHOTOS, where, train)
-    source = open_source(PHOTOS, few_photos, train=train)
-    assert len(storage) == len(source.ids) == len(storage.labels)
-    assert [storage.read_encoded(i) for i in range(len(storage))] == source.encoded(0, len(storage))
-    assert np.array_equal(storage.labels.numpy(), source.labels)
-    assert [Path(storage.name_of(i)).stem for i in range(len(storage))] == source.ids
 
 
 def test_a_slow_drive_is_told_what_is_read(few_photos: Path) -> None:

@@ -17,7 +17,6 @@ import torch
 from tests.engine.storage.preparing import images_of, place, read_all
 from tests.engine_fixtures import SMALL
 from vitprof.engine.data import datasets, mnist
-from vitprof.engine.data.mnist import read_split
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.torchvision_datasets import IdxStorage
@@ -25,17 +24,11 @@ from vitprof.errors import DataError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory", "hdf5", "hdf5-chunked", "lmdb"]
-SAMPLES = ["idx", "memory-float"]
-EVERY = [*PIXELS, *SAMPLES, "files"]
 NO_FILES = ["memory", "memory-float", "idx"]
 
 
 def opened(name: str, *, train: bool = True) -> Any:
     return open_storage(name, SMALL, place(name), train=train)
-
-
-def labels_of(train: bool = True) -> torch.Tensor:
-    return torch.from_numpy(read_split(datasets.prepare("digits"), train)[1])
 
 
 @pytest.mark.parametrize("name", PIXELS)

@@ -27,17 +27,15 @@ MANIFEST = "manifest.json"
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
     """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk."""
     there, hashed = _files(info, directory), _hashed(info)
-    files = {name: _facts(path, hashed) for name, path in there.items()}
+    files = {
+        name: {"size": path.stat().st_size} | ({"sha256": _sha256(path)} if hashed else {})
+        for name, path in there.items()
+    }
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8")
     parents = {parent for path in there.values() for parent in path.parents if parent.is_relative_to(directory)}
     for path in (*(there.values() if hashed else ()), manifest, *sorted(parents, reverse=True)):
         fsync(path)
-
-
-def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
-    facts: dict[str, int | str] = {"size": path.stat().st_size}
-    return facts | {"sha256": _sha256(path)} if hashed else facts
 
 
 def read_manifest(

@@ -6,7 +6,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter
@@ -197,13 +197,7 @@ class Epoch:
     def drain(self) -> None:
         """Cancels the pieces that have not begun and waits for the others: no thread writes into a batch afterwards."""
         self.broken_off.set()
-        for batch in self.under_way:
-            for piece in batch.pieces:
-                piece.cancel()
-        for batch in self.under_way:
-            for piece in batch.pieces:
-                if not piece.cancelled():
-                    piece.exception()
+        wait([piece for batch in self.under_way for piece in batch.pieces if not piece.cancel()])
         self.under_way.clear()
 
 

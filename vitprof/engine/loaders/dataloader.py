@@ -264,9 +264,7 @@ def _end_workers(batches: Iterator[Any] | None) -> None:
 
     PyTorch has no public way (issue 57273). Dropping the iterator would do it only when it is garbage-collected.
     """
-    end = getattr(batches, "_shutdown_workers", None)
-    if end is not None:
-        end()
+    getattr(batches, "_shutdown_workers", lambda: None)()
 
 
 def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:

@@ -74,9 +74,8 @@ def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = neve
     """
     if not hasattr(os, "posix_fadvise") or _mincore() is None:
         raise DataError(f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm")
-    for path in paths[:1]:
-        if is_in_ram(path):
-            raise DataError(f"{path} is on a RAM disk: it cannot be dropped from memory; choose page_cache as-is")
+    if paths and is_in_ram(paths[0]):
+        raise DataError(f"{paths[0]} is on a RAM disk: it cannot be dropped from memory; choose page_cache as-is")
     cached = math.nan
     for _ in range(2):  # twice, since pages that the system is moving between its lists survive the first time
         for i, path in enumerate(paths):

@@ -83,19 +83,28 @@ IMAGES_AT_ONCE = 256
 """Images copied or converted at once, so that the whole set is never in memory twice."""
 
 
-class MemoryStorage:
+class _InMemory:
+    """The common part of storages of tensors: no file is open."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def close(self) -> None:
+        """Does nothing: no file is open."""
+
+
+class MemoryStorage(_InMemory):
     """Images (n, height, width, channels) uint8 and labels (n,) int64, contiguous on one device."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images = images
-        self.labels = labels
+        super().__init__(images, labels)
         _, height, width, channels = images.shape
         self.shape = (height, width, channels)
         self.device = images.device
         """Where images and labels are, and where the indices given to `read` must be."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
         return torch.index_select(self.images, 0, indices, out=out)
@@ -104,29 +113,16 @@ class MemoryStorage:
         """Returns the same storage on `device`."""
         return MemoryStorage(self.images.to(device), self.labels.to(device))
 
-    def close(self) -> None:
-        """Does nothing: no file is open."""
 
-
-class FloatStorage:
+class FloatStorage(_InMemory):
     """Images (n, channels, height, width) float32 in 0..1 and labels (n,) int64, as the article keeps them."""
 
     pixels: contract.Pixels = "unit"
-
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images = images
-        self.labels = labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
         if stopwatch is not None:
             stopwatch.rest = "read"  # a sample is a row of the tensor as it is
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
-
-    def close(self) -> None:
-        """Does nothing: no file is open."""
 
 
 def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryStorage:
