@@ -47,10 +47,8 @@ def cut_name(name: str) -> str:
 
 
 def tamed_name(name: str) -> str:
-    """Returns a name that nobody typed as it is stored and shown; "" where nothing is left of it.
-
-    Line ends and tabs become a space, characters that cannot be shown become `MARK`, and a name that was cut ends
-    with "…".
+    """Returns a name that nobody typed as it is stored and shown; "" where nothing is left of it. Line ends and tabs
+    become a space, characters that cannot be shown `MARK`, and a name that was cut ends with "…".
     """
     kept = NOT_SHOWN.sub(MARK, SPACE.sub(" ", name)).strip()
     return kept if len(kept) <= MAX_NAME else kept[: MAX_NAME - 1].rstrip() + "…"

@@ -21,10 +21,8 @@ UVX = ("uv", "archive-v0")
 
 
 def program() -> str:
-    """Returns how a person calls vitprof here, such as "vitprof" or "python -m vitprof", for a line to be typed.
-
-    This is how the command line that started this process was called. Without one it is the command, if it is installed
-    beside this Python and found on PATH, else the module.
+    """Returns how a person calls vitprof here, for a line to be typed: as the command line was called that started this
+    process, else by the command, if it is installed beside this Python and found on PATH, else by the module.
     """
     if called := os.environ.get(CALLED_AS):
         return called

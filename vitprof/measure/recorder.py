@@ -114,10 +114,9 @@ NEVER = -1
 class LaunchProbe:
     """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the host set the pace.
 
-    Marks around a step count the time between its kernels as compute: where Python launches kernels slower than the
-    device runs them, "compute" is mostly waiting for the next launch. Did the device finish each step as soon as its
-    last kernel was launched? Then the host set the pace, and the kernels' own time is measured with all launches of a
-    step queued behind a gate, a wait on the device that lasts longer than launching the step does.
+    Where Python launches kernels slower than the device runs them, "compute" is mostly waiting for the next launch. If
+    the device finishes each step as soon as its last kernel was launched, the kernels' own time is measured with all
+    launches of a step queued behind a gate, a wait on the device that is longer than launching the step.
     """
 
     def __init__(self, device: Device, warmup_steps: int) -> None:

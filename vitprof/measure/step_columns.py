@@ -46,11 +46,8 @@ UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
 
 
 def n_ready(batches: Any) -> float:
-    """Returns the number of batches that a DataLoader's workers have delivered and the loop has not taken yet.
-
-    Those that wait to be pinned count. `batches` is the DataLoader's iterator; PyTorch has no public name for this
-    number. NaN without workers, on a PyTorch version with other names, or on a system that cannot count what is in a
-    queue (macOS).
+    """Returns how many batches a DataLoader's workers have delivered and the loop, by its iterator `batches`, has not
+    taken yet, pinned or not. NaN without workers, on a PyTorch with other private names, and on macOS.
     """
     tasks = getattr(batches, "_task_info", None)
     if tasks is None:  # no workers
@@ -126,8 +123,7 @@ AT_ONCE = 256
 def gather(steps: Iterable[StepMarks]) -> Columns:
     """Returns the marks of these steps by column. What is None is NaN.
 
-    A few at a time stay in the CPU's caches from the first look to the last, which halves the cost where the training
-    has filled them since the steps were noted.
+    A few at a time stay in the CPU's caches from the first look to the last, which halves the cost.
     """
     noted, blocks = iter(steps), [np.empty(0)]
     while rows := [(*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)]:

@@ -65,10 +65,7 @@ class Events(Protocol):
 
 
 class EventBuffer:
-    """A buffer that takes a job's events from the training thread and gives them to another one, without a lock.
-
-    `deque.append` and `popleft` are atomic, so a step costs the training loop one append.
-    """
+    """A buffer that gives a job's events to another thread without a lock: a step costs the loop one append."""
 
     def __init__(self) -> None:
         self._marks: deque[StepMarks] = deque()

@@ -71,9 +71,8 @@ def from_plain(kind: type[T], values: Any) -> T:
 
 
 def schema(kind: Any, name: str) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`.
-
-    It allows no fields but those of this version of vitprof, unless a type keeps unknown ones.
+    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`; it allows no
+    unknown fields, unless the type keeps them.
     """
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema

@@ -47,10 +47,8 @@ def is_in_ram(path: Path) -> bool:
 
 
 def own_directory(tmpfs: Tmpfs) -> Path:
-    """Returns the path of this user's directory on the RAM disk, which may not exist yet.
-
-    Raises `DataError` if there is something else at that path: any user may write to /dev/shm, and a link or another
-    user's directory with this name must not be used.
+    """Returns the path of this user's directory on the RAM disk, which may not exist yet. Raises `DataError` if there
+    is something else: any user may write to /dev/shm, such as a link or a directory with this name.
     """
     path = tmpfs.path / f"vitprof-{os.getuid()}"
     try:

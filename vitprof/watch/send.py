@@ -70,9 +70,8 @@ class Session:
         """Whether an "end" was sent, and no new beginning since."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
-        """Connects, now that the train loader is known (`loaders.loader_facts`), and sends from here on.
-
-        Not sooner: the receiver takes the first process that connects for the one that trains. Raises `OSError`.
+        """Connects, now that the train loader is known, and sends from here on: the receiver takes the first process
+        that connects for the one that trains. Raises `OSError`.
         """
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}

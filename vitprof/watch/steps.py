@@ -110,10 +110,8 @@ class Steps:
         self.transforms = TransformSums()
 
     def confirm(self, loader: dict[str, Any], batch: Any, *, headroom: bool) -> None:
-        """Sends the steps so far, and from here on every step of `loader` (see `loaders.loader_facts`).
-
-        `batch`: one of the loader's, if there is one at hand. `headroom`: serve kept batches in some steps. Raises
-        `OSError` where no program can record the run.
+        """Sends the steps so far, and from here on every step of `loader` (its facts); `batch`: one of its batches, if
+        at hand; `headroom`: serve kept ones in some steps. Raises `OSError` where no program can record the run.
         """
         if loader.get("batch_size") is None:
             loader = {**loader, "batch_size": n_samples(batch) or None}

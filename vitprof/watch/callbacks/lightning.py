@@ -36,10 +36,9 @@ else:
 
 
 class LightningCallback(Callback):
-    """A callback that watches `Trainer.fit`: `Trainer(callbacks=[vitprof.LightningCallback()])`.
+    """A callback that watches `Trainer.fit`, on the first rank: `Trainer(callbacks=[vitprof.LightningCallback()])`.
 
-    The time of Lightning, its loggers and other callbacks between two steps is recorded apart from them. Only the first
-    rank is watched.
+    The time of Lightning, its loggers and other callbacks between two steps is recorded apart from them.
     """
 
     def __init__(self, *, name: str = "", quiet: bool = False) -> None:
