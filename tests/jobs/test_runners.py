@@ -494,6 +494,7 @@ class TestServer:
     def test_nothing_is_left_of_it_when_its_owner_is_killed(self) -> None:
         script = """
 import sys, threading
+from vitprof.jobs.runners import Launcher
 launcher = Launcher().warm()
 launcher.wait(threading.Event())
 job = launcher.start(open(sys.argv[1], "wb"))
