@@ -20,11 +20,12 @@ COLUMNS = PACKAGE / "recording" / "columns.py"
 """A part of recording/ that every folder may use: it imports nothing but the standard library."""
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
-BASE = "errors formats home names program columns"
+BASE = "errors formats home names program columns cores"
 MAY_IMPORT = {
     "errors": "",
     "formats": "",
     "names": "",
+    "cores": "",
     "columns": "",
     "home": "errors",
     "program": "",

@@ -35,7 +35,7 @@ def looked_at(*findings: str) -> dict[str, MachineCheck]:
     checks = {check.name: check for check in examine()}
     before, after = (
         ("vitprof", "packages", "DALI", "PyTorch", "NVML"),
-        ("shared memory", "RAM disk", "disk", "database"),
+        ("cores", "shared memory", "RAM disk", "disk", "database"),
     )
     assert list(checks) == [*before, *findings, *after]
     for check in checks.values():

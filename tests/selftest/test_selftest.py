@@ -26,11 +26,12 @@ from tests.cli.json_objects import told as read_json
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.config.resolve import resolve
+from vitprof.cores import job_cores
 from vitprof.errors import JobError
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Case, Result, SelftestReport, driver, run_selftest
 from vitprof.selftest.cases import Observed, case_result, compare, expected_ms
-from vitprof.selftest.interference import BusyCores, Sleeper, cores
+from vitprof.selftest.interference import BusyCores, Sleeper
 
 BY_NAME = {case.name: case for case in CASES}
 ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)
@@ -231,7 +232,7 @@ def test_hogs_wait_then_keep_all_cores_busy_and_end_with_the_block() -> None:
 
     with BusyCores() as busy:
         hogs = [psutil.Process(hog.pid) for hog in busy._hogs]
-        assert len(hogs) == 2 * cores()
+        assert len(hogs) == 2 * job_cores()
         wait_until(lambda: all(hog.status() == psutil.STATUS_SLEEPING for hog in hogs), "hogs that wait")
         before = used()
         assert not busy.begun

@@ -22,6 +22,7 @@ import vitprof
 from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
+from vitprof.cores import job_cores
 from vitprof.engine.data.contract import Stop
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
@@ -49,6 +50,7 @@ def describe() -> dict[str, Any]:
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
         "cpu_count": os.cpu_count(),
+        "job_cpu_count": job_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "variables": recorded_variables(os.environ),
     }

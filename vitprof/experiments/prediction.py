@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from vitprof.config.availability import Machine, look_around, why_unavailable
 from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
+from vitprof.cores import job_cores
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
 from vitprof.jobs.manager import JobManager
@@ -127,7 +127,7 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
                 config,
                 profile_transfer=run.config.transfer or "",
                 on_cpu=device_of(run) == "cpu",
-                cores=int(run.environment.get("cpu_count") or os.cpu_count() or 1),
+                cores=int(run.environment.get("job_cpu_count") or run.environment.get("cpu_count") or job_cores()),
                 expected_error=expected_error,
             )
             if prognosis is not None and math.isfinite(prognosis.samples_per_s):

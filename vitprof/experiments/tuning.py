@@ -25,6 +25,7 @@ from vitprof.config.catalog import dataset_info
 from vitprof.config.estimates import about
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
+from vitprof.cores import job_cores
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.tournament.planning import why_not_here
 from vitprof.experiments.tournament.tournament_view import ended_run
@@ -168,7 +169,7 @@ def candidates(
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
     info, chosen = dataset_info(base.dataset, base.n_images), strategy(base.strategy)
     taken = chosen.knobs(chosen.combination(info), info)
-    b, cores = own.batch_size, os.cpu_count() or 1
+    b, cores = own.batch_size, job_cores()
     sizes = batch_sizes or [n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)]
     counts: Sequence[int | None] = [None]
     if "workers" in taken:

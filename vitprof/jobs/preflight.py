@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from vitprof import __version__, formats
+from vitprof import __version__, cores, formats
 from vitprof.config import availability, gpu_findings, parts
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
@@ -79,6 +79,8 @@ def examine() -> Iterator[MachineCheck]:
     # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*gpu_findings.findings(gpus, os.environ, driver=driver), *wrong]):
         yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
+    few = "advice and defaults go by these" if cores.job_cores() < cores.machine_cores() else ""
+    yield MachineCheck("cores", cores.cores_in_words(), "ok", few)
     yield _shared_memory()
     yield _ram_disk()
     yield from _home()

@@ -76,7 +76,9 @@ class Environment(TypedDict, total=False):
     hostname: str
     """Name of the machine."""
     cpu_count: int | None
-    """Logical cores; null where the system does not report it."""
+    """Logical cores of the machine; null where the system does not report it."""
+    job_cpu_count: int
+    """Those of them that the job may use: by its affinity, or its control group's quota."""
     memory_bytes: int | None
     """Memory of the machine."""
     variables: str
@@ -85,6 +87,8 @@ class Environment(TypedDict, total=False):
     """Device that it trained on: cpu, cuda:N or simulated:..."""
     device_name: str
     """Name that the device reports."""
+    untimed_device: str
+    """Kind of the device, such as mps, where vitprof cannot time it: its columns are not available."""
     lap_s: float
     """Time that reading the clock inside the loader takes."""
     simulated: bool

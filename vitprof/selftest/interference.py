@@ -18,11 +18,6 @@ FOR_EACH_CORE = 2
 system has spread the load; with two, it gets about a third of a core on any machine."""
 
 
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class BusyCores:
     """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block, when they are
     killed. If this process is killed, their standard input ends and they exit.
@@ -33,8 +28,10 @@ class BusyCores:
         self.begun = False
 
     def __enter__(self) -> Self:
+        from vitprof.cores import job_cores  # here: a hog runs this file alone
+
         try:
-            for _ in range(FOR_EACH_CORE * cores()):
+            for _ in range(FOR_EACH_CORE * job_cores()):
                 self._hogs.append(
                     subprocess.Popen(
                         [sys.executable, "-I", __file__],

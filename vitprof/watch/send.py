@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import vitprof
+from vitprof.cores import job_cores
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
@@ -189,6 +190,7 @@ def _process_facts(device: Any) -> dict[str, Any]:
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
         "cpu_count": os.cpu_count(),
+        "job_cpu_count": job_cores(),
         "world_size": int(world) if world.isdecimal() else 1,
     }
 

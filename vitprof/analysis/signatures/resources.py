@@ -68,8 +68,13 @@ def _lasts(found: OthersCpu, cores: float) -> bool:
 
 
 def free_cores(trace: Trace) -> float:
-    """Returns how many cores are idle while the job trains; NaN if not known."""
-    return _cores(trace) * (1 - _others(trace).machine_pct / 100)
+    """Returns how many of the job's cores are idle while it trains; NaN if not known."""
+    idle = _cores(trace) * (1 - _others(trace).machine_pct / 100)
+    mine = float(trace.facts.get("job_cpu_count") or math.nan)
+    if not mine < _cores(trace):
+        return idle
+    _, used_pct = trace.while_training("job_cpu_pct")
+    return min(idle, max(0.0, mine - mean(used_pct) / 100))
 
 
 def saturated(trace: Trace) -> bool:

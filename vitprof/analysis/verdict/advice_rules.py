@@ -248,7 +248,7 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
 
 def _workers(s: Situation) -> tuple[int, int, int]:
     """Returns the number of workers, how many to use, and the free cores: all but one where that is not known."""
-    cores, workers = int(s.facts.get("cpu_count") or 0), s.config.workers or 0
+    cores, workers = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0), s.config.workers or 0
     free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
     return workers, min(cores, workers + free), free
 

@@ -6,7 +6,6 @@ ViT to learn in one or two epochs, and hard enough that loss and accuracy change
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof.cores import job_cores
 from vitprof.engine.data import mnist
 from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, writing
 from vitprof.errors import JobStopped
@@ -98,7 +98,7 @@ def draw(
 
     # NumPy releases the GIL in the expensive parts, so threads do help.
     # An error ends `map`, which cancels the rest.
-    with ThreadPoolExecutor(max(1, min(threads, os.cpu_count() or 1)), "vitprof-digits") as pool:
+    with ThreadPoolExecutor(max(1, min(threads, job_cores())), "vitprof-digits") as pool:
         for size in pool.map(fill, range(0, n, IMAGES_A_CHUNK)):
             chunk_done(size)
     return images, labels

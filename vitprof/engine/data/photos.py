@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
+from vitprof.cores import job_cores
 from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, writing
 from vitprof.errors import DataError, JobStopped, SampleError
 
@@ -31,11 +32,6 @@ IMAGES_A_CHUNK = 32
 
 
 SUFFIXES = (".jpg", ".jpeg")
-
-
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def class_name(label: int) -> str:
@@ -105,7 +101,7 @@ def make(
     tell()
     # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
     # An error ends `map`, which cancels the rest.
-    with ThreadPoolExecutor(threads or cores(), "vitprof-photos") as pool:
+    with ThreadPoolExecutor(threads or job_cores(), "vitprof-photos") as pool:
         for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
             done += size
             tell()
@@ -193,7 +189,7 @@ class PhotosSource:
             except ValueError as error:
                 raise unreadable(paths[i], error) from error
 
-        with ThreadPoolExecutor(cores(), "vitprof-photos") as pool:
+        with ThreadPoolExecutor(job_cores(), "vitprof-photos") as pool:
             list(pool.map(fill, range(len(paths))))
         return out
 
