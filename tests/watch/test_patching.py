@@ -1,15 +1,15 @@
-"""What is done right after a module is imported."""
+"""What is done right after a module is imported; which process of a distributed job is watched."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from vitprof.watch.patching import when_imported
+from vitprof.watch.patching import RANKS, is_watched_rank, when_imported
 
 
 def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +37,38 @@ def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypat
     finally:
         for name in ("waited_for", "waited_for.inner"):
             sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (name for names in RANKS for name in names):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("env", "watched"),
+    [
+        ({}, True),
+        ({"RANK": "0", "LOCAL_RANK": "0"}, True),
+        ({"RANK": "8", "LOCAL_RANK": "0"}, False),  # torchrun's first process of the second node
+        ({"LOCAL_RANK": "1"}, False),  # a child that Lightning started
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
+        ({"OMPI_COMM_WORLD_RANK": "3"}, False),
+        ({"SLURM_PROCID": "2"}, False),
+        ({"RANK": "0", "SLURM_PROCID": "2"}, True),  # torchrun inside a task of srun
+    ],
+)
+def test_the_launchers_tell_the_rank(env: dict[str, str], watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert is_watched_rank() is watched
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_that_nobody_told_ask_pytorch(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `torch.multiprocessing.spawn`."""
+    distributed = SimpleNamespace(is_initialized=lambda: True, get_rank=lambda: rank)
+    monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+    assert is_watched_rank() is (rank == 0)

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 DATALOADER = "torch.utils.data.dataloader"
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
@@ -49,9 +50,20 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+RANKS = (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("OMPI_COMM_WORLD_RANK",), ("PMI_RANK",), ("SLURM_PROCID",))
+"""Variables that tell a process its rank; all of the first group that there is are 0 in the first process."""
+
+
 def is_watched_rank() -> bool:
-    """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process."""
-    return os.environ.get("RANK", "0") == "0"
+    """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process.
+
+    The rank is PyTorch's own once it is known, else what torchrun, Lightning, mpirun or srun told the process.
+    """
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and getattr(distributed, "is_initialized", bool)():
+        return bool(distributed.get_rank() == 0)
+    group = next((names for names in RANKS if names[0] in os.environ), ())
+    return all(os.environ.get(name, "0") == "0" for name in group)
 
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
