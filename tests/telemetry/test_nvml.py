@@ -299,10 +299,10 @@ with Nvml(clock=clock) as nvml:
         "gpu_power_w": 71.5,
         "gpu_sm_clock_mhz": 1410,
         "gpu_temp_c": 63,
+        "pcie_rx_bytes_per_s": 2.5e6,
     }
     assert result["why"] == {
         "gpu_util_pct": "NVML: Not Supported",
-        "pcie_rx_bytes_per_s": "NVML: Not Supported",
         "gpu_sm_active_pct": NEEDS_HOPPER,
         "gpu_sm_occupancy_pct": NEEDS_HOPPER,
     }

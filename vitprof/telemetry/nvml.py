@@ -292,7 +292,7 @@ class Nvml:
         else:
             reasons["gpu_mem_job_bytes"] = NO_PROCESS
         if not 0 <= now - device.pcie_s < PCIE_S:
-            rate = self._ask("nvmlDeviceGetPcieThroughput", device.handle, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+            rate = self._ask("nvmlDeviceGetPcieThroughput", device.card, pynvml.NVML_PCIE_UTIL_RX_BYTES)
             device.pcie = math.nan if rate is None else rate * 1e3  # NVML's manual: "throughput in KB/s"
             device.pcie_s = now
         values["pcie_rx_bytes_per_s"] = device.pcie
