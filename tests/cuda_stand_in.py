@@ -36,6 +36,9 @@ class Stream:
         self.free_s = 0.0
         """When all of it will be done."""
 
+    def query(self) -> bool:
+        return self.card.now >= self.free_s
+
     def wait_stream(self, other: Stream) -> None:
         self.card.calls.append("join")
         self.free_s = max(self.free_s, other.free_s)
@@ -152,6 +155,7 @@ class Card:
             "is_available": lambda: True,
             "device_count": lambda: 1,
             "set_device": lambda index: None,
+            "current_device": lambda: 0,
             "reset_peak_memory_stats": lambda index: None,
             "max_memory_reserved": lambda device: 0,
             "max_memory_allocated": lambda device: 0,

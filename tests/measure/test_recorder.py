@@ -355,7 +355,7 @@ def device_of(now: Now, **values: float) -> SimulatedDevice:
 
 def asked(*seen: tuple[float, float, float], left: float = math.inf) -> LaunchProbe:
     probe = LaunchProbe(device_of(Now()), 10)
-    for step, figures in enumerate(seen):
+    for step, figures in enumerate(seen, start=10 - len(seen)):
         assert math.isnan(probe.passed(step, 64, *figures))
     probe.ask(left)
     return probe
@@ -375,13 +375,27 @@ class TestProbe:
         assert (probe.gates_left, probe.steady_from) == (GATED_STEPS, 10 + GATED_STEPS + SETTLING_STEPS)
         assert math.isnan(probe.idle_s(64, 4 * MS))
         for i in range(GATED_STEPS):
-            assert probe.passed(10 + i, 64, 4 * MS, 1 * MS, (1 + i % 3) * MS) == (1 + i % 3) * MS
+            assert probe.passed(10 + i, 64, 4 * MS, 5 * MS, (1 + i % 3) * MS) == (1 + i % 3) * MS
         for i in range(SETTLING_STEPS):
             assert math.isnan(probe.passed(10 + GATED_STEPS + i, 64, *PACED))
         assert probe.kernel_s == pytest.approx(2 * MS)
         assert probe.idle_s(64, 4 * MS) == pytest.approx(2 * MS)
         assert probe.idle_s(64, 1 * MS) == 0
         assert math.isnan(probe.idle_s(7, 1 * MS))  # of a smaller batch nobody knows
+
+    def test_a_gate_that_ended_before_the_last_launch_tells_nothing(self) -> None:
+        probe = asked(*[PACED] * 8)
+        for i in range(GATED_STEPS):  # each waits for the device, as GradScaler does, or has 2,000 launches
+            assert math.isnan(probe.passed(10 + i, 64, 8 * MS, 0.1 * MS, 2.3 * MS))
+        assert math.isnan(probe.kernel_s)
+        assert math.isnan(probe.idle_s(64, 4 * MS))
+
+    def test_first_steps_that_load_kernels_say_nothing_of_a_device_that_is_behind(self) -> None:
+        probe = LaunchProbe(device_of(Now()), 10)
+        for step in range(2):
+            probe.passed(step, 64, *PACED)
+        assert probe.ask(math.inf) == 0
+        assert probe.idle_s(64, 10 * MS) == 0
 
     def test_a_short_job_keeps_its_steps(self) -> None:
         probe = asked(*[PACED] * 8, left=LEAST_LEFT - 1)
@@ -444,7 +458,8 @@ def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dic
 def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     steps = run(monkeypatch, 4.0, strategy=strategy)
     gated = np.isfinite(steps["kernel_s"])
-    assert steps["step"][gated].tolist() == list(range(10, 20))
+    assert gated.sum() >= 3  # a host that others held up launched its last work after the gate
+    assert set(steps["step"][gated]) <= set(range(10, 10 + GATED_STEPS))
     assert np.median(steps["kernel_s"][gated]) == pytest.approx(1 * MS, rel=0.05)
     assert steps["warmup"].sum() == 10 + GATED_STEPS + SETTLING_STEPS
     steady = steps["warmup"] == 0
@@ -521,7 +536,7 @@ class TestCudaGate:
             for told in (around_the_step, steps)
         )
         assert (before.kind, now.kind) == ("not input-bound", "launch-bound")
-        assert "the time goes into the model" in before.sentence
+        assert "the time goes into the model" not in before.sentence
         assert in_docs(before.sentence, now.sentence)
 
     def test_the_larger_batch_that_is_advised_gains_what_the_bubbles_cost(

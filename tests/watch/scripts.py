@@ -89,6 +89,18 @@ def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2,
     return losses
 
 
+def on_another_device() -> None:
+    """Trains on a device that is neither a CPU nor a GPU of NVIDIA's."""
+    model, optimizer = linear()
+    model.to("meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        for batch in DataLoader(Samples(), batch_size=BATCH, collate_fn=collate):
+            time.sleep(BODY_S)
+            model(batch["x"].to("meta")).sum().backward()
+            optimizer.step()
+
+
 def by_own_clock(*, epochs: int, in_place: bool = False) -> str:
     """Trains, and times its own steps: whether it has had the batch before, and seconds."""
     model, optimizer = linear()

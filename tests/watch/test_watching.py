@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.own_script import own_config
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -269,3 +273,23 @@ def test_what_a_step_costs_is_counted(host: Host) -> None:
     calls, readings = few - 8 * each_sample
     assert calls <= 16
     assert readings <= 7
+
+
+def test_a_device_that_cannot_be_timed_has_no_times_and_no_verdict(host: Host) -> None:
+    """A stand-in for MPS, XPU and others: the waits of the loop are known, and nothing of the device."""
+    done = host.ok("on_another_device")
+    environment = done.note("environment")[0]
+    assert (environment["device"], environment["untimed_device"]) == ("meta", "meta")
+    steps = done.steps
+    assert np.isnan([steps[name] for name in ("compute_s", "gap_s", "exposed_wait_s", "h2d_s")]).all()
+    waited = steps["data_wait_s"][:-1] / np.diff(steps["t_start_s"])
+    assert np.median(waited) > 0.5
+    telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+    verdict = judge(own_config("script", workers=0), steps, [], telemetry, environment)
+    assert verdict.kind == "inconclusive"
+    assert re.fullmatch(
+        r"Inconclusive: the loop waits for data \d+% of the time; whether the device idles meanwhile is not known: "
+        r"vitprof cannot time meta\.",
+        verdict.sentence,
+    )
+    assert not verdict.advice

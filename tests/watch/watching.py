@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,12 @@ class Told:
 class Host:
     """Forks that run functions of a module: a tenth of the time of a process that loads PyTorch."""
 
-    def __init__(self, scripts: str = "tests.watch.scripts") -> None:
+    def __init__(self, scripts: str = "tests.watch.scripts", env: Mapping[str, str] | None = None) -> None:
         self._process: Any = subprocess.Popen(
             [sys.executable, "-m", "tests.watch.host", scripts],
             cwd=ROOT,
             # The threads of PyTorch would wait for each other, busily: the models are tiny.
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

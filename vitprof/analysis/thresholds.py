@@ -24,6 +24,8 @@ loop's. A look at a batch for a log, or a validation with gradients on, is in fe
 LAUNCH_BOUND_FRAC = 0.20
 """Share of the time that the device waits for Python and launches, between its steps and inside them, from which a run
 is launch-bound: the same as for data. The lower end of the 95% interval decides."""
+OUTSIDE_TOLD_FRAC = 0.10
+"""Time outside of the steps with at least this share is named in the sentence."""
 
 QUEUED_FRAC = 0.3
 """Other programs are the cause, not a stage's own work, if loading waited for a core for at least this share of the

@@ -13,6 +13,7 @@ from statistics import median
 
 from vitprof.measure.devices import Device, Mark
 from vitprof.measure.step_columns import StepMarks
+from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 
 NAN = math.nan
 MAX_PENDING = 512
@@ -94,7 +95,8 @@ class StepRecorder:
 
 
 LOOKED_AT = 4
-"""Last steps of the warm-up that answer the first question; the ones before load kernels and tune them."""
+"""Last steps of the warm-up that answer the first question; the ones before load kernels and tune them. Where the
+device has passed none of these yet, it is behind the host."""
 LEAST_WARMUP = LOOKED_AT + 1
 """Warm-up steps needed to ask: no more than a job has by default."""
 GATED_STEPS = 10
@@ -102,9 +104,6 @@ SETTLING_STEPS = 2
 """Steps after the gated ones that do not count either: the host is still ahead by the length of a gate."""
 LEAST_LEFT = 4 * (GATED_STEPS + SETTLING_STEPS)
 """Steps that must be left in the job to ask: three quarters of them then still count."""
-LEAST_LAG_S = 100e-6
-LAG_FRAC = 0.05
-"""The host set the pace if less than 100 us, or 5% of compute, passed from a step's last launch to its end."""
 GATE_MARGIN = 2.0
 """Length of a gate, as a multiple of the median launch time of a step; the first steps of some jobs take seconds."""
 MOST_GATE_S = 0.5
@@ -134,16 +133,21 @@ class LaunchProbe:
         self._kernels_s: list[float] = []
         self._samples = 0
         self.kernel_s = math.nan
-        """Device time (s) of a step's kernels alone: the median of the gated steps. NaN where there are none."""
+        """Device time (s) of a step's kernels, at most: the median of the gated steps. NaN where there are none."""
         self._paced: bool | None = None
 
     def passed(self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float) -> float:
         """Notes a warm-up step that the device has passed. Returns its kernel time; NaN if it was not gated.
 
-        `host_s` is what its launches took, `lag_s` the time from the last launch to the end of the device's work.
+        `host_s` is what its launches took, `lag_s` the time from the last launch to the end of the device's work. A
+        gated step whose compute began before its last launch does not count: it has more launches than a device
+        queues, or waits for the device itself.
         """
         if not self._first_gated <= step < self._first_gated + GATED_STEPS:
-            self._seen.append((host_s, lag_s, compute_s))
+            if step >= self.steady_from - LOOKED_AT:
+                self._seen.append((host_s, lag_s, compute_s))
+            return math.nan
+        if lag_s < compute_s:
             return math.nan
         self._kernels_s.append(compute_s)
         self._samples = samples

@@ -28,6 +28,10 @@ STARTED_BY = "started_by"
 ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted")
 
 
+LEAST_LAG_S, LAG_FRAC = 100e-6, 0.05
+"""The host set the pace of a step if less than 100 us, or 5% of its compute, passed from its last launch to its end."""
+
+
 class NullIsNaN:
     """Marks a float that JSON has as null where it is NaN or infinite, for pydantic. Nothing is imported for it."""
 

@@ -60,19 +60,38 @@ ONE_AFTER_ANOTHER_S = 200e-6
 METHODS = ("to", "cuda")
 
 
-class Copies:
-    """A hook that sets the marks of the copy in the current step. It never waits for the device."""
+class Copy(NamedTuple):
+    """The copy of a batch to the device, between two marks."""
 
-    def __init__(self, device: Device, guard: Guard) -> None:
-        self._device, self._guard = device, guard
+    start: Any
+    end: Any
+    ended_s: float
+    """When the host had launched it."""
+    holds_up: bool
+    """Whether the work launched after it waits for it, since both are in one stream."""
+
+
+class Copies:
+    """A hook that marks the copies of batches. It never waits for the device.
+
+    A step's copy is that of its batch before the first work of the step. A copy after the work, and before the next
+    request, is that of a batch fetched ahead (Accelerate, HF Trainer): it belongs to the next step, and this one ended
+    where it began. If more work follows, it was part of this step after all, and is not told apart.
+    """
+
+    def __init__(self, device: Device, guard: Guard, clock: Callable[[], float]) -> None:
+        self._device, self._guard, self._clock = device, guard, clock
         self._watched: dict[int, weakref.ref[Tensor]] = {}
         """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
-        self._marks: StepMarks | None = None
-        self._given: Any = None
-        """The mark after which the loop has the batch."""
+        self._copy: Copy | None = None
+        """The copy that belongs to the current step."""
+        self._next: Copy | None = None
+        """The copy for the next step."""
+        self._ended: tuple[float, Any] | None = None
+        """When and at which mark the current step ended: before the copy for the next one."""
+        self._worked = False
+        """Whether the script has worked in the current step."""
         self._began: Any = None
-        self._ended_s = 0.0
-        """When the host had launched the last copy."""
         self._again = False
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
@@ -83,21 +102,45 @@ class Copies:
         for name, method in self._methods.items():
             setattr(Tensor, name, method)
 
-    def begin(self, marks: StepMarks, batch: Any, given: Any, *, again: bool) -> None:
-        """Watches for copies of the tensors in `batch` that are in host memory; the loop has them from mark `given` on.
+    def begin(self, batch: Any, *, again: bool) -> None:
+        """Begins a step: watches for copies of the tensors in `batch` that are in host memory.
         `again`: the batch is a kept one, which is copied only once.
         """
-        self._again = again
+        self._again, self._worked = again, False
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
-        self._marks, self._given, self._stream = marks, given, self._current_stream()
+        self._stream = self._current_stream()
+        if self._next is not None:
+            self._copy, self._next = self._next._replace(holds_up=False), None
 
-    def end(self) -> None:
-        """Stops watching until the next batch."""
-        self._watched, self._marks = {}, None
+    def work(self) -> None:
+        """Notes work on a batch: what is copied from here on may be the next step's."""
+        self._worked = True
+        if self._ended is not None:
+            self._device.release(self._ended[1], *self._next[:2] if self._next else ())
+            self._ended = self._next = None
+
+    def end(self, marks: StepMarks | None) -> tuple[float, Any] | None:
+        """Ends a step, and sets its marks; None: it did no work, and its copy belongs to the step that follows.
+
+        Returns when and at which mark it ended, if that was before a copy for the next one.
+        """
+        self._watched = {}
+        if marks is None:
+            self._next, self._copy = self._next or self._copy, None
+        elif self._copy is not None:
+            given = marks.copy_start
+            marks.copy_start, marks.copy_end, _, holds_up = self._copy
+            begins = marks.compute_start  # of the step that a script marks, where it does
+            if holds_up and marks.copy_end.recorded_s >= begins.recorded_s:
+                marks.compute_start = marks.copy_end
+            self._device.release(*{given, begins} - {marks.compute_start})
+            self._copy = None
+        ended, self._ended = self._ended, None
+        return ended
 
     def close(self) -> None:
         """Restores the methods of `Tensor`, unless another tool has replaced them since."""
-        self.end()
+        self._watched = {}
         self._moved.clear()
         for name, method in self._methods.items():
             if vars(Tensor).get(name) is method:
@@ -108,9 +151,9 @@ class Copies:
     def method(self, tensor: Tensor, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Returns `call`, a bound method of `tensor`; where `tensor` is in the batch, with marks around it."""
         watched = self._watched.get(id(tensor))
-        return call if watched is None or watched() is not tensor else functools.partial(self._copy, call)
+        return call if watched is None or watched() is not tensor else functools.partial(self._move, call)
 
-    def _copy(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    def _move(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         if not self._again:
             return self._timed(call, *args, **kwargs)
         which = id(call.__self__), repr((args, kwargs))  # type: ignore[attr-defined]
@@ -127,30 +170,31 @@ class Copies:
         return moved
 
     def _begin_copy(self) -> None:
+        if self._worked and self._next is None:
+            self._ended = (self._clock(), self._device.mark())
         self._began = self._device.mark()
 
     def _end_copy(self, moved: Tensor) -> None:
-        device, marks, began = self._device, self._marks, self._began
-        self._began = None
-        if marks is None or moved.device.type == "cpu":
+        device, began = self._device, self._began
+        if moved.device.type == "cpu":
             device.release(began)
+            if self._ended is not None and self._next is None:
+                device.release(self._ended[1])
+                self._ended = None
             return
-        ended = device.mark()
-        first, now_s, before_s = marks.copy_start is self._given, ended.recorded_s, self._ended_s
-        if first:
-            marks.copy_start = began
-        elif began.recorded_s - before_s > ONE_AFTER_ANOTHER_S:
-            device.release(began, ended)
-            return
+        ended, now_s = device.mark(), self._clock()
+        before = self._next if self._worked else self._copy
+        copy = Copy(began, ended, now_s, holds_up=self._current_stream() == self._stream)
+        if before is not None:
+            if copy.start.recorded_s - before.ended_s > ONE_AFTER_ANOTHER_S:
+                device.release(began, ended)
+                return
+            device.release(began, before.end)
+            copy = copy._replace(start=before.start, holds_up=before.holds_up or copy.holds_up)
+        if self._worked:
+            self._next = copy
         else:
-            device.release(began)
-            if marks.copy_end is not marks.compute_start:
-                device.release(marks.copy_end)
-        self._ended_s = now_s
-        if self._current_stream() == self._stream:
-            device.release(marks.compute_start)
-            marks.compute_start = ended
-        marks.copy_end = ended
+            self._copy = copy
 
     def _current_stream(self) -> Any:
         return torch.cuda.current_stream(self._device.torch_device)

@@ -41,6 +41,10 @@ ITER_AND_NEXT_S = 0.05
 """The wait for a first batch requested this soon (s) after `iter(loader)` includes that call, which starts workers."""
 
 
+MOST_OPTIMIZERS = 4
+"""The most steps of optimizers in a step of the loop whose times are marked."""
+
+
 class State(enum.Enum):
     """What the loop does."""
 
@@ -73,7 +77,7 @@ class Request(NamedTuple):
 class Step:
     """The current step."""
 
-    __slots__ = ("end", "joined", "last", "marks", "others", "others_since_s", "scaled")
+    __slots__ = ("end", "joined", "last", "marks", "n_stepped", "others", "others_since_s", "scaled", "stepped")
 
     def __init__(self, marks: StepMarks, *, last: bool) -> None:
         self.marks = marks
@@ -85,6 +89,9 @@ class Step:
         """The number of batches of other loaders since the last backward pass, and when the first was requested."""
         self.joined = False
         """Whether it worked on another loader's batch."""
+        self.stepped: tuple[float, Any] | None = None
+        """When an optimizer last stepped, with the device's mark; None if more work was seen since."""
+        self.n_stepped = 0
         self.scaled: tuple[Any, Any] = (None, None)
         """A loss scaled by a GradScaler, and the loss."""
 
@@ -94,10 +101,19 @@ class Step:
             device.release(self.end[1])
         self.end = (now_s, device.mark())
 
-    def work(self) -> None:
-        """Notes that batches of other loaders were part of it: the script works on them too."""
+    def note_stepped(self, device: Device, now_s: float) -> None:
+        """Notes a step of an optimizer. Where there is one for each parameter, none is marked."""
+        self.n_stepped += 1
+        if self.stepped is not None:
+            device.release(self.stepped[1])
+        self.stepped = (now_s, device.mark()) if self.n_stepped <= MOST_OPTIMIZERS else None
+
+    def work(self, copies: Copies | None) -> None:
+        """Notes work. Batches of other loaders before it were part of the step: the script works on them too."""
+        if copies is not None:
+            copies.work()
         self.joined |= self.others > 0
-        self.others = 0
+        self.others, self.stepped = 0, None
 
 
 class Loop:
@@ -116,10 +132,13 @@ class Loop:
         forking: threading.RLock,
         wanted: Wanted | None = None,
         clock: Callable[[], float] = perf_counter,
+        *,
+        instead_of: Loop | None = None,
     ) -> None:
+        """`instead_of`: a loop on another device that is not known to train; this one goes on with its step."""
         self.device, self._clock = device, clock
         self.steps = Steps(device, guard, forking, wanted)
-        self._copies = None if device.immediate else Copies(device, guard)
+        self._copies = None if device.immediate else Copies(device, guard, clock)
         self.state = State.IDLE
         self.step: Step | None = None
         """The current step, in the states FETCHED, WORKED and LEFT."""
@@ -135,6 +154,14 @@ class Loop:
         self._validating_since_s = math.nan
         self._validated = False
         """Whether the last step ended in validation with gradients."""
+        if instead_of is not None:
+            self.epoch, self.state, self.ahead = instead_of.epoch, instead_of.state, instead_of.ahead
+            self.requested, self.step = instead_of.requested, instead_of.step
+            if self.step is not None:
+                marks = self.step.marks
+                marks.copy_start = marks.copy_end = marks.compute_start = device.mark()
+                self.step.end = self.step.stepped = None
+                self.step.work(self._copies)
 
     # the loader
 
@@ -162,9 +189,9 @@ class Loop:
             since_s -= made_between(times, asked_s - own_s, asked_s)
             made = batch_times(times, queue_depth)
             self.steps.add_transforms(times[-1], samples)
-        marks = self.begin(since_s, now_s, samples, made, last=last)
+        self.begin(since_s, now_s, samples, made, last=last)
         if self._copies is not None:
-            self._copies.begin(marks, batch, marks.compute_start, again=replay is not None and replay.replaying)
+            self._copies.begin(batch, again=replay is not None and replay.replaying)
         if replay is not None and self.steps.warming_up and not last:
             replay.keep(batch)
 
@@ -227,7 +254,7 @@ class Loop:
         self.expects_work = True
         if self.state is State.FETCHED:
             self.state = State.WORKED
-        step.work()
+        step.work(self._copies)
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
         result, loss = step.scaled
@@ -244,6 +271,9 @@ class Loop:
         step = self.step
         if step is None:
             return
+        if self._copies is not None:
+            self._copies.work()
+            step.note_stepped(self.device, now_s)
         if not step.last:
             self.expects_work = True
             if self.state is State.FETCHED:
@@ -260,7 +290,7 @@ class Loop:
         marks.outside_s = max(0.0, now_s - since_s - (marks.t_got - marks.t_start))
         given = marks.compute_start
         marks.compute_start = self.device.mark()
-        if given is not marks.copy_start and given is not marks.copy_end:
+        if given is not marks.copy_start:
             self.device.release(given)
 
     def leave(self, now_s: float) -> None:
@@ -268,7 +298,7 @@ class Loop:
         if self.step is None:
             return
         self.expects_work, self.state = True, State.LEFT
-        self.step.work()
+        self.step.work(self._copies)
         self._left_s = now_s
         self.step.note_end(self.device, now_s)
 
@@ -286,12 +316,17 @@ class Loop:
         self.step, self.state = None, State.IDLE
         marks, noted = step.marks, step.end
         validated = step.others > (not step.last)
-        if self._copies is not None:
-            self._copies.end()
-        if state in WORK_DONE or not (self.expects_work or step.last):
+        counts = state in WORK_DONE or not (self.expects_work or step.last)
+        before_copy = None if self._copies is None else self._copies.end(marks if counts else None)
+        if counts:
             if noted is not None and not (validated or step.last or state is State.LEFT):
                 self.device.release(noted[1])
                 noted = None
+            if before_copy is not None:
+                if noted is None:
+                    noted = before_copy
+                else:
+                    self.device.release(before_copy[1])
             if state is not State.LEFT:
                 self._left_s = math.nan
             self.ahead = NOTHING
@@ -299,10 +334,11 @@ class Loop:
             if step.joined or (self._validated if validated else step.others > 0):
                 self.steps.count_joined()
             self._validated = validated
-            self.steps.step(marks, *(noted or (now_s, self.device.mark())))
+            stepped = None if noted else step.stepped
+            self.steps.step(marks, *(noted or (now_s, self.device.mark())), stepped)
         else:
             self.ahead = NOTHING if step.last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
-            self.device.release(*{id(m): m for m in (marks.copy_start, marks.copy_end, marks.compute_start)}.values())
+            self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
         if validated:
             self.resume(now_s)
             self.steps.phase("evaluate", step.others_since_s, now_s)

@@ -18,6 +18,7 @@ import numpy as np
 from vitprof.measure.devices import Device
 from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
+from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 from vitprof.watch.batches import n_samples
 from vitprof.watch.fetch_times import Fetched, TransformTimes
 from vitprof.watch.patching import Guard, is_watched_rank
@@ -25,6 +26,8 @@ from vitprof.watch.replay import Replay
 from vitprof.watch.send import Session, Unheard, Wanted
 
 WARMUP_STEPS = 5
+DEVICE_COLUMNS = ("h2d_s", "compute_start_s", "compute_s", "gap_s", "exposed_wait_s", "h2d_start_s")
+"""What is not known of a device that is not timed."""
 TRANSFORMS_EVERY_S = 3.0
 """How often (s) to send the times of transforms."""
 
@@ -69,6 +72,44 @@ class PlainBlock:
         }
 
 
+class StepEnds:
+    """Where the steps of an asynchronous device end: when the optimizer had stepped, unless the device still worked as
+    the next batch was requested. The time from there to the next step is outside of both.
+    """
+
+    recorder: StepRecorder
+
+    def __init__(self, device: Device, emit: Callable[[StepMarks], None]) -> None:
+        self._device, self._emit = device, emit
+        self.stepped: deque[tuple[float, Any] | None] = deque()
+        """When the optimizer of each step that the device has not passed yet stepped, with the device's mark; NaN where
+        something that is not a step came between two."""
+        self._left_s = math.nan
+        """When the last step that the device has passed was over: the script has done something else since."""
+
+    def resume(self) -> None:
+        """Makes the next step's gap count from here."""
+        self.recorder.resume()
+        self.stepped.append((math.nan, None))
+
+    def settle(self, marks: StepMarks) -> None:
+        """Emits a step that the device has passed."""
+        while (stepped := self.stepped.popleft()) is not None and math.isnan(stepped[0]):
+            self._left_s = math.nan
+        if math.isnan(marks.outside_s) and self._left_s < marks.t_start:
+            marks.outside_s = marks.t_start - self._left_s
+        self._left_s = math.nan
+        if stepped is not None:
+            stepped_s, mark = stepped
+            done_s = max(self._device.seconds(mark), stepped_s)
+            self._device.release(mark)
+            compute_s = marks.compute_end - marks.compute_start
+            if marks.compute_end - marks.t_launched < max(LEAST_LAG_S, LAG_FRAC * compute_s):
+                marks.t_launched, self._left_s = stepped_s, done_s
+                marks.compute_end = self.recorder.previous_end = max(done_s, marks.compute_start)
+        self._emit(marks)
+
+
 class Steps:
     """The steps of one run so far."""
 
@@ -77,7 +118,9 @@ class Steps:
         self._buffer: deque[StepMarks | PlainBlock] = deque()
         """Steps that are not sent yet; the training thread appends to it without a lock."""
         watched = is_watched_rank()
-        self._recorder = StepRecorder(device, self._buffer.append if watched else lambda marks: None)
+        keep = self._buffer.append if watched else lambda marks: None
+        self._ends = StepEnds(device, keep)
+        self._recorder = self._ends.recorder = StepRecorder(device, keep if device.immediate else self._ends.settle)
         self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
         self._sending = threading.Lock()
         self.may_be_plain = device.immediate and watched
@@ -94,9 +137,9 @@ class Steps:
         self._replaying_since_s = math.nan
         self._fetched_in_a_thread = False
         self.phase = self._session.phase
-        self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
-        self.resume = self._recorder.resume
+        self.resume = self._recorder.resume if device.immediate else self._ends.resume
         """Makes the next step's gap count from here."""
+        self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
 
     @property
     def warming_up(self) -> bool:
@@ -126,8 +169,11 @@ class Steps:
         if samples and not self.warming_up:
             self.transforms.add((transforms, samples))
 
-    def step(self, marks: StepMarks, now_s: float, compute_end: Any) -> None:
-        """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
+    def step(self, marks: StepMarks, now_s: float, compute_end: Any, stepped: tuple[float, Any] | None = None) -> None:
+        """Records a step that ended at `now_s`; `compute_end` is the device's mark there.
+
+        `stepped`: when an optimizer stepped last, with the device's mark there; None where that is not known.
+        """
         marks.step, marks.warmup = self.n, self.warming_up
         if self.replay is not None:
             replaying = self.replay.replaying
@@ -139,6 +185,8 @@ class Steps:
                 self._replaying_since_s = now_s
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
+        if not self._device.immediate:
+            self._ends.stepped.append(stepped)
         self._recorder.step(marks)
 
     def count_joined(self) -> None:
@@ -188,6 +236,8 @@ class Steps:
 
     def _send_columns(self, marks: Columns) -> None:
         columns = derive(marks)
+        if not self._device.timed:
+            columns |= dict.fromkeys(DEVICE_COLUMNS, np.full(len(columns["step"]), np.nan))
         self._session.steps(columns if self.replay is None else self.replay.add(columns))
 
     def flush(self) -> None:

@@ -133,8 +133,11 @@ class Watcher:
         self.loop.change_loader(now, expects_work=not seen.each_is_a_step)
         return True
 
-    def stepped(self) -> None:
+    def stepped(self, optimizer: Any) -> None:
         """Notes a step of an optimizer."""
+        trained = next((p for group in optimizer.param_groups for p in group["params"]), None)
+        if trained is not None and trained.device.type != "cpu":  # optimizers that are offloaded have theirs there
+            _follow(self, trained)
         if (loop := self.loop) is None:
             return
         loop.optimizer_stepped(self._clock())
@@ -205,20 +208,39 @@ class Watcher:
         self.loop = None
 
 
-def _open(watcher: Watcher) -> Loop:
-    """Returns a new loop, at its first batch with gradients on; does what had to wait for PyTorch."""
+def _follow(watcher: Watcher, worked_on: Any) -> None:
+    """Moves the loop to the device of a tensor that the script trains with, until it is known that it trains.
+
+    A loop that begins before there is anything on a GPU is taken for one on the CPU.
+    """
+    import torch
+
+    loop = watcher.loop
+    if loop is None or loop.steps.confirmed or not isinstance(worked_on, torch.Tensor):
+        return
+    if worked_on.device != loop.device.torch_device:
+        watcher.loop = _open(watcher, worked_on.device, instead_of=loop)
+        loop.close()
+
+
+def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None) -> Loop:
+    """Returns a new loop, at its first batch with gradients on; does what had to wait for PyTorch.
+
+    `where`: the `torch.device` that it trains on; by default the one that seems to be in use.
+    """
     import torch
 
     from vitprof.measure.devices import open_device
     from vitprof.watch.loop import Loop
 
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    device = open_device(f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu", watcher._clock)
+    name = str(where or (f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu"))
+    device = open_device(name, watcher._clock, in_use=True)
     if not watcher.has_begun:
         watcher.has_begun = True
         report_work(watcher)
         atexit.register(watcher.guard, watcher.leave)
-    return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock)
+    return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock, instead_of=instead_of)
 
 
 def report_work(watcher: Watcher) -> None:
@@ -231,6 +253,7 @@ def report_work(watcher: Watcher) -> None:
 
     def note_backward(tensors: Any) -> None:
         if watcher.loop is not None:
+            _follow(watcher, tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors)
             watcher.loop.backward(tensors)
 
     def note_scaled(loss: Any, result: Any) -> None:
@@ -252,11 +275,11 @@ def report_work(watcher: Watcher) -> None:
         guard(note_scaled, outputs, result)
         return result
 
-    def stepped(*_: Any) -> None:
+    def stepped(optimizer: Any, *_: Any) -> None:
         if plain.on:
             plain.worked = True
         else:
-            guard(watcher.stepped)
+            guard(watcher.stepped, optimizer)
 
     torch.autograd.backward = backward  # Tensor.backward() looks it up there, too
     torch.amp.GradScaler.scale = scale_noted  # type: ignore[method-assign]

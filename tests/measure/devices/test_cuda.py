@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cuda_stand_in import Card
 from tests.engine_fixtures import Recorded, never, small_home, trained, vitprof_threads  # noqa: F401  # noqa: F401
 from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import TorchBuild, Version
@@ -37,7 +38,7 @@ class Event:
     """What a CUDA event tells: the time since another one, as float32 milliseconds."""
 
     def __init__(self, device_s: float, recorded_s: float) -> None:
-        self.device_s, self.recorded_s = device_s, recorded_s
+        self.device_s, self.recorded_s, self.by_s = device_s, recorded_s, float("inf")
 
     def elapsed_time(self, later: Event) -> float:
         return float(np.float32((later.device_s - self.device_s) * 1e3))
@@ -59,6 +60,34 @@ def cuda_device(host: Host) -> CudaDevice:
     device._anchor, device._anchor_s = Event(0.0, 0.0), 0.0
     device._host.set(0.0, 0.0)
     return device
+
+
+@pytest.mark.parametrize("drift", [20e-6, 100e-6, -100e-6])
+@pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3), (10e-3, 10e-3)])
+@pytest.mark.parametrize("waits_for_the_loss", [True, False])
+def test_ten_minutes_of_drift_move_no_share_by_a_point(
+    drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that wait for data and then launch work; each one's marks are looked at a step later."""
+    card = Card(tick_s=1e-6)
+    device = card.device(monkeypatch)
+    card.drift = drift
+    began, queued, exposed_s, true_s, busy_until = card.now, [], 0.0, 0.0, card.now
+    while card.now < began + 600:
+        asked, end = card.now, device.mark()
+        card.wait(wait_s)
+        got, start = card.now, device.mark()
+        card.launch(0.5e-3, work_s)
+        true_s += max(0.0, got - max(asked, busy_until))
+        busy_until = card.current.free_s
+        if waits_for_the_loss or busy_until > card.now + 3 * work_s:  # the host runs ahead by so much at most
+            card.now = busy_until
+        queued.append((asked, got, end, start))
+        if len(queued) > 8:
+            asked, got, end, start = queued.pop(0)
+            exposed_s += max(0.0, min(got, device.seconds(start)) - max(asked, device.seconds(end)))
+            device.release(end, start)
+    assert abs(exposed_s - true_s) / (card.now - began) < 0.01
 
 
 @pytest.mark.parametrize("drift", [0.0, 30e-6, -30e-6])

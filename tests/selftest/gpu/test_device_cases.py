@@ -55,7 +55,7 @@ def test_marks_lie_inside_their_brackets(bench: Bench) -> None:
     assert outcome.measured.startswith("300 of 300 inside")
 
 
-@pytest.mark.parametrize(("drift", "wrong"), [(100e-6, "drift apart by +100"), (-3e-3, "marks are outside")])
+@pytest.mark.parametrize(("drift", "wrong"), [(150e-6, "drift apart by +150"), (-3e-3, "marks are outside")])
 def test_a_clock_that_drifts_is_seen(
     drift: float, wrong: str, bench: Bench, card: Card, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +64,23 @@ def test_a_clock_that_drifts_is_seen(
     outcome = run_case("clock mapping", bench)
     assert outcome.status == "failed"
     assert wrong in outcome.wrong
+
+
+@pytest.mark.parametrize("drift", [90e-6, -90e-6])
+def test_a_clock_that_drifts_less_is_followed(drift: float, bench: Bench, card: Card) -> None:
+    card.drift = drift
+    outcome = run_case("clock mapping", bench)
+    assert outcome.status == "passed", outcome
+    assert f"drift {drift * 1e6:+.1f}" in outcome.measured
+
+
+def test_a_case_that_finds_too_little_memory_is_not_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(bench: Bench) -> Outcome:
+        raise DeviceError("CUDA out of memory on stand-in: it asked for 2 GiB more; try batch size 64")
+
+    monkeypatch.setitem(GPU_CASES, "copies", dataclasses.replace(GPU_CASES["copies"], run=run))
+    outcome = run_case("copies", bench)
+    assert (outcome.status, outcome.wrong[:18]) == ("not run", "CUDA out of memory")
 
 
 def test_copies_reach_the_bandwidth(bench: Bench) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis import arrays, thresholds
-from vitprof.analysis.arrays import Floats, Interval, Mask, Series, column, mean
+from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, known, mean
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import epoch_starts, steady_state
 from vitprof.config import RunConfig
 from vitprof.config.parts import LOADERS
-from vitprof.recording.columns import TIMED_STAGES, Phase
+from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S, TIMED_STAGES, Phase
 from vitprof.recording.verdict import Share, SingleEvent
 
 STAGE_WORDS: dict[str, str] = {
@@ -217,11 +217,17 @@ class Exposure:
     """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
     host: Interval
     """The rest of the idle time as a share: Python, launches, recording."""
+    outside: Interval
+    """Share of the time between steps in which the script did something else, such as logging or metrics. The device
+    may have worked on that."""
     launches: Interval
     """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
     paced: Interval
     """`host` and `launches` together: the host was slower than the device. Only `host` where `launches` is not
     known."""
+    host_paced: bool
+    """Whether the device was done with a step as soon as all of it was launched. If `launches` is not known, it may
+    have waited for them inside the steps."""
     idle_ms: float
     """Exposed data wait and copies, milliseconds a batch."""
     shares: tuple[Share, ...]
@@ -262,24 +268,36 @@ def find_exposure(
     run_gaps = run_gaps or RunGaps.of(steps, phases)
     gaps = run_gaps.steady
     waited, copied, launches = gaps.exposed_wait_ns / 1e9, gaps.by_step("h2d"), gaps.launches_s
-    idle, gap = waited + copied, gaps.idle_s
+    idle, gap, outside = waited + copied, gaps.idle_s, gaps.by_step("outside")
     whole = gap + gaps.compute_ns / 1e9
-    parts = [idle, gap - idle]
+    python = gap - idle - outside
+    parts = [idle, python, outside]
     if len(launches):
-        parts += [launches, gap - idle + launches]
-    of_idle, of_host, *rest = arrays.ratio_intervals(parts, whole)
+        parts += [launches, python + launches]
+    of_idle, of_host, of_outside, *rest = arrays.ratio_intervals(parts, whole)
     of_launches, of_both = rest or (arrays.UNKNOWN, of_host)
     return Exposure(
         n=len(whole),
         idle=of_idle,
         host=of_host,
+        outside=of_outside,
         launches=of_launches,
         paced=of_both,
+        host_paced=_host_paced(steps, gaps.index),
         idle_ms=float(idle.mean()) * 1e3 if len(whole) else math.nan,
         shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
         starts=_epoch_starts(steps, run_gaps),
         event=_single_event(steps["step"][gaps.index], idle, whole, of_idle),
     )
+
+
+def _host_paced(steps: Series, rows: Ints) -> bool:
+    """Returns whether the median step ended when its last work was launched; False where that is not known."""
+    compute_s, host_s = column(steps, "compute_s")[rows], column(steps, "host_s")[rows]
+    got_s = (column(steps, "t_start_s") + column(steps, "data_wait_s"))[rows]
+    lag_s = known(column(steps, "compute_start_s")[rows] + compute_s - got_s - host_s)
+    most_s = max(LEAST_LAG_S, LAG_FRAC * float(np.median(known(compute_s) if len(lag_s) else 0)))
+    return len(lag_s) > 0 and float(np.median(lag_s)) < most_s
 
 
 def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import Interval, Series
+from vitprof.analysis.arrays import Interval, Mask, Series
 from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores
 from vitprof.analysis.timing.gaps import RunGaps
@@ -71,6 +71,8 @@ def judge(
         return inconclusive(reason)
     if n < thresholds.MIN_STEPS:
         return inconclusive(wording.too_few(config, n_all, n, thresholds.MIN_STEPS))
+    if untimed := facts.get(wording.UNTIMED_DEVICE):
+        return inconclusive(wording.untimed(str(untimed), _waiting(steps, trace.steady)))
     exposure = find_exposure(config, steps, phases, gaps)
     idle, low, high = exposure.idle
     if not math.isfinite(low):
@@ -124,6 +126,13 @@ def judge(
         advice=advice,
         **measured,
     )
+
+
+def _waiting(steps: Series, steady: Mask) -> float:
+    """Returns the share of the time of the loop in which it waited for data, over steady steps one after another."""
+    rows = np.flatnonzero(steady[:-1] & steady[1:])
+    took_s = steps["t_start_s"][rows + 1] - steps["t_start_s"][rows]
+    return float(steps["data_wait_s"][rows].sum() / took_s.sum()) if len(rows) else math.nan
 
 
 def _kind(exposure: Exposure) -> Kind:

@@ -78,12 +78,19 @@ def waits(device: Device, exposure: Exposure, share: str, spread: str = "") -> s
     """Returns for what `share` of the time the device waits: data, and copies if they have at least `COPIES_TOLD_FRAC`
     of the idle time; and the single step that decides it.
     """
-    copies = " and copies" if _copies(exposure) >= thresholds.COPIES_TOLD_FRAC else ""
+    data = "data and copies" if _copies(exposure) >= thresholds.COPIES_TOLD_FRAC else "data"
     event = ""
     if one := exposure.event:
         wait = f"one wait of {seconds(one.idle_s)}, in step {one.step}, decides that"
         event = f" ({wait}: {percent(one.idle_frac_without)} without it)"
-    return f"{device.words} {share} of the time{spread}, waiting for data{copies}{event}"
+    if _may_idle_inside(device, exposure) or exposure.outside.value >= thresholds.OUTSIDE_TOLD_FRAC:
+        return f"{device.words} for {data} {share} of the time{spread}{event}"
+    return f"{device.words} {share} of the time{spread}, waiting for {data}{event}"
+
+
+def _may_idle_inside(device: Device, exposure: Exposure) -> bool:
+    """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
+    return exposure.host_paced and not device.on_cpu and not math.isfinite(exposure.launches.value)
 
 
 def _copies(exposure: Exposure) -> float:
@@ -159,6 +166,16 @@ def verdict_sentence(
         if not situation.sure:
             return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
         rest = "the time goes into the model, and loading keeps up"
+        if exposure.outside.value >= thresholds.OUTSIDE_TOLD_FRAC:
+            rest = (
+                f"{percent(exposure.outside.value)} of the time passes outside of the steps, before the next batch is "
+                "requested (logging, metrics, checkpoints)"
+            )
+        elif _may_idle_inside(device, exposure):
+            rest = (
+                "loading keeps up; Python launched the steps no faster than they ran, so the GPU may be idle inside "
+                "them too, for how long is not known"
+            )
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
     of_it = f"{cause_words(config, situation.cause)} {percent(cause_frac)} of that"
     free = _free_data(device, config, exposure, speed_up)
@@ -219,9 +236,19 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
     return f" ({number(without)}x without the other programs: they make data look slower)"
 
 
+UNTIMED_DEVICE = "untimed_device"
+"""Fact of the environment of a run on an accelerator that is not timed (`watch`): its name."""
 FETCHED_IN_A_THREAD, SEVERAL_LOADERS_STEPS = "fetched_in_a_thread", "several_loaders_steps"
 """Facts of a watched run: whether batches were requested in another thread than the one that trains, and the number of
 steps that asked more than one loader for a batch (`vitprof.watch`)."""
+
+
+def untimed(device: str, waiting: float) -> str:
+    """Returns what is known of a run on an accelerator that is not timed; `waiting`: the share of the loop's time."""
+    return (
+        f"the loop waits for data {percent(waiting)} of the time; whether the device idles meanwhile is not known: "
+        f"vitprof cannot time {device}"
+    )
 
 
 def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:

@@ -94,6 +94,8 @@ class Device(Protocol):
     """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
     simulated: bool
     """Whether it only takes the time that an accelerator would, and computes nothing."""
+    timed: bool
+    """Whether marks tell when it works. If not, they are the host's times, and no column of the device is known."""
     pinning: Pinning
     """Gives the host memory that is copied to it."""
     gauges: Callable[[], dict[str, float]] | None
@@ -143,6 +145,7 @@ class HostMemoryDevice:
     """What devices have in common whose tensors are in the host's memory, and whose marks are times."""
 
     torch_device = torch.device("cpu")
+    timed = True
     pinning = Pinning(wanted=False)
     gauges: Callable[[], dict[str, float]] | None = None
 
@@ -201,16 +204,35 @@ class CpuDevice(HostMemoryDevice):
         return {"device_name": name}
 
 
-def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Device:
+class UntimedDevice(CpuDevice):
+    """An accelerator that is not timed: MPS, XPU, HPU or another backend of PyTorch."""
+
+    timed = False
+
+    def __init__(self, where: torch.device, clock: Clock) -> None:
+        super().__init__(clock)
+        self.name, self.torch_device = str(where), where
+
+    def keep(self, value: Tensor) -> Callable[[], float]:
+        return lambda: math.nan  # reading it would make the script wait for the device
+
+    def environment(self) -> dict[str, Any]:
+        return {"device_name": self.torch_device.type, "untimed_device": self.torch_device.type}
+
+
+def open_device(name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
-    `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused. Raises `DeviceError`
-    if the device does not exist or does not work, and `ConfigError` for an unknown simulated device.
+    `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused; `in_use`: a script
+    trains on it already, and chooses the current device. Raises `DeviceError` if the device does not exist or does not
+    work, and `ConfigError` for an unknown simulated device.
     """
     from vitprof.measure.devices import cuda, simulated
 
     if is_simulated(name):
         return simulated.SimulatedDevice(name, accelerator(name), clock)
+    if in_use and torch.device(name).type not in ("cpu", "cuda"):
+        return UntimedDevice(torch.device(name), clock)
     if name == "auto":
         if cuda.cuda_here():
             try:
@@ -220,4 +242,4 @@ def open_device(name: str, clock: Clock, tell: Tell = lambda line: None) -> Devi
         elif (finding := cuda.why_no_cuda()) is not None:
             tell(f"the job runs on the CPU: {finding.line}")
         return CpuDevice(clock)
-    return CpuDevice(clock) if name == "cpu" else cuda.CudaDevice(name, clock, tell)
+    return CpuDevice(clock) if name == "cpu" else cuda.CudaDevice(name, clock, tell, in_use=in_use)

@@ -33,13 +33,20 @@ RE_ANCHOR_S = 1.0
 0.06 us over 1 s, but only to 0.25 ms over an hour."""
 
 
+IDLE_CHECK_S = 0.05
+"""How often (s) a mark is asked for that the device runs at once, as it has nothing else to do."""
+AT_ONCE_S = 20e-6
+"""The longest time (s) that an idle device takes to run an event, from the end of the call that recorded it."""
+
+
 class HostClock:
     """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
 
-    The two drift apart, by some 10 us a second at worst. An event cannot have happened before the host recorded it, nor
+    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the host recorded it, nor
     after the host saw that it had: where a mapped time breaks one of these bounds, the offset moves by as much as is
-    needed. A starved device runs an event the moment it is recorded, so the bound is tight where idle time matters.
-    (Cristian's clock synchronisation, 1989.)
+    needed. (Cristian's clock synchronisation, 1989.) The lower bound is tight where a device is starved: it runs an
+    event the moment it is recorded. The upper one is not, as events are looked at later, and a clock that is ahead
+    would turn waits for data into work: so some marks are set while the stream is known to be idle, and happen at once.
     """
 
     def __init__(self) -> None:
@@ -50,7 +57,7 @@ class HostClock:
         self._offset_s = host_s - device_s
 
     def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
-        """Returns the host's time of an event at `device_s`, which it recorded at `recorded_s` and saw at `seen_s`."""
+        """Returns the host's time of an event at `device_s`, recorded at `recorded_s` and passed by `seen_s`."""
         at = device_s + self._offset_s
         if at < recorded_s:
             self._offset_s += recorded_s - at
@@ -84,11 +91,15 @@ class CudaDevice:
 
     immediate = False
     simulated = False
+    timed = True
     gauges: Callable[[], dict[str, float]] | None = None
 
-    def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None) -> None:
+    def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> None:
+        """`in_use`: a script trains on it already. It is neither tried nor made the current device, which is for the
+        script to choose.
+        """
         index = number_here(name)
-        if not cuda_here():
+        if not (cuda_here() or (in_use and torch.cuda.is_available())):  # ROCm has the same events
             finding = why_no_cuda()
             reason = finding.line if finding else f"this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
             raise DeviceError(f"device {name}: {reason}")
@@ -97,9 +108,9 @@ class CudaDevice:
             raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
         self.name = name
         self.torch_device = torch.device("cuda", index)
-        torch.cuda.set_device(index)
-        if (finding := first_kernel(self.torch_device)) is not None:
+        if not in_use and (finding := first_kernel(self.torch_device)) is not None:
             raise DeviceError(f"device {name}: {finding.line}")
+        self._elsewhere = index != torch.cuda.current_device()
         self.pinning = Pinning(wanted=True, tell=tell)
         self._free: list[torch.cuda.Event] = []
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
@@ -108,15 +119,28 @@ class CudaDevice:
         self._clock_hz = 1e3 * (clock_khz or USUAL_CLOCK_KHZ)
         self._clock = clock
         self._host = HostClock()
-        self._anchor, host_s = _find_anchor(clock)
+        self._checked_s = -math.inf
+        self._anchor, host_s = _find_anchor(self._record, self.torch_device, clock)
         self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
         self._host.set(0.0, host_s)
 
     def mark(self) -> torch.cuda.Event:
-        event = self._free.pop() if self._free else _timing_event()
-        event.recorded_s = self._clock()  # type: ignore[attr-defined]
-        event.record()
-        return event
+        event: Any = self._free.pop() if self._free else _timing_event()
+        event.recorded_s, event.by_s = self._clock(), math.inf
+        if event.recorded_s - self._checked_s < IDLE_CHECK_S:
+            self._record(event)
+        else:
+            self._checked_s = event.recorded_s
+            idle = torch.cuda.current_stream(self.torch_device).query()
+            event.recorded_s = self._clock()
+            self._record(event)
+            if idle:
+                event.by_s = self._clock() + AT_ONCE_S
+        return event  # type: ignore[no-any-return]
+
+    def _record(self, event: torch.cuda.Event) -> None:
+        # in the stream where the work goes; asking for that of another device than the current one takes longer
+        event.record(torch.cuda.current_stream(self.torch_device) if self._elsewhere else None)
 
     def reached(self, mark: torch.cuda.Event) -> bool:
         return bool(mark.query())  # type: ignore[no-untyped-call]
@@ -129,7 +153,8 @@ class CudaDevice:
         device_s = self._anchor_s + since
         if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and rounding does not grow with the run
             self._anchor, self._anchor_s = mark, device_s  # the old one is not reused: its step may still release it
-        return self._host.to_host(device_s, mark.recorded_s, self._clock())  # type: ignore[attr-defined]
+        marked: Any = mark
+        return self._host.to_host(device_s, marked.recorded_s, min(marked.by_s, self._clock()))
 
     def release(self, *marks: torch.cuda.Event) -> None:
         self._free.extend(mark for mark in marks if mark is not self._anchor)
@@ -180,14 +205,16 @@ def _timing_event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _find_anchor(clock: Clock) -> tuple[torch.cuda.Event, float]:
+def _find_anchor(
+    record: Callable[[torch.cuda.Event], None], device: torch.device, clock: Clock
+) -> tuple[torch.cuda.Event, float]:
     """Returns an event and the host's time of it: of a few tries the one that was bracketed most closely."""
     tries = []
     for _ in range(10):
         event = _timing_event()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
         before = clock()
-        event.record()
+        record(event)
         event.synchronize()
         tries.append((before, clock(), event))
     before, after, event = min(tries, key=lambda t: t[1] - t[0])
@@ -264,8 +291,11 @@ def _cuda_error() -> str:
 
 
 def first_kernel(device: torch.device) -> Finding | None:
-    """Runs one small kernel. Returns what is wrong if it fails for another reason than memory, None if it works."""
+    """Makes `device` the current one, and runs one small kernel. Returns what is wrong if that fails for another reason
+    than memory, None if it works.
+    """
     try:
+        torch.cuda.set_device(device)  # makes the context: a card in exclusive mode or with a defect fails here
         torch.zeros(1, device=device).add_(1).item()
     except RuntimeError as error:
         if is_out_of_memory(error):
@@ -318,7 +348,7 @@ def device_memory() -> DeviceMemory | None:
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether `error` says that the device is out of memory: PyTorch's own, CUDA's or a CUDA library's."""
     return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError)
+        isinstance(error, RuntimeError | DeviceError)
         and bool(re.search(r"cuda.*out of memory|CUBLAS_STATUS_ALLOC_FAILED", str(error), re.IGNORECASE | re.DOTALL))
     )
 

@@ -189,11 +189,15 @@ def device_facts(bench: Bench) -> dict[str, Any]:
 
 
 def run_case(name: str, bench: Bench) -> Outcome:
-    """Runs a case and returns its outcome: failed where it raises an `Exception`. Ctrl-C still propagates."""
+    """Runs a case and returns its outcome: not run where the device has too little memory, failed where it raises
+    another `Exception`. Ctrl-C still propagates.
+    """
+    from vitprof.measure.devices.cuda import is_out_of_memory
+
     try:
         return GPU_CASES[name].run(bench)
     except Exception as error:
-        return Outcome("failed", wrong=_printed(error))
+        return Outcome("not run" if is_out_of_memory(error) else "failed", wrong=_printed(error))
 
 
 def _printed(error: Exception) -> str:

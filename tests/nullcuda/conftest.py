@@ -1,0 +1,34 @@
+"""Processes with the null device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import nullcuda
+from tests.watch.watching import Host
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    lacking = nullcuda.missing()
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.nullcuda)
+            if lacking:
+                item.add_marker(pytest.mark.skip(reason=f"the null device {lacking}"))
+
+
+@pytest.fixture(scope="module")
+def shm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The memory that processes with the device share."""
+    return tmp_path_factory.mktemp("nullcuda") / "shm"
+
+
+@pytest.fixture(scope="module")
+def host(shm: Path) -> Iterator[Host]:
+    """Runs functions of `tests.nullcuda.scripts` in forks that have the device and have not used it."""
+    host = Host("tests.nullcuda.scripts", nullcuda.environment(shm))
+    yield host
+    host.close()

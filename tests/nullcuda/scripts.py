@@ -1,0 +1,266 @@
+"""Training on the null device as people write it, with waits and work of known length. Nothing in it knows of vitprof.
+
+Each function returns what an independent clock says: the wall clock (s) from one batch's making to the last one's, and
+the time in which the device had work then, by the device itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import struct
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import accelerate
+import lightning
+import timm.data.loader
+import torch
+import transformers
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+import vitprof
+
+warnings.simplefilter("ignore")
+for _name in ("lightning.pytorch", "transformers", "accelerate"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+
+CYCLES_PER_S = 1.4e9
+"""Of `torch.cuda._sleep` on the null device."""
+BATCH, N_BATCHES = 4, 80
+SLOTS, CARDS = 256, 8
+SLOT = struct.Struct(f"i4x{3 * CARDS}Q")
+"""One process in the memory that processes with the device share: its id, memory in use, time with work until
+`busy_until`, `busy_until`; for each card, times in ns. See `core.h`."""
+
+
+class Busy:
+    """What the device itself knows of its work."""
+
+    def __init__(self) -> None:
+        with open(os.environ["NULLCUDA_SHM"], "rb") as file:
+            self._memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+
+    def seconds(self) -> float:
+        """Returns for how long the first card had work until now, for all processes."""
+        now, total = time.monotonic_ns(), 0
+        for slot in range(SLOTS):
+            pid, *figures = SLOT.unpack_from(self._memory, slot * SLOT.size)
+            if pid:
+                done, until = figures[CARDS], figures[2 * CARDS]
+                total += done - max(0, until - now)
+        return total / 1e9
+
+
+class Images(Dataset[Any]):
+    """Small tensors; making a batch takes `wait_s`. Notes wall clock and work of the device at each batch."""
+
+    def __init__(self, wait_s: float, n_batches: int = N_BATCHES) -> None:
+        self.wait_s, self.n_batches = wait_s, n_batches
+        self.noted: list[tuple[float, float]] = []
+        self.waited: list[float] = []
+        """How long each batch really took to make: a busy machine sleeps for longer."""
+        self._busy: Busy | None = None
+
+    def __len__(self) -> int:
+        return BATCH * self.n_batches
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((4,), float(index)), index % 3
+
+    def collate(self, samples: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
+        if os.path.exists(os.environ["NULLCUDA_SHM"]):
+            self._busy = self._busy or Busy()
+            self.noted.append((time.perf_counter(), self._busy.seconds()))
+        began = time.perf_counter()
+        time.sleep(self.wait_s)
+        images, labels = zip(*samples, strict=True)
+        batch = {"x": torch.stack(images), "y": torch.tensor(labels)}
+        self.waited.append(time.perf_counter() - began)
+        return batch
+
+    def loader(self) -> DataLoader[Any]:
+        return DataLoader(self, batch_size=BATCH, collate_fn=self.collate)
+
+    def found(self) -> str:
+        """Returns the wall clock and the device's work from a quarter of the batches on, as JSON."""
+        first = self.n_batches // 4
+        since, until = self.noted[first], self.noted[-1]
+        waited_s = sum(self.waited[first - len(self.noted) : -1])
+        return json.dumps(
+            {"since_s": since[0], "until_s": until[0], "busy_s": until[1] - since[1], "waited_s": waited_s}
+        )
+
+
+class Model(torch.nn.Module):
+    """Keeps the device busy for `work_s`, behind a few launches."""
+
+    def __init__(self, work_s: float) -> None:
+        super().__init__()
+        self.linear, self.cycles = torch.nn.Linear(4, 3), int(work_s * CYCLES_PER_S)
+
+    def forward(self, x: Tensor, y: Tensor | None = None, **_: Any) -> Any:
+        logits = self.linear(x)
+        if x.is_cuda:
+            torch.cuda._sleep(self.cycles)
+        if y is None:
+            return logits
+        return {"loss": torch.nn.functional.cross_entropy(logits, y), "logits": logits}
+
+
+def _loop(model: Any, optimizer: Any, batches: Any, backward: Callable[[Tensor], Any], *, item: bool = False) -> None:
+    for batch in batches:
+        x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
+        loss = model(x, y)["loss"]
+        optimizer.zero_grad()
+        backward(loss)
+        optimizer.step()
+        if item:
+            loss.item()
+
+
+def plain(*, wait_s: float, work_s: float, item: bool = False) -> str:
+    images, model = Images(wait_s), Model(work_s).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _loop(model, optimizer, images.loader(), Tensor.backward, item=item)
+    return images.found()
+
+
+def quickstart(*, wait_s: float, work_s: float) -> str:
+    """Looks at a batch before there is anything on the device, as PyTorch's Quickstart does."""
+    images = Images(wait_s)
+    batches = images.loader()
+    for _ in batches:
+        break
+    images.noted.clear()
+    model = Model(work_s).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _loop(model, optimizer, batches, Tensor.backward)
+    return images.found()
+
+
+def by_accelerate(*, wait_s: float, work_s: float, watched_first: bool = False) -> str:
+    accelerator, images, model = accelerate.Accelerator(), Images(wait_s), Model(work_s)
+    batches: Any = images.loader()
+    if watched_first:
+        batches = vitprof.watch(batches)
+    model, optimizer, batches = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), batches)
+    _loop(model, optimizer, batches, accelerator.backward)
+    return images.found()
+
+
+def by_transformers(*, wait_s: float, work_s: float, callback: bool = False) -> str:
+    images = Images(wait_s)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = transformers.TrainingArguments(
+            folder,
+            num_train_epochs=1,
+            per_device_train_batch_size=BATCH,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            label_names=["y"],
+            logging_strategy="no",
+            max_grad_norm=0.0,
+            dataloader_pin_memory=False,
+        )
+        trainer = transformers.Trainer(
+            Model(work_s),
+            arguments,
+            train_dataset=images,
+            data_collator=images.collate,
+            callbacks=[vitprof.TrainerCallback()] if callback else [],
+        )
+        trainer.train()
+    return images.found()
+
+
+class _Module(lightning.LightningModule):
+    def __init__(self, work_s: float) -> None:
+        super().__init__()
+        self.model = Model(work_s)
+
+    def training_step(self, batch: Any, _: int) -> Tensor:
+        return self.model(batch["x"], batch["y"])["loss"]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def by_lightning(*, wait_s: float, work_s: float, callback: bool = False) -> str:
+    images = Images(wait_s)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = lightning.Trainer(
+            max_epochs=1,
+            accelerator="gpu",
+            devices=1,
+            default_root_dir=folder,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[vitprof.LightningCallback()] if callback else [],
+        )
+        trainer.fit(_Module(work_s), images.loader())
+    return images.found()
+
+
+def by_timm(*, wait_s: float, work_s: float) -> str:
+    images, model = Images(wait_s), Model(work_s).cuda()
+
+    def pair(samples: Any) -> tuple[Tensor, Tensor]:
+        batch = images.collate(samples)
+        return batch["x"].view(-1, 1, 2, 2), batch["y"]
+
+    plain_loader: Any = DataLoader(images, batch_size=BATCH, collate_fn=pair)
+    batches = timm.data.loader.PrefetchLoader(plain_loader, mean=(0.0,), std=(1.0,), channels=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in batches:
+        loss = model(x.flatten(1), y)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return images.found()
+
+
+def launch_bound(*, kernels: int = 200, host_s: float = 0.008) -> str:
+    """1 ms of kernels (5 us each) that take `host_s` to launch."""
+    images, model = Images(0.0), Model(0.0).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    buffer = torch.zeros(1, device="cuda")
+    for batch in images.loader():
+        x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
+        for i in range(kernels):
+            buffer.add_(1.0)
+            if i % 20 == 0:
+                time.sleep(host_s / kernels * 20)
+        loss = model(x, y)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return images.found()
+
+
+def works_after(*, host_s: float, device_s: float, wait_s: float = 0.0, work_s: float = 0.004) -> str:
+    """Does something else after each step: on the host, or on the device, and waits for it."""
+    images, model = Images(wait_s), Model(work_s).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in images.loader():
+        x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
+        loss = model(x, y)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        time.sleep(host_s)
+        if device_s:
+            torch.cuda._sleep(int(device_s * CYCLES_PER_S))
+            torch.cuda.synchronize()
+    return images.found()

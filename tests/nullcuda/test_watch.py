@@ -1,0 +1,116 @@
+"""Scripts on a GPU, watched: what idles and what works, beside what the device itself knows of its work."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.nullcuda import scripts
+from tests.watch.watching import Host
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.own_script import own_config
+from vitprof.recording.columns import TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Verdict
+
+pytestmark = pytest.mark.slow
+
+POINTS = 0.02
+"""The most that a share of the time may be off."""
+FRAMEWORKS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "plain, the loss is read": {"item": True},
+    "quickstart": {},
+    "by_accelerate": {},
+    "by_accelerate, watched first": {"watched_first": True},
+    "by_transformers": {},
+    "by_transformers, with the callback": {"callback": True},
+    "by_lightning": {},
+    "by_lightning, with the callback": {"callback": True},
+    "by_timm": {},
+}
+
+
+class Run(NamedTuple):
+    """A watched run, from a quarter of its batches on, and what the device says of the same time."""
+
+    steps: Series
+    all_steps: Series
+    busy_frac: float
+    """By the device itself. What vitprof calls compute may also hold waits for launches, never less than this."""
+    waited_frac: float
+    """The share of the time in which batches were made, by the script."""
+    device: str
+
+    def frac(self, name: str) -> float:
+        return float(self.steps[name].sum() / self.steps["step_s"].sum())
+
+    def verdict(self) -> Verdict:
+        telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+        facts = {"device": self.device, "cuda_version": "13"}
+        return judge(own_config("script", workers=0), self.all_steps, [], telemetry, facts)
+
+
+def run(host: Host, function: str, **how: Any) -> Run:
+    watched = not (how.get("callback") or how.get("watched_first"))
+    done = host.ok(function, watched=watched, **how)
+    own = json.loads(done.returned)
+    steps = done.steps
+    kept = (steps["t_start_s"] >= own["since_s"]) & (steps["t_start_s"] < own["until_s"])
+    return Run(
+        {name: values[kept] for name, values in steps.items()},
+        steps,
+        own["busy_s"] / (own["until_s"] - own["since_s"]),
+        own["waited_s"] / (own["until_s"] - own["since_s"]),
+        done.note("environment")[0]["device"],
+    )
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def framework(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return request.param.split(",")[0], FRAMEWORKS[request.param]
+
+
+def test_a_starved_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
+    """20 ms of waiting for 2 ms of work: the GPU idles as long as batches are made, but for work at the same time."""
+    seen = run(host, framework[0], wait_s=0.02, work_s=0.002, **framework[1])
+    assert seen.device == "cuda:0"
+    assert len(seen.all_steps["step"]) >= scripts.N_BATCHES - 2
+    most = min(seen.waited_frac, 1 - seen.busy_frac)
+    assert most - seen.busy_frac - POINTS < seen.frac("exposed_wait_s") < most + POINTS
+    assert seen.frac("compute_s") >= seen.busy_frac - POINTS
+    assert seen.steps["compute_s"].min() > 0.0019
+    assert seen.verdict().kind == "input-bound"
+
+
+def test_a_busy_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
+    """20 ms of work, and no waiting."""
+    seen = run(host, framework[0], wait_s=0.0, work_s=0.02, **framework[1])
+    assert seen.device == "cuda:0"
+    assert seen.frac("compute_s") >= seen.busy_frac - POINTS
+    assert seen.steps["compute_s"].min() > 0.019
+    assert seen.frac("exposed_wait_s") <= 1 - seen.busy_frac + POINTS
+
+
+def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Host) -> None:
+    """1 ms of kernels in 8 ms of launches: for how long the GPU idles inside the steps is not known."""
+    sentence = run(host, "launch_bound").verdict().sentence
+    assert "the GPU is idle for data" in sentence
+    assert "the time goes into the model" not in sentence
+
+
+@pytest.mark.parametrize(
+    "how", [{"host_s": 0.02, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.02}], ids=["host", "device"]
+)
+def test_what_comes_after_the_optimizer_is_no_step(host: Host, how: dict[str, float]) -> None:
+    """20 ms of logging, or of metrics on the GPU, after 4 ms of work."""
+    seen = run(host, "works_after", **how)
+    assert seen.steps["outside_s"].min() > 0.019
+    assert np.median(seen.steps["compute_s"]) < 0.02
+    verdict = seen.verdict()
+    assert verdict.kind in ("not input-bound", "moderately input-bound")
+    assert "the GPU is idle for data" in verdict.sentence
+    assert "the time goes into the model" not in verdict.sentence
