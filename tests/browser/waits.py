@@ -52,9 +52,11 @@ def follow(page: Any, address: str) -> None:
 
 def back(page: Any) -> None:
     """Goes back to the page before. Streamlit may have added a page and its query to the browser's history as one entry
-    or as two: it depends on whether the server sent them together.
+    or as two: it depends on whether the server sent them together. The first is drawn before the second is asked for:
+    Streamlit makes one request of two that come at once, with the page of the one and the query of the other.
     """
     path = urlsplit(page.url).path
     for _ in range(2):
         if urlsplit(page.url).path == path:
+            page.locator("[data-test-script-state=notRunning]").first.wait_for()
             page.go_back()

@@ -220,7 +220,7 @@ def mapped_files(under: Path) -> set[str]:
 def loose_files(home: Path) -> set[str]:
     """What a job may only leave for as long as it runs."""
     ram_disk = Path("/dev/shm") / f"vitprof-{os.getuid()}"  # where other programs have theirs too
-    found = [*(home / "locations").rglob("*"), *ram_disk.rglob(f"*.{os.getpid()}.*/**/*")]
+    found = [*(home / "locations").rglob("*"), *ram_disk.glob(f"*.{os.getpid()}.*/**/*")]
     return {str(path) for path in found if path.is_file()}
 
 

@@ -339,7 +339,7 @@ class TestTrouble:
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """In the middle of a preparation: the next job runs, and the run gets its end when there is room again."""
-        update, full = RunStore.update_run, threading.Event()
+        full = threading.Event()
 
         def prepare(config: RunConfig, events: Any, stop: Any) -> bool:
             if config.name == "a":
@@ -348,14 +348,18 @@ class TestTrouble:
                 raise DataError("disk full while preparing /home/memmap")
             return gate(config, events, stop)
 
-        def broken(self: RunStore, run_id: int, **values: Any) -> None:
-            if full.is_set():
-                raise StoreAwayError("the run store failed: database or disk is full", "database or disk is full")
-            update(self, run_id, **values)
+        def while_full(write: Any) -> Any:
+            def broken(self: RunStore, run_id: int, *rows: Any, **values: Any) -> None:
+                if full.is_set():
+                    raise StoreAwayError("the run store failed: database or disk is full", "database or disk is full")
+                write(self, run_id, *rows, **values)
+
+            return broken
 
         monkeypatch.setattr(train, "train", prepare)
         monkeypatch.setattr("vitprof.jobs.outbox.RETRY_S", 0.01)
-        monkeypatch.setattr(RunStore, "update_run", broken)
+        for name in ("update_run", "record"):
+            monkeypatch.setattr(RunStore, name, while_full(getattr(RunStore, name)))
         first, second = queued(jobs, "a", "b")
         wait_until(lambda: gate.begun, "the next job")
         assert not jobs.owns(first)
