@@ -35,6 +35,10 @@ LEFT_GRACE_S = 5.0
 NOBODY = 65534
 _get_command = typer.main.get_command
 
+# A shell that forbids it has some 200 programs that tests start, and each test process, compile all of vitprof anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 for _number, _handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),

@@ -21,6 +21,7 @@ from PIL import Image
 
 from tests.config.configs import legal_combinations
 from tests.cuda_stand_in import Card
+from tests.watch.watching import Host
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DATASETS, dataset_info
@@ -180,7 +181,7 @@ def test_every_script_feeds_each_sample_once(
         ("lmdb", "digits", {"pin_memory": False, "start_method": "spawn"}),
         ("memory", "digits", {"image_size": 56, "model": "tiny", "transfer": "stream"}),
         ("pt-whole", "digits", {"loader": "ahead", "transfer": "pinned"}),
-        ("pt-mmap", "digits", {"loader": "dataloader", "start_method": "spawn"}),
+        ("pt-mmap", "digits", {"loader": "dataloader"}),
         ("prefetch", "photos", {"decoder": "opencv", "workers": 0, "precision": "fp32"}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
@@ -326,14 +327,35 @@ def test_how_it_trains_is_in_the_script(settings: dict[str, Any], lines: list[st
     assert all(f"\n{line}  #" in text for line in lines)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WITHOUT)
-def test_a_script_runs_as_it_is_on_its_own(name: str, tmp_path: Path) -> None:
-    """In a process that has no vitprof to import, from another directory."""
+def demo(name: str, folder: Path) -> Path:
+    """Copies the script of a loader as it is into an empty folder."""
     if name == "dali" and not runs_here("dali"):
         pytest.skip("what dali needs is not installed")
     source = Path(sys.modules[script.__module__].__file__ or "").parent / "scripts" / f"{name}.py"
-    shutil.copy(source, tmp_path / "script.py")
+    return Path(shutil.copy(source, folder / "script.py"))
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    opened = Host()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_script_trains_on_its_own(name: str, tmp_path: Path, host: Host) -> None:
+    """In a fork that refuses to import vitprof."""
+    path = demo(name, tmp_path)
+    ended = host.ok("tests.export.code.as_program:run", watched=False, listen=False, path=str(path))
+    assert "epoch 1: loss" in ended.returned
+    assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["script.py"]
+
+
+@pytest.mark.slow
+def test_a_script_runs_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """That has no vitprof to import, from another directory. One is enough: loading PyTorch is all that it takes."""
+    demo("samples", tmp_path)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VITPROF"))}
     command = [sys.executable, "script.py", "--demo"]
     ended = subprocess.run(
@@ -341,7 +363,6 @@ def test_a_script_runs_as_it_is_on_its_own(name: str, tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert "epoch 1: loss" in ended.stdout
-    assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["script.py"]
 
 
 @pytest.mark.slow
