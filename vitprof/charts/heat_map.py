@@ -9,22 +9,20 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE
-from vitprof.analysis.tournament.leaderboard import ArticleTable, LeaderboardRow
-from vitprof.charts.style import MARGIN, axis, categories, hover_texts, plain
-from vitprof.charts.tournament import COMPARISON_WORDS, finish, spread_words
+from vitprof.analysis.tournament import entries, leaderboard
+from vitprof.charts import style, tournament
 
 Value = Literal["epoch_s", "speed_up"]
 
 
-def article_heat(table: ArticleTable, value: Value = "epoch_s") -> go.Figure:
+def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> go.Figure:
     """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch size (columns).
 
     Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is Cividis, made
     for people with and without colour vision deficiency (Nunez, Anderton and Renslow, PLoS ONE 2018).
     """
     seconds = value == "epoch_s"
-    x, y = [f"{batch:,}" for batch in table.batch_sizes], [plain(line.name) for line in table.lines]
+    x, y = [f"{batch:,}" for batch in table.batch_sizes], [style.plain(line.name) for line in table.lines]
     logs = [[_log(cell, value) for cell in line.cells] for line in table.lines]
     hovers = [
         [_cell_in_words(cell, f"{name}, batch {batch}") for cell, batch in zip(line.cells, x, strict=True)]
@@ -36,7 +34,7 @@ def article_heat(table: ArticleTable, value: Value = "epoch_s") -> go.Figure:
         z=logs,
         text=[[_cell_text(cell, value) for cell in line.cells] for line in table.lines],
         texttemplate="%{text}",
-        **hover_texts(hovers),
+        **style.hover_texts(hovers),
         hoverongaps=False,
         colorscale="Cividis",
         reversescale=seconds,
@@ -54,43 +52,43 @@ def article_heat(table: ArticleTable, value: Value = "epoch_s") -> go.Figure:
             x=[x[j] for _, j in empty],
             y=[y[i] for i, _ in empty],
             text=["" if cell is None else cell.entry.status for cell in cells],
-            **hover_texts([hovers[i][j] for i, j in empty]),
+            **style.hover_texts([hovers[i][j] for i, j in empty]),
             mode="text",
             showlegend=False,
         )
     what = "Seconds for an epoch" if seconds else "Speed-up over the baseline"
-    return finish(
+    return tournament.finish(
         figure,
         f"{what} (bright: fast)",
         _heat_alt(table, what, value),
-        margin=MARGIN | {"l": 16},
-        xaxis=axis("batch size (samples)", **categories(x, showgrid=False)),
-        yaxis=categories(y, autorange="reversed", automargin=True, showgrid=False),
+        margin=style.MARGIN | {"l": 16},
+        xaxis=style.axis("batch size (samples)", **style.categories(x, showgrid=False)),
+        yaxis=style.categories(y, autorange="reversed", automargin=True, showgrid=False),
     )
 
 
-def _log(cell: LeaderboardRow | None, value: Value) -> float | None:
+def _log(cell: leaderboard.LeaderboardRow | None, value: Value) -> float | None:
     """Returns the decimal logarithm of a cell's figure; None for a cell that stays empty."""
-    number: float = math.nan if cell is None or cell.entry.status in OUT_OF_THE_RACE else getattr(cell, value)
+    number: float = math.nan if cell is None or cell.entry.status in entries.OUT_OF_THE_RACE else getattr(cell, value)
     return math.log10(number) if 0 < number < math.inf else None
 
 
-def _cell_text(cell: LeaderboardRow | None, value: Value) -> str:
+def _cell_text(cell: leaderboard.LeaderboardRow | None, value: Value) -> str:
     if cell is None or _log(cell, value) is None:
         return ""
     if value == "epoch_s":
         return formats.seconds(cell.epoch_s)
-    return f"{formats.number(cell.speed_up)}x{COMPARISON_WORDS.get(cell.against_baseline, '')}"
+    return f"{formats.number(cell.speed_up)}x{tournament.COMPARISON_WORDS.get(cell.against_baseline, '')}"
 
 
-def _cell_in_words(cell: LeaderboardRow | None, where: str) -> str:
+def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
     if cell is None:
         return f"{where}<br>not part of the tournament"
     lines = [where]
     if cell.entry.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
-        lines.append(f"{cell.entry.status}{': ' + plain(cell.entry.reason) if cell.entry.reason else ''}")
-    spread = spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)
-    against = COMPARISON_WORDS.get(cell.against_baseline, "")
+        lines.append(f"{cell.entry.status}{': ' + style.plain(cell.entry.reason) if cell.entry.reason else ''}")
+    spread = tournament.spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)
+    against = tournament.COMPARISON_WORDS.get(cell.against_baseline, "")
     figures = {
         f"{formats.seconds(cell.epoch_s)}{spread} an epoch": cell.epoch_s,
         formats.number(cell.samples_per_s, "samples/s"): cell.samples_per_s,
@@ -101,7 +99,7 @@ def _cell_in_words(cell: LeaderboardRow | None, where: str) -> str:
     return "<br>".join([*lines, *(words for words, figure in figures.items() if math.isfinite(figure))])
 
 
-def _heat_alt(table: ArticleTable, what: str, value: Value) -> str:
+def _heat_alt(table: leaderboard.ArticleTable, what: str, value: Value) -> str:
     cells = [
         (line.name, batch, cell)
         for line in table.lines

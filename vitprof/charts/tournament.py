@@ -9,10 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import setting_in_words
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
-from vitprof.analysis.tournament.recommend import Cost, break_even, cost_of, pareto, setup_s
-from vitprof.analysis.tournament.tuning import Importances, TriedSetting
+from vitprof.analysis.tournament import entries, leaderboard, recommend, tuning
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, axis, categories, hover_texts, plain, whiskers
 
@@ -55,15 +52,15 @@ def _time_unit(most_s: float) -> tuple[str, float]:
     return name, least / 2
 
 
-def _speed_whiskers(rows: Sequence[LeaderboardRow], **more: Any) -> dict[str, Any]:
+def _speed_whiskers(rows: Sequence[leaderboard.LeaderboardRow], **more: Any) -> dict[str, Any]:
     return whiskers([r.samples_per_s for r in rows], [r.low for r in rows], [r.high for r in rows], **more)
 
 
-def _name(row: LeaderboardRow) -> str:
-    return plain(setting_in_words(row.entry))
+def _name(row: leaderboard.LeaderboardRow) -> str:
+    return plain(entries.setting_in_words(row.entry))
 
 
-def _row_words(row: LeaderboardRow, board: Leaderboard) -> str:
+def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -> str:
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
     speed = formats.number(row.samples_per_s, "samples/s")
     lines = [
@@ -97,7 +94,7 @@ BARS = {
 """Name of bars in the legend -> their pattern and colour."""
 
 
-def throughput_bars(board: Leaderboard) -> go.Figure:
+def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
 
     Settings as fast as the fastest are hatched, those that can be are dotted, those with another page cache are
@@ -107,7 +104,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     names, speeds = [_name(row) for row in ranked], [row.samples_per_s for row in ranked]
     best = board.row(board.best or "")
 
-    def group(row: LeaderboardRow) -> str:
+    def group(row: leaderboard.LeaderboardRow) -> str:
         if best is not None and row.entry.page_cache != best.entry.page_cache:
             return OTHER_CACHE
         return EQUAL if row.standing == "equal" else row.standing
@@ -135,7 +132,7 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
-            f"Throughput of {len(ranked)} settings; the fastest is {setting_in_words(best.entry)} with "
+            f"Throughput of {len(ranked)} settings; the fastest is {entries.setting_in_words(best.entry)} with "
             f"{formats.number(best.samples_per_s, 'samples/s')}; {sum(group(row) == EQUAL for row in ranked)} as fast "
             "within 5%."
         )
@@ -158,14 +155,14 @@ def throughput_bars(board: Leaderboard) -> go.Figure:
     )
 
 
-def _bar_text(row: LeaderboardRow, board: Leaderboard) -> str:
+def _bar_text(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -> str:
     if row.key == board.baseline:
         return "baseline"
     known = math.isfinite(row.speed_up)
     return f"{formats.number(row.speed_up)}x{COMPARISON_WORDS.get(row.against_baseline, '')}" if known else ""
 
 
-COSTS: dict[Cost, str] = {
+COSTS: dict[recommend.Cost, str] = {
     "rss_bytes": "memory of the processes",
     "ram_bytes": "RAM disk and kept samples",
     "disk_bytes": "disk for the storage",
@@ -174,11 +171,11 @@ COSTS: dict[Cost, str] = {
 """Cost of a setting -> its name on axes and in choices."""
 
 
-def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
+def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.Figure:
     """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
-    cost = {row.key: cost_of(row, against) for row in board.rows}
+    cost = {row.key: recommend.cost_of(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
-    front = set(pareto(board, against))
+    front = set(recommend.pareto(board, against))
     most = max((cost[row.key] for row in known), default=0.0)
     unit, size = _time_unit(most) if against == "prepare_s" else _unit(most, BYTES)
     words = {key: formats.seconds(c) if against == "prepare_s" else formats.size(c) for key, c in cost.items()}
@@ -206,7 +203,7 @@ def pareto_chart(board: Leaderboard, against: Cost) -> go.Figure:
             cliponaxis=False,
             **hover_texts([f"{_row_words(r, board)}<br>{COSTS[against]}: {words[r.key]}<br>{name}" for r in rows]),
         )
-    names = "; ".join(f"{setting_in_words(r.entry)} ({words[r.key]})" for r in on)
+    names = "; ".join(f"{entries.setting_in_words(r.entry)} ({words[r.key]})" for r in on)
     return finish(
         figure,
         f"Throughput against {COSTS[against]}",
@@ -224,13 +221,13 @@ MOST_EPOCHS = 1000
 """A later crossing is given in words only."""
 
 
-def break_even_chart(board: Leaderboard) -> go.Figure:
+def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
     """Returns total time, preparation included, by number of epochs; a mark shows where a setting passes the baseline.
 
     It has the baseline and the fastest settings whose preparation time is known, at most `MOST_LINES`.
     """
     base, figure, unit = board.row(board.baseline), go.Figure(), "s"
-    crossing_of = {b.key: b for b in break_even(board) if math.isfinite(b.extra_s)}
+    crossing_of = {b.key: b for b in recommend.break_even(board) if math.isfinite(b.extra_s)}
     rows = [row for row in board.rows if row.key in crossing_of][:MOST_LINES]
     alt = "Total time by epochs: no figures yet."
     if base is not None and rows:
@@ -238,7 +235,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
         crossed = [row for row in rows if 0 < at[row.key] <= MOST_EPOCHS]
         epochs = max(10, math.ceil(1.5 * max((at[row.key] for row in crossed), default=0.0)))
         n = sorted({round(epochs * share / 20) for share in range(21)})
-        totals = {row.key: [setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)}
+        totals = {row.key: [recommend.setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)}
         unit, size = _time_unit(max(map(max, totals.values())))
         for place, row in enumerate((base, *rows)):
             name = f"{_name(row)}{'' if place else ' (baseline)'}"
@@ -256,13 +253,13 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
         colours = [run_line(rows.index(row))["color"] for row in crossed]
         figure.add_scatter(
             x=[at[row.key] for row in crossed],
-            y=[(setup_s(base) + at[row.key] * base.epoch_s) / size for row in crossed],
+            y=[(recommend.setup_s(base) + at[row.key] * base.epoch_s) / size for row in crossed],
             name="break-even",
             mode="markers",
             marker={"symbol": "x", "size": 11, "color": colours, "line": {"width": 1, "color": BASELINE}},
             **hover_texts([f"{_name(row)}<br>{crossing_of[row.key].sentence}" for row in crossed]),
         )
-        text = "; ".join(f"{setting_in_words(r.entry)} {crossing_of[r.key].sentence}" for r in rows)
+        text = "; ".join(f"{entries.setting_in_words(r.entry)} {crossing_of[r.key].sentence}" for r in rows)
         alt = f"Total time by number of epochs, against the baseline: {text}."
     return finish(
         figure,
@@ -275,7 +272,7 @@ def break_even_chart(board: Leaderboard) -> go.Figure:
     )
 
 
-def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -> go.Figure:
+def optimization_history(trials: Sequence[tuning.TriedSetting], names: Sequence[str]) -> go.Figure:
     """Returns the throughput of each trial in order, and the best of the search so far; a failed one has no mark."""
     figure = go.Figure()
     for name, colour, symbol, of_check in (
@@ -317,7 +314,7 @@ def optimization_history(trials: Sequence[TriedSetting], names: Sequence[str]) -
     )
 
 
-def importance_bars(importances: Importances) -> go.Figure:
+def importance_bars(importances: tuning.Importances) -> go.Figure:
     """Returns each parameter's share of the differences that the parameters explain, the largest on top."""
     shares = importances.shares
     bar = go.Bar(

@@ -12,10 +12,9 @@ import sys
 
 import typer
 
+from vitprof import errors, program
 from vitprof.cli import check, dashboard, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
-from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.program import keep_call, missing_words
 
 app = typer.Typer(
     help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
@@ -53,23 +52,23 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no failure
     if not sys.stdout.isatty():
         terminal.out.width = terminal.PIPE_WIDTH
-    called = keep_call(sys.argv[0])
+    called = program.keep_call(sys.argv[0])
     terminal.signals_interrupt()
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)
-    except ConfigError as error:
+    except errors.ConfigError as error:
         option = terminal.RUN if error.field == terminal.RUN else "--" + error.field.replace("_", "-")
         if isinstance(error.value, bool):  # a flag has no value to give
             option = option if error.value else option.replace("--", "--no-", 1)
             terminal.complain(f"{option}: {error.allowed}", terminal.EXIT_BAD_VALUE)
         terminal.complain(f"{option} {error.value}: {error.allowed}", terminal.EXIT_BAD_VALUE)
-    except VitprofError as error:
-        terminal.complain(one_line(error), terminal.EXIT_FAILED)
+    except errors.VitprofError as error:
+        terminal.complain(errors.one_line(error), terminal.EXIT_FAILED)
     except KeyboardInterrupt:
         status = terminal.EXIT_STOPPED
     except ModuleNotFoundError as error:  # the core alone is installed
-        terminal.complain(missing_words(error), terminal.EXIT_FAILED)
+        terminal.complain(program.missing_words(error), terminal.EXIT_FAILED)
     except Exception as error:
         # Typer raises click's usage errors, in later versions its own copies of them, so go by the method they share.
         message = getattr(error, "format_message", None)

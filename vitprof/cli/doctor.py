@@ -11,15 +11,11 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from vitprof import formats
-from vitprof.cli.common import terminal
-from vitprof.cli.common.progress import overall_progress
-from vitprof.config import RunConfig
+from vitprof import config, errors, formats
+from vitprof.cli.common import progress, terminal
+from vitprof.config import bounds, catalog
 from vitprof.config.availability import Availability, Machine, availability, look_around
-from vitprof.config.bounds import RUN_BOUNDS
-from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES, Strategy
-from vitprof.errors import ConfigError
 from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Outcome, Result, SelftestReport, n_jobs, run_selftest
 from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, run_gpu_selftest
@@ -28,12 +24,12 @@ N_IMAGES_HELP = "number of training images, where the data set can have any (pho
 
 
 def strategies(
-    dataset: Annotated[str, typer.Option("--dataset", help="data set to check them for")] = RunConfig.dataset,
-    n_images: Annotated[int | None, terminal.number("n_images", RUN_BOUNDS["n_images"], N_IMAGES_HELP)] = None,
+    dataset: Annotated[str, typer.Option("--dataset", help="data set to check them for")] = config.RunConfig.dataset,
+    n_images: Annotated[int | None, terminal.number("n_images", bounds.RUN_BOUNDS["n_images"], N_IMAGES_HELP)] = None,
     as_json: terminal.AsJson = False,
 ) -> None:
     """List the loading strategies, and whether each can run here."""
-    info, machine = dataset_info(dataset, n_images), look_around()
+    info, machine = catalog.dataset_info(dataset, n_images), look_around()
     if as_json:
         listed = [_as_object(s, info, machine) for s in STRATEGIES.values()]
         terminal.print_json({"dataset": info.name, "strategies": listed})
@@ -53,7 +49,7 @@ def strategies(
     terminal.show_table(("strategy", "what it does, when it helps, what it costs"), rows, show_lines=True)
 
 
-def _knobs(strategy: Strategy, info: DatasetInfo) -> dict[str, Any]:
+def _knobs(strategy: Strategy, info: catalog.DatasetInfo) -> dict[str, Any]:
     return strategy.knobs(strategy.combination(info), info)
 
 
@@ -64,7 +60,7 @@ def _here(seen: Availability) -> Text:
     )
 
 
-def _as_object(strategy: Strategy, info: DatasetInfo, machine: Machine) -> dict[str, Any]:
+def _as_object(strategy: Strategy, info: catalog.DatasetInfo, machine: Machine) -> dict[str, Any]:
     seen = availability(strategy, info, machine=machine)
     return {
         **dataclasses.asdict(strategy),
@@ -114,9 +110,9 @@ def selftest(
     Runs on a simulated GPU, whose times are known by arithmetic; with --gpu on the real one.
     """
     if gpu and quick:
-        raise ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
+        raise errors.ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
     report: SelftestReport[Result] | SelftestReport[Outcome]
-    with terminal.stop_asked() as stop, overall_progress() as bar:
+    with terminal.stop_asked() as stop, progress.overall_progress() as bar:
 
         def show(p: Progress) -> None:
             if bar is not None:

@@ -12,15 +12,13 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from vitprof import formats
-from vitprof.cli.common import terminal
-from vitprof.cli.common.options import CONFIG_FIELDS, keyword, option, parameter, takes
+from vitprof import formats, names
+from vitprof.cli.common import options, terminal
 from vitprof.config import GROUPS, RunConfig
 from vitprof.errors import ConfigError
 from vitprof.experiments.headroom import find_headroom
 from vitprof.export import new_file, tables, write_text
 from vitprof.export.code import script
-from vitprof.names import harmless
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun
 
@@ -60,7 +58,7 @@ class _Terminal(io.BytesIO):
 
     def write(self, data: Any) -> int:
         """Prints a piece of UTF-8 text, which must end with a whole character."""
-        return sys.stdout.buffer.write(harmless(bytes(data).decode()).encode())
+        return sys.stdout.buffer.write(names.harmless(bytes(data).decode()).encode())
 
 
 def export(
@@ -150,18 +148,18 @@ NOT_IN_A_SCRIPT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_la
 RUN_HELP = "id of the run whose strategy and settings to take, as `runs` lists it"
 
 
-@takes(
-    keyword("run", Annotated[int | None, terminal.run_id(RUN_HELP)]),
-    *(option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
-    parameter("output", Path | None, None, "write the script to this new file instead"),
-    parameter("force", bool, False, "replace the file if there is one"),
+@options.takes(
+    options.keyword("run", Annotated[int | None, terminal.run_id(RUN_HELP)]),
+    *(options.option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
+    options.parameter("output", Path | None, None, "write the script to this new file instead"),
+    options.parameter("force", bool, False, "replace the file if there is one"),
 )
 def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) -> None:
     """Print a strategy as a script for your own training: that of a run, or the one that the options describe."""
     terminal.check_output(output)
     if output is not None and output.is_file() and not force:  # perhaps the training script that it is taken for
         raise ConfigError("output", str(output), "there is such a file; give another name, or --force to replace it")
-    chosen = {name: value for name, value in settings.items() if value != CONFIG_FIELDS[name].default}
+    chosen = {name: value for name, value in settings.items() if value != options.CONFIG_FIELDS[name].default}
     throughput = ""
     if run is None:
         config = RunConfig(**chosen)

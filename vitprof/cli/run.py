@@ -12,10 +12,9 @@ import typer
 
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence, to_dict
-from vitprof.cli.common import terminal
+from vitprof.cli.common import results, terminal
 from vitprof.cli.common.options import ANYWAY_HELP, Anyway, option, parameter, strategies_that_run, takes, texts
 from vitprof.cli.common.progress import POLL_S, progress, trial_progress
-from vitprof.cli.common.results import show_run
 from vitprof.config import GROUPS, RunConfig
 from vitprof.config.bounds import ANCHOR_REPEATS, LOADING_S
 from vitprof.config.resolve import resolve
@@ -24,8 +23,7 @@ from vitprof.errors import ConfigError, JobError, StoreAwayError
 from vitprof.experiments import prediction as jobs
 from vitprof.experiments.headroom import anchor_configs, find_headroom, measure_headroom
 from vitprof.experiments.trials import job_manager
-from vitprof.export import write_text
-from vitprof.export.tables import run_object, summary_csv
+from vitprof.export import tables, write_text
 from vitprof.program import program
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction
@@ -50,14 +48,14 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     extra: dict[str, Any] = {"headroom": None}
     stopped = False
     if not as_json:
-        show_run(finished)
+        results.show_run(finished)
     if headroom and finished.status == "done":
         extra["headroom"], stopped = measure_and_tell(finished, quiet=as_json, anyway=anyway)
     if as_json:
-        terminal.print_json(run_object(finished) | extra)
+        terminal.print_json(tables.run_object(finished) | extra)
     terminal.show(*finished.notices, console=terminal.err)
     if csv is not None:
-        write_text(csv, summary_csv([finished]))
+        write_text(csv, tables.summary_csv([finished]))
     if finished.status == "failed":
         terminal.complain(f"run {finished.id} failed: {finished.error}", terminal.EXIT_FAILED)
     if finished.status == "stopped":

@@ -8,11 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from vitprof import formats
-from vitprof.cli.common import terminal
-from vitprof.cli.common.results import show_run
+from vitprof import errors, formats
+from vitprof.cli.common import results, terminal
 from vitprof.config.bounds import LIST_PAGE
-from vitprof.errors import StoreError
 from vitprof.export.tables import run_object
 from vitprof.program import program
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
@@ -90,7 +88,7 @@ def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
         return
     if run.summary is None or not run.summary.n_steps:
         terminal.out.print(f"run {run.id}: {run.name}: {run.status}")
-    show_run(run)
+    results.show_run(run)
     terminal.show(*run.notices, *([run.error] if run.error else []))
 
 
@@ -109,7 +107,7 @@ def _show_table(rows: list[RunRow]) -> None:
 def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:
     """Yields the runs in full, but for those that were deleted meanwhile or that another version wrote."""
     for row in rows:
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(errors.StoreError):
             yield run_object(store.run(row.id), row.tags)
 
 

@@ -17,14 +17,11 @@ from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.analysis.verdict.headroom import Anchor, StageCost
 from vitprof.cli.common import terminal
-from vitprof.config import RunConfig, strategies
-from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.export.bundle import ImportedRun
-from vitprof.export.tournament import Trial
+from vitprof.config import RunConfig, strategies, tournament_spec
+from vitprof.export import bundle, tournament
 from vitprof.jobs.preflight import MachineCheck
 from vitprof.program import program
-from vitprof.recording import codec
-from vitprof.recording.recording import Recording
+from vitprof.recording import codec, recording
 from vitprof.selftest import Outcome, Result
 from vitprof.store.tournaments import TournamentStatus
 
@@ -39,7 +36,7 @@ class Printed(TypedDict):
 class Runs(Printed):
     """Runs of the store, in the order that was asked for."""
 
-    runs: list[Recording]
+    runs: list[recording.Recording]
     """One for each run."""
 
 
@@ -69,7 +66,7 @@ class Headroom(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishedRun(Recording):
+class FinishedRun(recording.Recording):
     """A job that was run."""
 
     headroom: Headroom | None = None
@@ -225,7 +222,7 @@ class ListedTournament(TypedDict):
     """When it was made, ISO 8601 with a Z."""
     note: str
     """What stopped or paused it, in words; empty if nothing did."""
-    spec: TournamentSpec
+    spec: tournament_spec.TournamentSpec
     """Every combination of its strategies, batch sizes, workers and page caches runs once in a round."""
     simulated: bool
     """Whether the device was simulated."""
@@ -240,7 +237,7 @@ class Tournament(Printed, ListedTournament):
     """Key of the fastest setting; null while none has a figure."""
     recommendation: Recommendation | None
     """Which setting to use; null while none has a figure."""
-    trials: list[Trial]
+    trials: list[tournament.Trial]
     """One for each setting, the ranked ones first."""
 
 
@@ -356,15 +353,15 @@ class GpuSelftest(Report):
 class Import(Printed):
     """The runs of a file that `bundle` wrote."""
 
-    runs: list[ImportedRun]
+    runs: list[bundle.ImportedRun]
     """One for each run of the file."""
 
 
 PRINTED: dict[str, tuple[Any, str]] = {
     "run": (FinishedRun, "run --json"),
     "runs": (Runs, "runs --json"),
-    "runs-one": (Recording, "runs RUN --json"),
-    "watch": (Recording, "watch --json FILE -- COMMAND"),
+    "runs-one": (recording.Recording, "runs RUN --json"),
+    "watch": (recording.Recording, "watch --json FILE -- COMMAND"),
     "export": (Runs, "export RUN... --format json"),
     "headroom": (RunHeadroom, "headroom RUN --json"),
     "predict": (Predictions, "predict RUN --json"),

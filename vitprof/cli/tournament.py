@@ -12,23 +12,18 @@ import typer
 from vitprof import formats
 from vitprof.analysis.tournament.recommend import break_even, recommend
 from vitprof.cli.common import options as reading
-from vitprof.cli.common import terminal
-from vitprof.cli.common.progress import overall_progress, say_waiting
+from vitprof.cli.common import progress, terminal
 from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
-from vitprof.config import BUDGETS, RunConfig
+from vitprof.config import BUDGETS, RunConfig, bounds, tournament_spec
 from vitprof.config.accelerators import is_simulated
-from vitprof.config.bounds import TOURNAMENT_BOUNDS
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied, settings_of
 from vitprof.config.strategies import STRATEGIES
-from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, VitprofError, one_line
-from vitprof.experiments.tournament.planning import agree, create_tournament, resume_command, written_words
-from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.experiments.tournament import planning, tournament_runner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Progress, job_manager
 from vitprof.experiments.tuning import DEFAULT_S, tune
-from vitprof.export import write_text
-from vitprof.export.tournament import tournament_csv, tournament_markdown, tournament_object
+from vitprof.export import tournament, write_text
 from vitprof.program import program
 from vitprof.store import RunStore, tournaments
 
@@ -77,7 +72,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
                 tournaments.add_rounds(store, resumed, options["more_rounds"])
         else:
             wanted = _own_spec(options, given, ctx) if own else _spec(options, given)
-            resumed = create_tournament(store, wanted, terminal.name_to_keep(given["name"]))
+            resumed = planning.create_tournament(store, wanted, terminal.name_to_keep(given["name"]))
         _run(store, options, resumed)
 
 
@@ -98,10 +93,10 @@ def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
     return reading.strategies_that_run(base) if text == "all" else reading.texts("strategies", text)
 
 
-def _spec(options: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
+def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.TournamentSpec:
     budget = {} if any(given[b] is not None for b in BUDGETS) else {"seconds": reading.TRIAL_S}
     base = RunConfig(**(given | {"name": ""} | budget))
-    return TournamentSpec(
+    return tournament_spec.TournamentSpec(
         base=base,
         strategies=_strategies(options["strategies"], base),
         batch_sizes=reading.whole("batch_sizes", options["batch_sizes"] or str(RunConfig.batch_size)),
@@ -114,18 +109,18 @@ def _spec(options: dict[str, Any], given: dict[str, Any]) -> TournamentSpec:
 
 def _rounds(options: dict[str, Any]) -> dict[str, Any]:
     if options["time"] is not None:  # under the option's name: --seconds is another option
-        TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
+        bounds.TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
     return {name: options[name] for name in ("repeats", "early_stop", "until_decided")} | {"seconds": options["time"]}
 
 
-def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> TournamentSpec:
+def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> tournament_spec.TournamentSpec:
     if not options["command"]:
         raise ConfigError("vary", ",".join(options["vary"]), "give the script's command after --: -- python train.py")
     if not options["vary"]:
         raise ConfigError("vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4")
     _refuse(NOT_WITH_A_SCRIPT, options | given, ctx, "it does not go with a script of your own; leave it out")
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
-    return TournamentSpec(
+    return tournament_spec.TournamentSpec(
         base=own_config("", steps=steps, telemetry_hz=given["telemetry_hz"]),
         strategies=(OWN_SCRIPT,),
         batch_sizes=(1,),
@@ -150,14 +145,14 @@ def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
     board = view.board(now)
     results = now.tournament, board, break_even(board), recommend(board)
     if options["as_json"]:
-        terminal.print_json(tournament_object(*results))
+        terminal.print_json(tournament.tournament_object(*results))
     elif options["markdown"]:
-        terminal.out.print(tournament_markdown(now.tournament, board, results[3]), soft_wrap=True, end="")
+        terminal.out.print(tournament.tournament_markdown(now.tournament, board, results[3]), soft_wrap=True, end="")
     else:
         show_board(now, *results[1:])
     again = f"{program()} tournament --resume {tournament_id}"
     if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
-        _write_csv(options["csv"], tournament_csv(*results), again)
+        _write_csv(options["csv"], tournament.tournament_csv(*results), again)
     if stopped and now.tournament.status != "done":
         terminal.complain(f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED)
     if error:
@@ -172,9 +167,9 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
         terminal.stop_asked() as stop,
-        overall_progress() as show,
+        progress.overall_progress() as show,
     ):
-        runner, say = TournamentRunner(manager, tournament_id), say_waiting()
+        runner, say = tournament_runner.TournamentRunner(manager, tournament_id), progress.say_waiting()
         try:
             while not runner.join(POLL_S) and not stop():
                 queued = store.runs(["queued"], limit=1, group_key=now.group_key)
@@ -198,7 +193,7 @@ def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
     script = tournaments.tournament(store, tournament_id).spec.script
     if script is None or script.loader is None or script.agreed:
         return False
-    words = written_words(script)
+    words = planning.written_words(script)
     sentence = f"{words[0].upper()}{words[1:].partition(': ')[0]}{':' if ': ' in words else '.'}"
     remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
     terminal.show(*remarks, sentence, *(f"  {path}" for path in script.writes), console=terminal.err)
@@ -209,11 +204,11 @@ def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
             console=terminal.err,
         )
         if not (sys.stdin.isatty() and sys.stderr.isatty() and _confirmed()):
-            again = f"{resume_command(tournament_id)} --yes"
+            again = f"{planning.resume_command(tournament_id)} --yes"
             terminal.complain(
                 f"tournament {tournament_id} is paused; to repeat the script: {again}", terminal.EXIT_BAD_VALUE
             )
-    agree(store, tournament_id)
+    planning.agree(store, tournament_id)
     return True
 
 
@@ -270,7 +265,7 @@ def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
         terminal.open_store() as store,
         job_manager(store, anyway=options["anyway"]) as manager,
         terminal.stop_asked() as stop,
-        overall_progress() as show,
+        progress.overall_progress() as show,
     ):
 
         def report(p: Progress) -> None:

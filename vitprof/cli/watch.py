@@ -15,22 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
-from vitprof import formats
+from vitprof import errors, formats
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.loading import shares_in_words, transform_times
-from vitprof.analysis.timing.summary import RunningTotals
+from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli.common import terminal
 from vitprof.cli.common.status_line import can_show, status_line
-from vitprof.config.bounds import WATCHED_STEPS
-from vitprof.config.own_script import own_config
-from vitprof.errors import JobError, StoreError, VitprofError, one_line
-from vitprof.export import write_text
-from vitprof.export.tables import run_object
+from vitprof.config import bounds, own_script
+from vitprof.export import tables, write_text
 from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
 from vitprof.program import program
-from vitprof.store import RunStore, StoredRun
-from vitprof.store.chunks import joined, n_rows
+from vitprof.store import RunStore, StoredRun, chunks
 
 POLL_S = 0.5
 EXIT_NOT_FOUND = 127
@@ -50,12 +45,12 @@ def watch(
     ],
     name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
     steps: Annotated[
-        int | None, terminal.number("steps", WATCHED_STEPS, "end the script after this many training steps")
+        int | None, terminal.number("steps", bounds.WATCHED_STEPS, "end the script after this many training steps")
     ] = None,
     detach_after: Annotated[
         int | None,
         terminal.number(
-            "detach_after", WATCHED_STEPS, "stop watching after this many training steps; the script goes on"
+            "detach_after", bounds.WATCHED_STEPS, "stop watching after this many training steps; the script goes on"
         ),
     ] = None,
     headroom: Annotated[
@@ -74,15 +69,15 @@ def watch(
     terminal.check_output(json_file, "json")
     try:
         store = RunStore()
-    except VitprofError as error:
-        terminal.show(f"vitprof: not watching: {one_line(error)}", console=terminal.err)
+    except errors.VitprofError as error:
+        terminal.show(f"vitprof: not watching: {errors.one_line(error)}", console=terminal.err)
         raise SystemExit(_unobserved(command)) from None
     with contextlib.closing(store):
         options = {"steps": steps, "detach_after": detach_after, "headroom": headroom}
         code, run = _watched(store, command, name or shlex.join(command), options, quiet=quiet)
     if run is not None:
         if json_file is not None:
-            write_text(json_file, terminal.json_text(run_object(run)))
+            write_text(json_file, terminal.json_text(tables.run_object(run)))
         with contextlib.suppress(OSError):  # the terminal may be gone
             _show_result(run, quiet=quiet)
     raise SystemExit(_status(code))
@@ -111,12 +106,12 @@ def _watched(
         clear_orphans()
         try:
             runner = CommandRunner(command, **options, on_steps=None if so_far is None else so_far.take)
-        except JobError as error:
-            terminal.complain(one_line(error), EXIT_NOT_FOUND)
+        except errors.JobError as error:
+            terminal.complain(errors.one_line(error), EXIT_NOT_FOUND)
         signals.to(runner.signalled)
         failed: list[str] = []
-        config, run_id = own_config(name), 0
-        with contextlib.suppress(StoreError):  # `record` tries again while the script runs
+        config, run_id = own_script.own_config(name), 0
+        with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
             run_id = store.create_run(config)
 
         def record() -> None:
@@ -124,8 +119,8 @@ def _watched(
             try:
                 run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
                 recorder = JobRecorder(store, run_id, stop, start=lambda: runner)
-            except StoreError as error:  # the script goes on, not recorded
-                failed.append(f"watching failed: {one_line(error)}")
+            except errors.StoreError as error:  # the script goes on, not recorded
+                failed.append(f"watching failed: {errors.one_line(error)}")
                 runner.finish()
                 return
             recorder.run()
@@ -178,7 +173,7 @@ def _result(run: StoredRun) -> list[str]:
     if math.isfinite(s.data_wait_frac):
         based.append(f"data wait {formats.percent(s.data_wait_frac)}")
     lines = [f"\nvitprof run {run.id}: {run.name}", verdict.sentence, f"  based on {', '.join(based)}"]
-    if transforms := shares_in_words(transform_times(run.facts)):
+    if transforms := loading.shares_in_words(loading.transform_times(run.facts)):
         lines.append(f"  transforms: {transforms}")
     lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
     if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
@@ -197,21 +192,21 @@ class WatchedSoFar:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since_s = clock()
-        self._running = RunningTotals()
+        self._running = summary.RunningTotals()
         self._steps = 0
         self._taken: list[Series] = []
         """Blocks of steps that are not in the figures yet."""
         self._added_s = -math.inf
 
     def take(self, steps: Series) -> None:
-        if not n_rows(steps):
+        if not chunks.n_rows(steps):
             return
-        self._steps += n_rows(steps)
+        self._steps += chunks.n_rows(steps)
         self._taken.append(steps)
         now = self._clock()
         if now - self._added_s >= ADD_EVERY_S:
             self._added_s = now
-            self._running.add(joined("steps", self._taken))
+            self._running.add(chunks.joined("steps", self._taken))
             self._taken.clear()
 
     def words(self, run_id: int, state: str = "") -> str:

@@ -12,13 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from vitprof import errors, export, formats, names
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
-from vitprof.errors import VitprofError, one_line
-from vitprof.export import write_bytes
-from vitprof.formats import count
 from vitprof.jobs.finalise import spark
-from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording import archive
 from vitprof.recording.archive import EXPORT_FEWER, MAX_FILE_BYTES, MAX_RUNS, SUFFIX, ArchiveError, need
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
@@ -63,14 +60,14 @@ def _whole(store: RunStore, run: StoredRun) -> Recording:
     """Returns a run with its series, without what belongs to its store alone."""
     origin = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
     facts = {name: value for name, value in run.facts.items() if name != STARTED_BY} | {IMPORTED: origin}
-    tags = sorted({kept for tag in store.tags(run.id) if (kept := tamed_name(tag))})[:MAX_TAGS]
+    tags = sorted({kept for tag in store.tags(run.id) if (kept := names.tamed_name(tag))})[:MAX_TAGS]
     whole = dataclasses.replace(run, steps=store.steps(run.id), telemetry=store.telemetry(run.id))
     return dataclasses.replace(whole, facts=facts, tags=tuple(tags), note=run.note[:MAX_NOTE])
 
 
 def write_bundle(store: RunStore, run_ids: Sequence[int], path: Path) -> None:
     """Writes `bundle_bytes` to a file, whole or not at all. Raises `VitprofError`."""
-    write_bytes(path, bundle_bytes(store, run_ids))
+    export.write_bytes(path, bundle_bytes(store, run_ids))
 
 
 class RunInFile(NamedTuple):
@@ -125,9 +122,9 @@ class Imported:
         n_helpers = len(self.new) - len(own)
         whose = "a run that is" if self.skipped == 1 else "runs that are"
         parts = (
-            own and f"{count(len(own), 'run')} imported as {_numbers(own)}",
+            own and f"{formats.count(len(own), 'run')} imported as {_numbers(own)}",
             n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
-            already and f"{count(len(already), 'run')} {_were(len(already))} here already: {_numbers(already)}",
+            already and f"{formats.count(len(already), 'run')} {_were(len(already))} here already: {_numbers(already)}",
             self.skipped and f"{self.skipped} measured for {whose} here already {_were(self.skipped)} left out",
             self.renamed and f"{self.renamed} got another name: what it had cannot be shown",
         )
@@ -169,8 +166,8 @@ def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) 
             found = [_in_file(recording, judged) for recording in archive.unpack(file)]
             for keys in ({run.recording.run_id for run in found}, {identity(run.recording) for run in found}):
                 need(len(keys) == len(found), "it holds the same run twice")
-        except VitprofError as error:
-            raise ArchiveError(f"{name} was not {purpose}: {one_line(error)}") from error
+        except errors.VitprofError as error:
+            raise ArchiveError(f"{name} was not {purpose}: {errors.one_line(error)}") from error
         except MemoryError as error:
             raise ArchiveError(f"{name} was not {purpose}: there is too little memory to open it") from error
     return found
@@ -199,7 +196,7 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
     need(not run.group_key or RunGroup.parse(run.group_key) is not None, "group_key is not as vitprof writes it")
     need(len(run.tags) <= MAX_TAGS and checked_tags(run.tags) == set(run.tags), "tags are not as vitprof writes them")
     checked_note(run.note)
-    name = tamed_name(run.name) or UNNAMED
+    name = names.tamed_name(run.name) or names.UNNAMED
     if not judged:
         return RunInFile(dataclasses.replace(run, name=name), name != run.name, [])
     verdict, (steps, telemetry), facts = None, _series(run), run.environment | run.facts
@@ -207,8 +204,8 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
         if run.verdict is not None:
             verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
         idle = spark(steps, run.phases)
-    except (VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise ArchiveError(f"run {run.run_id}: its steps do not make sense ({one_line(error)})") from error
+    except (errors.VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ArchiveError(f"run {run.run_id}: its steps do not make sense ({errors.one_line(error)})") from error
     return RunInFile(dataclasses.replace(run, name=name, verdict=verdict), name != run.name, idle)
 
 

@@ -21,10 +21,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.config import CONFIG_COLUMNS, RunConfig, types_of
-from vitprof.recording import codec, columns
-from vitprof.recording.recording import Recording
-from vitprof.store import RunStore, StoredRun
-from vitprof.store.chunks import as_table
+from vitprof.recording import codec, columns, recording
+from vitprof.store import RunStore, StoredRun, chunks
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 SUMMARY_HEADER = (
@@ -129,7 +127,7 @@ def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
 
     before, after = (csv_text(map(cell_text, known)) for known in ((run.id, run.name), (run.simulated,)))
     text = pa.large_string()
-    cells = [column.cast(text) for column in as_table(part, INTEGERS).columns]
+    cells = [column.cast(text) for column in chunks.as_table(part, INTEGERS).columns]
     ends = (pa.scalar(before.removesuffix("\r\n"), text), pa.scalar(after, text))
     options = {"null_handling": "replace", "null_replacement": ""}
     rows = pc.binary_join_element_wise(ends[0], *cells, ends[1], pa.scalar(",", text), **options).combine_chunks()
@@ -151,7 +149,7 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for run in runs:
             for part in store.steps_in_parts(run.id, names=names, rows=ROW_GROUP):
-                steps = as_table(since_start(part, run.t_origin_s), INTEGERS)
+                steps = chunks.as_table(since_start(part, run.t_origin_s), INTEGERS)
                 if n := steps.num_rows:
                     run_id, name, simulated = (pa.repeat(value, n) for value in (run.id, run.name, run.simulated))
                     table = pa.Table.from_arrays([run_id, name, *steps.columns, simulated], schema=schema)
@@ -193,7 +191,7 @@ def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
     origin = run.t_origin_s or 0.0
     phases = [dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin) for p in run.phases]
     shown = dataclasses.replace(run, phases=tuple(phases), tags=tuple(tags))
-    plain: dict[str, Any] = codec.to_plain(shown, Recording)
+    plain: dict[str, Any] = codec.to_plain(shown, recording.Recording)
     return plain | {"error": run.error or None}
 
 

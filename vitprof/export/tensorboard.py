@@ -21,12 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from vitprof import formats, home
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.timeline import group_size, min_max
 from vitprof.errors import VitprofError
 from vitprof.export.tables import figures
-from vitprof.formats import size
-from vitprof.home import temporary_prefix
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
@@ -73,7 +72,7 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     """Returns the directory that `write_tensorboard` writes as a zip file. Raises `VitprofError`."""
     out = io.BytesIO()
     try:
-        with tempfile.TemporaryDirectory(prefix=temporary_prefix("tensorboard")) as top:
+        with tempfile.TemporaryDirectory(prefix=home.temporary_prefix("tensorboard")) as top:
             directory = Path(top) / "tensorboard"
             write_tensorboard(store, runs, directory)
             with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -122,7 +121,7 @@ def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, F
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:  # a file system without blocks does not report its free space
         raise VitprofError(
-            f"{directory} cannot be written: it takes about {size(needed)}, and {size(free)} are free there"
+            f"{directory} cannot be written: it takes about {formats.size(needed)}, and {formats.size(free)} are free there"
         )
 
 

@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import Status
+from vitprof.analysis.tournament import entries, scores
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, article_table
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
-from vitprof.analysis.tournament.scores import Comparison
 from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import code_line
 from vitprof.export.tables import csv_text
-from vitprof.recording import codec
-from vitprof.recording.columns import SCHEMA_VERSION
+from vitprof.recording import codec, columns
 from vitprof.store.tournaments import StoredTournament
 
 
@@ -36,7 +34,7 @@ class Trial:
     """Worker processes or threads; null where the strategy has none."""
     page_cache: Literal["as-is", "warm", "cold"]
     """The system's cache of the files at the start."""
-    status: Status
+    status: entries.Status
     """Its state; cut: ended early by early stop."""
     reason: str
     """Why it was cut, failed or refused; else empty."""
@@ -62,7 +60,7 @@ class Trial:
     """Lower end of its interval."""
     speed_up_high: float | None
     """Upper end of its interval."""
-    against_baseline: Comparison | Literal[""] | None
+    against_baseline: scores.Comparison | Literal[""] | None
     """faster, slower, equal (known to differ by less than 5%) or undecided; empty for the baseline."""
     standing: str | None
     """The same against the fastest with its page cache; fastest for that one."""
@@ -146,7 +144,7 @@ def tournament_csv(
     """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run have a reason."""
     base = found.spec.base
     shared = {"tournament_id": found.id, "tournament": found.name, "dataset": base.dataset, "device": base.device}
-    shared |= {"schema_version": SCHEMA_VERSION, "simulated": is_simulated(base.device)}
+    shared |= {"schema_version": columns.SCHEMA_VERSION, "simulated": is_simulated(base.device)}
     rows = (shared | vars(trial) for trial in _trials(board, pays, best))
     return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
 
@@ -156,7 +154,7 @@ def tournament_object(
 ) -> dict[str, Any]:
     """Returns the results as plain values for JSON; None for what is not available."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": columns.SCHEMA_VERSION,
         "tournament_id": found.id,
         "name": found.name,
         "created_utc": found.created_utc,

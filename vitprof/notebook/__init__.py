@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vitprof import formats
-from vitprof.errors import ConfigError, StoreError, VitprofError
-from vitprof.program import missing_words
+from vitprof import errors, formats, program
 from vitprof.recording.columns import RunSummary, Status
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def runs(
 
     most = MAX_ID if limit is None else _whole("limit", limit)
     if not 1 <= most <= MAX_ID:
-        raise ConfigError("limit", limit, "give a whole number of at least 1")
+        raise errors.ConfigError("limit", limit, "give a whole number of at least 1")
     query = RunQuery(
         text=text,
         tags=_several(tag),
@@ -78,7 +76,7 @@ def runs(
     found = []
     with _open_store() as store:
         for row in store.list_runs(query, limit=most):
-            with contextlib.suppress(StoreError):  # deleted meanwhile, or of another version
+            with contextlib.suppress(errors.StoreError):  # deleted meanwhile, or of another version
                 found.append(_run(store.run(row.id), row.tags))
     return found
 
@@ -247,7 +245,7 @@ def needed() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "vitprof").partition(".")[0] == "vitprof":
             raise
-        raise VitprofError(missing_words(error)) from None
+        raise errors.VitprofError(program.missing_words(error)) from None
 
 
 @contextlib.contextmanager
@@ -268,4 +266,4 @@ def _whole(name: str, value: int) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ConfigError(name, value, "give a whole number") from None
+        raise errors.ConfigError(name, value, "give a whole number") from None

@@ -9,21 +9,17 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from vitprof import errors, store
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing import loading, steady, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import loading_of, transform_times
-from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.timing.timeline import after_largest_gap, group_size, one_step, timeline, typical_step
-from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict.headroom import Headroom
+from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, transform_bars, waterfall
 from vitprof.charts.comparison import idle_strips
-from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
-from vitprof.charts.style import plain
 from vitprof.charts.timeline import batch_chain, timeline_chart
-from vitprof.errors import VitprofError
 from vitprof.program import program
-from vitprof.store import StoredRun
 
 WINDOW, BEFORE = 30, 3
 """Steps in the time line, as on the Profile page, and how many of them come before the step that was asked for."""
@@ -35,7 +31,7 @@ TITLE_PX = 40
 class Material:
     """What a chart is drawn from."""
 
-    run: StoredRun
+    run: store.StoredRun
     steps: Series
     telemetry: Series
     headroom: Callable[[], Headroom | None]
@@ -43,9 +39,9 @@ class Material:
     step: int | None
     """Number of the step to look at; None for the one that the page shows first."""
 
-    def refuse(self, why: str) -> VitprofError:
+    def refuse(self, why: str) -> errors.VitprofError:
         """Returns the error to raise where this run has no such chart."""
-        return VitprofError(f"there is no such chart of run {self.run.id}: {why}")
+        return errors.VitprofError(f"there is no such chart of run {self.run.id}: {why}")
 
     def at(self, usual: int) -> int:
         """Returns the index of the step to look at; `usual` if none was asked for. Raises `VitprofError`."""
@@ -90,7 +86,7 @@ def draw(name: str, material: Material) -> go.Figure:
         raise material.refuse("it trained nothing, so no device could wait")
     figure = go.Figure(found.draw(material))
     simulated = " (simulated)" if run.simulated else ""
-    title = f"{found.title}{simulated}<br><sup>{plain(f'run {run.id}: {run.name}')}</sup>"
+    title = f"{found.title}{simulated}<br><sup>{style.plain(f'run {run.id}: {run.name}')}</sup>"
     return figure.update_layout(
         title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 22}},
         margin_t=(figure.layout.margin.t or 0) + TITLE_PX,
@@ -98,7 +94,7 @@ def draw(name: str, material: Material) -> go.Figure:
     )
 
 
-def _live(chart: LiveChart) -> Named:
+def _live(chart: live.LiveChart) -> Named:
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
@@ -106,13 +102,13 @@ def _live(chart: LiveChart) -> Named:
         points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, k)
         if not any(np.isfinite(p.y).any() for p in points):
             raise m.refuse("none of its figures is known")
-        return live_figure(chart, points)
+        return live.live_figure(chart, points)
 
-    return Named(chart.title, 300, build, of_device=chart is GAPS)
+    return Named(chart.title, 300, build, of_device=chart is live.GAPS)
 
 
 def _gaps(m: Material) -> Gaps:
-    gaps = find_gaps(m.steps, m.run.phases).only(steady_state(m.steps))
+    gaps = find_gaps(m.steps, m.run.phases).only(steady.steady_state(m.steps))
     if not gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
     return gaps
@@ -124,7 +120,7 @@ def _device_time(m: Material) -> go.Figure:
 
 
 def _idle(m: Material) -> go.Figure:
-    edges, share = idle_bins(m.steps, m.run.phases)
+    edges, share = utilisation.idle_bins(m.steps, m.run.phases)
     return idle_strips(["device"], edges, share[None], since="the run began", origin_s=m.run.t_origin_s or 0.0)
 
 
@@ -136,21 +132,21 @@ def _timeline(m: Material) -> go.Figure:
 
 
 def _batch(m: Material) -> go.Figure:
-    usual = typical_step(m.steps, steady_state(m.steps))
+    usual = typical_step(m.steps, steady.steady_state(m.steps))
     at = m.at(len(m.steps["step"]) - 1 if usual is None else usual)
     line = timeline(m.steps, m.run.phases, at, at + 1)
     return batch_chain(one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line)
 
 
 def _loading(m: Material) -> go.Figure:
-    found = loading_of(m.steps, m.run.config)
+    found = loading.loading_of(m.steps, m.run.config)
     if not found.n or not found.largest:
         raise m.refuse("how its loader makes batches is not known")
     return loading_bar(found)
 
 
 def _transforms(m: Material) -> go.Figure:
-    found = transform_times(m.run.facts)
+    found = loading.transform_times(m.run.facts)
     if not found:
         raise m.refuse("it has no times of transforms; they are measured in scripts with a torchvision Compose")
     return transform_bars(found)
@@ -164,7 +160,7 @@ def _headroom(m: Material) -> go.Figure:
 
 
 FIGURES: Mapping[str, Named] = {
-    **{chart.key: _live(chart) for chart in (GAPS, BATCHES, LOSSES, GPU, CPU)},
+    **{chart.key: _live(chart) for chart in (live.GAPS, live.BATCHES, live.LOSSES, live.GPU, live.CPU)},
     "device-time": Named("Where the device's time went", 200, _device_time, of_device=True),
     "idle": Named("Idle share over the run", 150, _idle, of_device=True),
     "timeline": Named("Step by step", 260, _timeline, of_device=True, takes_step=True),

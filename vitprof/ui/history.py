@@ -14,11 +14,10 @@ import pandas as pd
 import streamlit as st
 from streamlit import column_config as column
 
-from vitprof import errors, formats, program
+from vitprof import errors, formats, program, store
 from vitprof.charts import style
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.export import bundle
-from vitprof.store import RunQuery, RunRow
 from vitprof.ui import history_actions, notifications, resources, tables, texts, widgets
 
 
@@ -26,7 +25,7 @@ from vitprof.ui import history_actions, notifications, resources, tables, texts,
 def page() -> None:
     """Draws the whole page."""
     st.title("History", anchor=False)
-    if not resources.store().count_runs(RunQuery(helpers=True)):
+    if not resources.store().count_runs(store.RunQuery(helpers=True)):
         _draw_nothing_yet()
         return
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-head"):
@@ -37,7 +36,7 @@ def page() -> None:
 
 
 @texts.guarded
-def _draw_list(query: RunQuery) -> None:
+def _draw_list(query: store.RunQuery) -> None:
     """Draws the runs found. The actions and the table are above the pager, but drawn after it: they depend on it."""
     total = resources.store().count_runs(query)
     if not total:
@@ -146,7 +145,7 @@ OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_UR
 """What the widgets of a search have in common."""
 
 
-def draw_search() -> RunQuery:
+def draw_search() -> store.RunQuery:
     """Draws search, order and filters; returns the query that they make."""
     text = st.text_input(
         "Search",
@@ -184,7 +183,7 @@ def draw_search() -> RunQuery:
         st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
-    return RunQuery(text=text, **chosen, helpers=helpers, sort=by, descending=descending)
+    return store.RunQuery(text=text, **chosen, helpers=helpers, sort=by, descending=descending)
 
 
 def draw_pager(total: int) -> tuple[int, int]:
@@ -225,7 +224,7 @@ TICKED = "runs ticked in History"
 """Key of their ids in the session: after opening or comparing them, the user finds them still ticked."""
 
 
-def chips(row: RunRow) -> list[str]:
+def chips(row: store.RunRow) -> list[str]:
     """Returns the words of the verdict column."""
     words = [row.verdict_kind] if row.verdict_kind else []
     if row.status != "done":
@@ -238,7 +237,7 @@ def sparkline(values: Sequence[float | None]) -> list[float]:
     return list(accumulate(values, lambda last, value: last if value is None else value, initial=0.0))[1:]
 
 
-COLUMNS: dict[str, tuple[Callable[[RunRow], Any], Any]] = {
+COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     "run": (lambda r: r.id, column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50)),
     "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width="medium")),
     "verdict": (
@@ -286,7 +285,7 @@ COLUMNS: dict[str, tuple[Callable[[RunRow], Any], Any]] = {
 """Name of a column -> its value for a run, and how it is shown."""
 
 
-def draw_table(rows: Sequence[RunRow]) -> list[RunRow]:
+def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
     """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     # Ticks are positions, so a page with other runs needs another key.

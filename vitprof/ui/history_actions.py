@@ -10,8 +10,7 @@ import streamlit as st
 from vitprof import formats, names
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
-from vitprof.store import MAX_NOTE, MAX_TAG, RunRow
-from vitprof.store.stored_run import this_program
+from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, stored_run
 from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile import page, settings
 
@@ -85,7 +84,7 @@ def _button(label: str, icon: str, help_text: str, usable: bool) -> bool:
 
 def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     """Draws, for live runs of another machine or of a container restarted since, a button to say that it is gone."""
-    here = this_program()[0]
+    here = stored_run.this_program()[0]
     runs = [run for row in live[:NUMBERS] if (run := resources.store().run(row.id)).live and run.owner_host != here]
     if not runs:
         return

@@ -21,9 +21,8 @@ from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
 from vitprof.config import accelerators, availability, gpu_findings
 from vitprof.experiments.trials import OnProgress, Progress, Stop
-from vitprof.jobs import users
+from vitprof.jobs import runners, users
 from vitprof.jobs.manager import JobManager
-from vitprof.jobs.runners import Launcher
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
 from vitprof.telemetry import cards, nvml, visible
@@ -68,7 +67,7 @@ atexit.register(end)
 @st.cache_resource(show_spinner=False)
 def manager() -> JobManager:
     """Returns the one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
-    jobs = JobManager(RunStore(), launcher=Launcher().warm())
+    jobs = JobManager(RunStore(), launcher=runners.Launcher().warm())
     at_end(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     return jobs
 

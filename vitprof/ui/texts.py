@@ -10,8 +10,7 @@ from typing import ParamSpec
 
 import streamlit as st
 
-from vitprof.errors import VitprofError
-from vitprof.names import harmless
+from vitprof import errors, names
 
 P = ParamSpec("P")
 
@@ -30,7 +29,7 @@ def escaped(text: str) -> str:
     Streamlit would still interpret is split by a colour without a name, which shows and copies as nothing. Characters
     that cannot be shown, or would reverse the text after them, are replaced by a mark (`harmless`).
     """
-    text, parted, at = harmless(text), [], 0
+    text, parted, at = names.harmless(text), [], 0
     for match in READ_LATER.finditer(text):
         parted += [_escaped(text[at : match.start()]), f":color[{_escaped(match[0])}]"]
         at = match.end()
@@ -74,7 +73,7 @@ def guarded(draw: Callable[P, None]) -> Callable[P, None]:
     def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             draw(*args, **kwargs)
-        except VitprofError as error:
+        except errors.VitprofError as error:
             st.error(escaped(str(error)))
 
     return drawn

@@ -11,13 +11,12 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from vitprof.config import BUDGETS, CHOICES, RunConfig
+from vitprof import config, errors
 from vitprof.config.bounds import RUN_BOUNDS, Bounds
-from vitprof.errors import ConfigError
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.ui.texts import sentence
 
-FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
+FIELDS = {f.name: f for f in dataclasses.fields(config.RunConfig)}
 LABELS = {
     "dataset": "Data set",
     "n_images": "Training images",
@@ -75,7 +74,7 @@ def settings() -> dict[str, Any]:
         for name in st.query_params:
             if name in FIELDS:
                 values[name] = _parsed(name, st.query_params[name])
-                if name in BUDGETS:
+                if name in config.BUDGETS:
                     values["budget"] = name
         st.session_state[STATE] = values
     stored: dict[str, Any] = st.session_state[STATE]
@@ -93,14 +92,14 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
             values[field] = DEFAULTS[field]
     for field in checked:
         try:
-            RunConfig(**{field: values[field]})
-        except ConfigError as error:
+            config.RunConfig(**{field: values[field]})
+        except errors.ConfigError as error:
             messages.append(wrong(error))
             values[field] = BUDGET_DEFAULTS.get(field, DEFAULTS[field])
     return messages
 
 
-def wrong(error: ConfigError) -> str:
+def wrong(error: errors.ConfigError) -> str:
     """Returns what is wrong with a setting, by its name on the page."""
     return f"{label(error.field)} {error.value}".strip() + f": {error.allowed}"
 
@@ -219,8 +218,8 @@ def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> N
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
     """Draws a setting that only some parts take, with the widget for its type."""
-    if field in CHOICES:
-        offered = list(options or CHOICES[field])
+    if field in config.CHOICES:
+        offered = list(options or config.CHOICES[field])
         choice(field, offered if default is not None else [None, *offered], default=default, fresh=fresh)
     elif _type_of(field) == "bool":
         toggle(field, default=bool(default), fresh=fresh)
@@ -241,7 +240,7 @@ def name_field(words: str, key: str, **given: Any) -> str:
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
     """Returns the sidebar's settings that are not the default, as query parameters in the order of `RunConfig`."""
     budget = values["budget"]
-    defaults = DEFAULTS | {name: values[name] for name in BUDGETS if name != budget}
+    defaults = DEFAULTS | {name: values[name] for name in config.BUDGETS if name != budget}
     defaults[budget] = BUDGET_DEFAULTS[budget] if budget == BUDGET else None
     changed = {name: values[name] for name in DEFAULTS if values[name] not in (None, defaults[name])}
     return {name: _text(value) for name, value in changed.items()}

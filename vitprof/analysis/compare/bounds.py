@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis import arrays
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Series
-from vitprof.analysis.thresholds import EPOCH_STARTS_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
 from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_of_one
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
@@ -115,7 +114,7 @@ def n_steady(steps: Series) -> int:
 def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
     """Returns the figure, without an interval if a run is too short for one."""
     counts = [n_steady(steps) for steps in runs]
-    missing = max(0, MIN_STEPS - min(counts))
+    missing = max(0, thresholds.MIN_STEPS - min(counts))
     low, high = (math.nan, math.nan) if missing else interval[1:]
     return Figure(interval.value, low, high, len(runs), sum(counts), len(runs) > sides, missing)
 
@@ -260,7 +259,7 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
     if outcome == "undecided":
         return Judged(bound, outcome, figure, _what_would_decide(bound, figure, runs, baseline))
     whole = wall_clock_value(runs, COLUMNS.get(bound.kind), baseline)
-    if _outcome(bound, whole, whole) != outcome and abs(whole - figure.value) >= EPOCH_STARTS_FRAC * (
+    if _outcome(bound, whole, whole) != outcome and abs(whole - figure.value) >= thresholds.EPOCH_STARTS_FRAC * (
         figure.value if bound.kind == "min_samples_per_s" else 1
     ):
         between, all_in_all = (_amount(bound.kind, value) for value in (figure.value, whole))

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Series, median
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.compare.bounds import FIGURE_STEPS, n_steady
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, config_differences, device_name, which
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.steady import while_steady
 from vitprof.analysis.verdict.wording import not_measurable
 from vitprof.config import BUDGETS, RunConfig, own_script
@@ -47,8 +46,8 @@ def run_facts(
     environment: Mapping[str, Any],
     facts: Mapping[str, Any],
     summary: RunSummary | None,
-    steps: Series,
-    telemetry: Series,
+    steps: arrays.Series,
+    telemetry: arrays.Series,
 ) -> RunFacts:
     """Returns what `comparability` needs of a run.
 
@@ -65,8 +64,8 @@ def run_facts(
         summary=summary,
         loss_step=steps["step"][: 2 * FIRST_LOSSES],
         loss=steps["loss"][: 2 * FIRST_LOSSES],
-        sm_clock_mhz=median(of["gpu_sm_clock_mhz"]),
-        other_gpu_bytes=median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
+        sm_clock_mhz=arrays.median(of["gpu_sm_clock_mhz"]),
+        other_gpu_bytes=arrays.median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
         others_cores=others_cpu(steps, telemetry, environment).cores,
     )
 
@@ -141,7 +140,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
     _far_apart(
         "clocks",
         lambda run: run.sm_clock_mhz,
-        CLOCK_FRAC,
+        thresholds.CLOCK_FRAC,
         "{:.0f} MHz".format,
         "The GPU's clock was {low} in {at_low} and {high} in {at_high}. "
         "Heat, power limit or load lowered it, and with it the speed of compute.",
@@ -150,7 +149,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
     _far_apart(
         "page-cache",
         lambda run: float(math.nan if (frac := run.facts.get("page_cached_frac")) is None else frac),
-        CACHED_FRAC,
+        thresholds.CACHED_FRAC,
         percent,
         "When training began {low} of the files were in the page cache in {at_low} and {high} in {at_high}. "
         "Cold and warm reads are different experiments: set page_cache.",
@@ -158,7 +157,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
     _far_apart(
         "gpu-processes",
         lambda run: run.other_gpu_bytes,
-        OTHER_MEMORY_BYTES,
+        thresholds.OTHER_MEMORY_BYTES,
         size,
         "Other processes held {high} of the GPU's memory in {at_high} and {low} in {at_low}. "
         "They may have used the GPU as well.",
@@ -166,7 +165,7 @@ MEASURED_CHECKS: tuple[Check, ...] = (
     _far_apart(
         "cpu",
         lambda run: run.others_cores,
-        OTHERS_CORES,
+        thresholds.OTHERS_CORES,
         lambda cores: number(max(cores, 0.0)),
         "Other programs took {high} cores in {at_high} and {low} in {at_low}. Loading that lacks a core is slower.",
     ),
@@ -234,7 +233,7 @@ class CheckedRun:
     status: str
     """See `records.Status`."""
     error: str
-    steps: Series
+    steps: arrays.Series
     """`CHECKED_STEPS`, (n,) each."""
     identity: tuple[object, ...]
     """Equal for two runs only if they are the same run."""

@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from vitprof.analysis.signatures.resources import cold_to_warm, memory_growth, other_programs
-from vitprof.analysis.signatures.stalls import epoch_start, first_batch, garbage_collection, slow_worker, worker_period
+from vitprof.analysis.signatures import resources, stalls
 from vitprof.analysis.timing.steady import Trace
 from vitprof.recording.verdict import Signature
 
 __all__ = ["RULES", "find_signatures"]
 
 RULES: tuple[Callable[[Trace], Signature | None], ...] = (
-    worker_period,
-    slow_worker,
-    epoch_start,
-    cold_to_warm,
-    garbage_collection,
-    first_batch,
-    memory_growth,
-    other_programs,
+    stalls.worker_period,
+    stalls.slow_worker,
+    stalls.epoch_start,
+    resources.cold_to_warm,
+    stalls.garbage_collection,
+    stalls.first_batch,
+    resources.memory_growth,
+    resources.other_programs,
 )
 """Each takes a run and returns the pattern that it found, or None."""
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, block_sums, column, mean, median
 from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC, QUEUED_FRAC
-from vitprof.analysis.timing.loading import synchronous
-from vitprof.analysis.timing.steady import Trace, while_steady
+from vitprof.analysis.timing import loading, steady
 from vitprof.config.parts import STORAGES
 from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature
@@ -44,7 +43,7 @@ def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any])
     quartile and the machine's use are NaN with fewer than `MIN_CPU_SAMPLES`.
     """
     cores = float(environment.get("cpu_count") or math.nan)
-    inside = while_steady(steps, telemetry["t_s"])
+    inside = steady.while_steady(steps, telemetry["t_s"])
     machine_pct, job_pct = telemetry["cpu_pct"][inside], telemetry["job_cpu_pct"][inside]
     others = (machine_pct * cores - job_pct) / 100
     known = np.isfinite(others)
@@ -54,11 +53,11 @@ def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any])
     return OthersCpu(mean(others), lasting, float(np.median(machine_pct[known])))
 
 
-def _others(trace: Trace) -> OthersCpu:
+def _others(trace: steady.Trace) -> OthersCpu:
     return others_cpu(trace.steps, trace.telemetry, trace.facts)
 
 
-def _cores(trace: Trace) -> float:
+def _cores(trace: steady.Trace) -> float:
     return float(trace.facts.get("cpu_count") or math.nan)
 
 
@@ -67,7 +66,7 @@ def _lasts(found: OthersCpu, cores: float) -> bool:
     return found.lasting_cores >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores)
 
 
-def free_cores(trace: Trace) -> float:
+def free_cores(trace: steady.Trace) -> float:
     """Returns how many of the job's cores are idle while it trains; NaN if not known."""
     idle = _cores(trace) * (1 - _others(trace).machine_pct / 100)
     mine = float(trace.facts.get("job_cpu_count") or math.nan)
@@ -77,7 +76,7 @@ def free_cores(trace: Trace) -> float:
     return min(idle, max(0.0, mine - mean(used_pct) / 100))
 
 
-def saturated(trace: Trace) -> bool:
+def saturated(trace: steady.Trace) -> bool:
     """Returns whether other programs take CPU that the job would use: a good part of it, while all cores are busy."""
     found = _others(trace)
     return _lasts(found, _cores(trace)) and found.machine_pct >= BUSY_PCT
@@ -99,7 +98,7 @@ class Contention:
         return self.waited_ms > 0 and self.waited_ms >= QUEUED_FRAC * idle_ms
 
 
-def find_contention(trace: Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
+def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
     """Returns what other programs cost of `idle_ms`, the idle milliseconds a batch. `on_cpu`: the CPU trains.
 
     Workers wait side by side, so a batch's wait is one worker's share of the total.
@@ -107,11 +106,11 @@ def find_contention(trace: Trace, idle_ms: float, *, on_cpu: bool) -> Contention
     if not saturated(trace):
         return Contention(0.0, on_cpu)
     _, waited_pct = trace.while_training("job_cpu_wait_pct")
-    makers = 1 if synchronous(trace.config) else max(1, trace.config.workers or 1)
+    makers = 1 if loading.synchronous(trace.config) else max(1, trace.config.workers or 1)
     return Contention(min(mean(waited_pct) / 100 * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
 
 
-def other_programs(trace: Trace) -> Signature | None:
+def other_programs(trace: steady.Trace) -> Signature | None:
     """Finds CPU taken by other programs: the whole machine's use minus the job's."""
     found, cores = _others(trace), _cores(trace)
     if not _lasts(found, cores):
@@ -158,7 +157,7 @@ T_95 = 2.1
 """Student's t for a 95% interval over 20 blocks."""
 
 
-def cold_to_warm(trace: Trace) -> Signature | None:
+def cold_to_warm(trace: steady.Trace) -> Signature | None:
     """Finds reads (or waits, where the loader cannot tell) that get faster after the first pass, or within it.
 
     The first pass reads the drive, later ones the system's page cache.
@@ -207,7 +206,7 @@ def cold_to_warm(trace: Trace) -> Signature | None:
     )
 
 
-def memory_growth(trace: Trace) -> Signature | None:
+def memory_growth(trace: steady.Trace) -> Signature | None:
     """Finds memory of the job that grows steadily while it trains.
 
     A list of Python objects that forked workers share is copied page by page as they count references to it (pytorch
@@ -260,7 +259,7 @@ def memory_growth(trace: Trace) -> Signature | None:
     )
 
 
-def _access(trace: Trace) -> str:
+def _access(trace: steady.Trace) -> str:
     """Returns how the run's storage is read (`StoragePart.access`); "" where it is not one of vitprof's."""
     storage = STORAGES.get(trace.config.storage or "")
     return storage.access if storage is not None else ""

@@ -20,8 +20,7 @@ from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import epoch_starts, steady_state
 from vitprof.config import RunConfig
 from vitprof.config.parts import LOADERS
-from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S, TIMED_STAGES, Phase
-from vitprof.recording.verdict import Share, SingleEvent
+from vitprof.recording import columns, verdict
 
 STAGE_WORDS: dict[str, str] = {
     "read": "reading",
@@ -75,8 +74,8 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
     keep = steady_state(steps)
     made = np.maximum(steps["made_end_s"][keep] - steps["made_start_s"][keep], 0.0)
-    per_batch: dict[str, Floats] = {name: steps[f"{name}_s"][keep] for name in (*TIMED_STAGES, "hand_over")}
-    worked = _added(per_batch[name] for name in TIMED_STAGES)
+    per_batch: dict[str, Floats] = {name: steps[f"{name}_s"][keep] for name in (*columns.TIMED_STAGES, "hand_over")}
+    worked = _added(per_batch[name] for name in columns.TIMED_STAGES)
     # Clocks are read one after the other: the stages may pass the whole by a microsecond.
     per_batch["rest"] = np.full_like(made, np.nan) if threads else np.maximum(made - worked, 0.0)
     ms = {name: _mean_ms(per_batch[name]) for name in STAGE_WORDS}
@@ -230,10 +229,10 @@ class Exposure:
     have waited for them inside the steps."""
     idle_ms: float
     """Exposed data wait and copies, milliseconds a batch."""
-    shares: tuple[Share, ...]
+    shares: tuple[verdict.Share, ...]
     """The largest first; empty if the device never idled for data."""
     starts: EpochStarts
-    event: SingleEvent | None
+    event: verdict.SingleEvent | None
     """The step that decides the class of the run; None if the class is the same without it."""
 
     @property
@@ -251,7 +250,7 @@ def synchronous(config: RunConfig) -> bool:
 
 
 def find_exposure(
-    config: RunConfig, steps: Series, phases: Sequence[Phase], run_gaps: RunGaps | None = None
+    config: RunConfig, steps: Series, phases: Sequence[columns.Phase], run_gaps: RunGaps | None = None
 ) -> Exposure:
     """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
     `run_gaps` are its gaps, if already known.
@@ -296,7 +295,7 @@ def _host_paced(steps: Series, rows: Ints) -> bool:
     compute_s, host_s = column(steps, "compute_s")[rows], column(steps, "host_s")[rows]
     got_s = (column(steps, "t_start_s") + column(steps, "data_wait_s"))[rows]
     lag_s = known(column(steps, "compute_start_s")[rows] + compute_s - got_s - host_s)
-    most_s = max(LEAST_LAG_S, LAG_FRAC * float(np.median(known(compute_s) if len(lag_s) else 0)))
+    most_s = max(columns.LEAST_LAG_S, columns.LAG_FRAC * float(np.median(known(compute_s) if len(lag_s) else 0)))
     return len(lag_s) > 0 and float(np.median(lag_s)) < most_s
 
 
@@ -309,7 +308,7 @@ def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
     return EpochStarts(idle_s / n, weight * idle_s, weight * begins.span_s, gaps.steady.span_s)
 
 
-def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> SingleEvent | None:
+def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> verdict.SingleEvent | None:
     """Returns the step that decides the class of a run. `waits` and `whole` are the seconds of each steady step.
 
     A mean is at the mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and
@@ -322,15 +321,15 @@ def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval)
     edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
     if (np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")).all():
         return None
-    return SingleEvent(int(numbers[worst]), float(waits[worst]), without.value)
+    return verdict.SingleEvent(int(numbers[worst]), float(waits[worst]), without.value)
 
 
-def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[Share, ...]:
+def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[verdict.Share, ...]:
     def of(name: str) -> Floats:
         return column(steps, name)[gaps.index]
 
     loops, workers, threads = synchronous(config), max(1, config.workers or 1), config.loader == "threads"
-    stages: dict[str, Floats] = {name: of(f"{name}_s") for name in TIMED_STAGES}
+    stages: dict[str, Floats] = {name: of(f"{name}_s") for name in columns.TIMED_STAGES}
     made, decode_wait, hand_over = of("made_end_s") - of("made_start_s"), of("decode_wait_s"), of("hand_over_s")
     thread_s = mean(np.asarray(sum(stages.values()))) if threads else math.nan
     if not threads:  # there the stages are seconds of several threads, more than the time it took
@@ -377,7 +376,7 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
     own_s |= {"hand_over": float(np.nan_to_num(hand_over).mean()), "transfer": float(np.nan_to_num(of("h2d_s")).mean())}
     whole = float((waited + copied).mean())
     shares = (
-        Share(name, of_wait / whole, saved * 1e3, own_s[name] * 1e3)
+        verdict.Share(name, of_wait / whole, saved * 1e3, own_s[name] * 1e3)
         for name, (of_wait, saved) in seconds.items()
         if of_wait > ROUNDING_S
     )

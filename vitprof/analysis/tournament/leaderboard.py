@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vitprof import formats
-from vitprof.analysis.arrays import Interval
-from vitprof.analysis.thresholds import MIN_STEPS
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.tournament import scores as scoring
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words
 from vitprof.recording.columns import RunSummary
@@ -147,7 +146,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     ended = {key: _summaries(entry, runs[key]) for key, entry in by_key.items()}
     level = scoring.sure_level(max(map(len, runs.values())))
     steps = {key: _n_steps(runs[key], ended[key]) for key in by_key}
-    few = {key: n for key, n in steps.items() if 0 < n < MIN_STEPS}
+    few = {key: n for key, n in steps.items() if 0 < n < thresholds.MIN_STEPS}
     scores = {key: scoring.score(mine, key, seed) for key, mine in runs.items()}
     scores |= {key: scoring.Score(scores[key].value, scoring.NO_SCORE.draws) for key in few}
     speeds = {key: scoring.throughput(mine, _weights(mine, ended[key]), key, seed) for key, mine in runs.items()}
@@ -161,9 +160,9 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     for cache in bests:
         near |= scoring.near_best({key: scores[key] for key in ranked if caches[key] == cache}, cut)
 
-    def over(key: str, base: str) -> Interval:
+    def over(key: str, base: str) -> arrays.Interval:
         if key == base and runs[key]:
-            return Interval(1.0, 1.0, 1.0)
+            return arrays.Interval(1.0, 1.0, 1.0)
         return scoring.ratio(scores[key], scores[base], level)
 
     def outcome(key: str, base: str) -> scoring.Comparison:
@@ -178,7 +177,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     for key in (*ranked, *(key for key in by_key if key not in ranked)):
         gain, speed, first = over(key, baseline), speeds[key], bests.get(caches[key], "")
         if key in few:
-            speed = Interval(speed.value, math.nan, math.nan)
+            speed = arrays.Interval(speed.value, math.nan, math.nan)
         standing: Standing = "" if key not in ranked else "fastest" if key == first else outcome(key, first)
         epoch_s = n_train / speed.value if n_train else math.nan
         if whole_epochs and _saw_whole_epochs(runs[key], ended[key]):

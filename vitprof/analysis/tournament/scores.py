@@ -22,9 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis import arrays
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Series
-from vitprof.analysis.thresholds import EQUAL_FRAC, MODERATE_FRAC, OTHERS_CORES
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
@@ -73,7 +72,7 @@ def spoiled(entry: Entry) -> dict[int, float]:
     best = max(rates, key=rates.__getitem__, default=None)
     if best is None:
         return {}
-    least = runs[best].others_cores + OTHERS_CORES  # NaN if not known: then no round is spoiled
+    least = runs[best].others_cores + thresholds.OTHERS_CORES  # NaN if not known: then no round is spoiled
     return {
         number: o.others_cores
         for number, o in sorted(runs.items())
@@ -162,7 +161,7 @@ def comparison(gain: Interval) -> Comparison:
     """Returns what the interval of a ratio says. "equal" means known to differ by less than 5%, not merely unknown."""
     if not math.isfinite(gain.low):
         return "undecided"
-    if gain.low >= 1 - EQUAL_FRAC and gain.high <= 1 / (1 - EQUAL_FRAC):
+    if gain.low >= 1 - thresholds.EQUAL_FRAC and gain.high <= 1 / (1 - thresholds.EQUAL_FRAC):
         return "equal"
     if gain.low > 1 + ROUNDING_FRAC:
         return "faster"
@@ -181,7 +180,7 @@ def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str
     if rivals or not known:
         return dict.fromkeys(scores, math.nan)
     draws = np.array([s.draws for s in known.values()])
-    near = (draws >= draws.max(axis=0) + math.log(1 - EQUAL_FRAC)).mean(axis=1)
+    near = (draws >= draws.max(axis=0) + math.log(1 - thresholds.EQUAL_FRAC)).mean(axis=1)
     return dict.fromkeys(scores, math.nan) | dict(zip(known, (float(v) for v in near), strict=True))
 
 
@@ -324,7 +323,7 @@ def block_rates(steps: Series) -> Floats:
     if not len(seconds):
         return np.empty(0)
     n = min(arrays.BOOTSTRAP_BLOCKS, len(seconds) // period(seconds))
-    if np.nansum(steps["data_wait_s"][steady]) > MODERATE_FRAC * seconds.sum():
+    if np.nansum(steps["data_wait_s"][steady]) > thresholds.MODERATE_FRAC * seconds.sum():
         least = max(1, LEAST_QUEUES * ahead(steps["queue_depth"][steady]))
         n = min(n, max(arrays.MIN_BLOCKS, len(seconds) // least))
     made, passed = (np.concatenate([[0.0], np.cumsum(values)]) for values in (samples, seconds))

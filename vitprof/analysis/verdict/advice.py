@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vitprof import errors, formats
 from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules, own_script_advice
-from vitprof.config import KNOBS, PARTS, RunConfig, catalog, estimates, own_script, parts
+from vitprof.config import KNOBS, PARTS, RunConfig, catalog, estimates, own_script, parts, strategies
 from vitprof.config.resolve import resolve
-from vitprof.config.strategies import strategy
-from vitprof.errors import ConfigError
-from vitprof.formats import number
 from vitprof.recording.verdict import Advice
 
 MAX_ADVICE = 3
@@ -48,7 +46,7 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     info = catalog.dataset_info(config.dataset, config.n_images)
     if "strategy" in settings:
         changes |= dict.fromkeys((*PARTS, *KNOBS))
-        combination = strategy(str(settings["strategy"])).combination(info)
+        combination = strategies.strategy(str(settings["strategy"])).combination(info)
         chosen = _chosen_transfer(config)
         if chosen and "transfer" not in settings and combination.transfer != RESIDENT:
             combination = replace(combination, transfer=chosen)
@@ -67,7 +65,7 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 def _chosen_transfer(config: RunConfig) -> str | None:
     """Returns the transfer that was chosen in place of the strategy's own; None if that one is in use."""
     info = catalog.dataset_info(config.dataset, config.n_images)
-    own = strategy(config.strategy).combination(info).transfer
+    own = strategies.strategy(config.strategy).combination(info).transfer
     return config.transfer if config.transfer not in (own, RESIDENT) else None
 
 
@@ -75,7 +73,7 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
     """Returns `config`, without its injected wait if the job has no such stage."""
     try:
         resolve(config)
-    except ConfigError as error:
+    except errors.ConfigError as error:
         if error.field == "inject":
             return replace(config, inject=None)
     return config
@@ -134,10 +132,10 @@ def advise(
 def _advice_on(alternative: Alternative, situation: Situation) -> Advice:
     times = alternative.samples_per_s / situation.samples_per_s
     how = "measured" if alternative.measured else "predicted, not run"
-    interval = f"{number(alternative.low)}-{number(alternative.high)}"
-    figure = f"{number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
+    interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
+    figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
     names = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items())
-    reason = f"{number(times)}x as fast as this run's {number(situation.samples_per_s, 'samples/s')}"
+    reason = f"{formats.number(times)}x as fast as this run's {formats.number(situation.samples_per_s, 'samples/s')}"
     return Advice(words=f"{names}: {figure}", reason=reason, **vars(alternative))
 
 
@@ -145,7 +143,7 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
     """Returns `config` with `settings`, resolved; None if that is not allowed."""
     try:
         return resolve(apply(config, settings))
-    except ConfigError:
+    except errors.ConfigError:
         return None
 
 

@@ -27,8 +27,7 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Series, known, median, resampled
-from vitprof.analysis.timing.loading import synchronous
-from vitprof.analysis.timing.steady import got_s, steady_state
+from vitprof.analysis.timing import loading, steady
 from vitprof.config import RunConfig
 from vitprof.formats import percent
 
@@ -124,7 +123,7 @@ def predict(
     blocking = config.transfer == "blocking"
     h2d_steps = _typical(loaded["h2d_s"], loaded["samples"])
     seconds = loaded["step_s"] - (np.nan_to_num(loaded["h2d_s"]) if blocking else 0.0)
-    launch_s = 0.0 if on_cpu or not synchronous(config) else _launch_s(profile, profile_transfer)
+    launch_s = 0.0 if on_cpu or not loading.synchronous(config) else _launch_s(profile, profile_transfer)
     computes = _draws([profiled["compute_s"]], profiled["samples"])
     loads = _draws([seconds, h2d_steps], loaded["samples"])
     if computes is None or loads is None:
@@ -154,7 +153,7 @@ def predict(
 
 
 def _steady(steps: Series) -> dict[str, Floats]:
-    keep = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
+    keep = steady.steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
     return {name: values[keep] for name, values in steps.items()}
 
 
@@ -171,7 +170,7 @@ def _launch_s(profile: Series, transfer: str) -> float:
 
     They are those of the quickest step: a full launch queue makes the others wait.
     """
-    got = got_s(profile)
+    got = steady.got_s(profile)
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
     launch = known(got + profile["host_s"] - begun)
     return max(0.0, float(launch.min())) if len(launch) else 0.0
@@ -203,7 +202,7 @@ def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> F
 def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
     """Returns the least and the most seconds that a sample may take where the CPU trains."""
     both = fetch + compute
-    if synchronous(config):
+    if loading.synchronous(config):
         return both, both
     workers = (config.workers or 1) if config.loader != "ahead" else 1
     threads = config.threads or cores
@@ -215,7 +214,7 @@ def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tu
 
 
 def _bound(fetch: float, compute: float, h2d: float, config: RunConfig, *, on_cpu: bool) -> Bound:
-    if on_cpu and synchronous(config):
+    if on_cpu and loading.synchronous(config):
         return "loading" if fetch > 2 * compute else "compute" if compute > 2 * fetch else "loading and compute"
     if config.transfer == "stream" and h2d > max(fetch, compute):
         return "transfer"

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import Interval, Mask, Series
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure
 from vitprof.analysis.timing.steady import Trace
-from vitprof.analysis.verdict import wording
+from vitprof.analysis.verdict import advice_rules, wording
 from vitprof.analysis.verdict.advice import Alternative, advise
-from vitprof.analysis.verdict.advice_rules import Situation
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
 from vitprof.config import RunConfig
 from vitprof.formats import percent
@@ -31,9 +29,9 @@ CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "load
 
 def judge(
     config: RunConfig,
-    steps: Series,
+    steps: arrays.Series,
     phases: Sequence[Phase],
-    telemetry: Series,
+    telemetry: arrays.Series,
     facts: Mapping[str, Any],
     *,
     headroom: Headroom | None = None,
@@ -98,7 +96,7 @@ def judge(
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention)
     speed_up = _speed_up(exposure, facts, headroom)
-    situation = Situation(
+    situation = advice_rules.Situation(
         config=config,
         cause=cause,
         kind=kind,
@@ -128,7 +126,7 @@ def judge(
     )
 
 
-def _waiting(steps: Series, steady: Mask) -> float:
+def _waiting(steps: arrays.Series, steady: arrays.Mask) -> float:
     """Returns the share of the time of the loop in which it waited for data, over steady steps one after another."""
     rows = np.flatnonzero(steady[:-1] & steady[1:])
     took_s = steps["t_start_s"][rows + 1] - steps["t_start_s"][rows]
@@ -174,5 +172,5 @@ def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom |
     own = own_headroom(facts)
     if own is not None and math.isfinite(own.speed_up.value):
         return wording.SpeedUp(*own.speed_up, measured=True)
-    bound = Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle))
+    bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle))
     return wording.SpeedUp(*bound, measured=False)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import Interval
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.signatures.resources import Contention
 from vitprof.analysis.timing.loading import STAGE_WORDS, Exposure, synchronous
 from vitprof.analysis.verdict.advice_rules import Situation
@@ -184,7 +183,7 @@ def verdict_sentence(
     return f"{title}: {waited}; {of_it}; {free}{try_first}."
 
 
-def _spread(share: Interval, n: int) -> str:
+def _spread(share: arrays.Interval, n: int) -> str:
     """Returns both ends with the percent sign once, and n: " (81-85%, 400 steps)"."""
     low, high = percent(share.low), percent(share.high)
     return f" ({high if low == high else low.removesuffix('%') + '-' + high}, {n} steps)"

@@ -11,12 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from vitprof.cli.common.terminal import JSON_HELP, reader
-from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig
+from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, catalog, own_script, parts
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.bounds import MORE_ROUNDS, RUN_BOUNDS
-from vitprof.config.catalog import DATASETS, MODELS, dataset_info
-from vitprof.config.own_script import VARIED
-from vitprof.config.parts import PARTS_BY_KIND
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning import DEFAULT_S
@@ -25,10 +22,10 @@ CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
 KNOWN_NAMES: dict[str, Iterable[str]] = {
-    "dataset": DATASETS,
-    "model": MODELS,
+    "dataset": catalog.DATASETS,
+    "model": catalog.MODELS,
     "strategy": STRATEGIES,
-    **PARTS_BY_KIND,
+    **parts.PARTS_BY_KIND,
     **CHOICES,
 }
 """Option -> the names that it takes, shown in the help."""
@@ -110,7 +107,7 @@ def read_seconds(text: str) -> float:
 
 def strategies_that_run(config: RunConfig) -> tuple[str, ...]:
     """Returns the names of the strategies that can load the config's data set here: what "all" means."""
-    machine, info = look_around(), dataset_info(config.dataset, config.n_images)
+    machine, info = look_around(), catalog.dataset_info(config.dataset, config.n_images)
     return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
 
 
@@ -131,7 +128,7 @@ SHARED_HELP = {
 COMMAND_HELP = "your own script, after --: python train.py"
 VARY_HELP = (
     "values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other names: "
-    + ", ".join(VARIED)
+    + ", ".join(own_script.VARIED)
 )
 TIME_HELP = (
     "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "

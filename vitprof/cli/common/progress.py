@@ -10,10 +10,9 @@ from typing import Protocol
 
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-from vitprof import formats
+from vitprof import formats, names
 from vitprof.cli.common import terminal
 from vitprof.experiments import trials
-from vitprof.names import harmless
 from vitprof.store import RunStore, StoredRun
 
 POLL_S = 0.1
@@ -57,7 +56,7 @@ def progress() -> Iterator[Show]:
                 bar.reset(task)
             bar.update(
                 task,
-                description=harmless(of_many + (run.message or run.stage or run.status)),
+                description=names.harmless(of_many + (run.message or run.stage or run.status)),
                 total=None if run.progress is None else 1.0,
                 completed=run.progress or 0.0,
             )

@@ -6,21 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vitprof import formats
+from vitprof import formats, store
 from vitprof.analysis.timing.utilisation import device_memory, sm_activity
-from vitprof.analysis.tournament.entries import key_in_words, setting_in_words
+from vitprof.analysis.tournament import entries, recommend
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words, spoiled_words, uneven_words
-from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.cli.common import terminal
-from vitprof.config.accelerators import is_simulated
-from vitprof.config.own_script import code_line, is_own_key
+from vitprof.config import accelerators, own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning import Tuning, candidate_in_words
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import Verdict
-from vitprof.store import StoredRun
 
 MAX_REASONS_SHOWN = 6
 """The most settings whose break-even is shown; they are the fastest of each strategy."""
@@ -37,7 +34,7 @@ def _own_cost(s: RunSummary) -> str:
     return formats.percent(s.recording_frac) + (inside if math.isfinite(s.loader_times_frac) else "")
 
 
-def show_run(run: StoredRun) -> None:
+def show_run(run: store.StoredRun) -> None:
     """Prints the main figures of a run as a table, and its verdict. Prints nothing for a run without steps."""
     s = run.summary
     if s is None or not s.n_steps:
@@ -89,18 +86,18 @@ def _show_verdict(verdict: Verdict) -> None:
 def running_words(now: TournamentState, board: Leaderboard) -> str:
     """Returns one line that says what a tournament is doing."""
     p, spec = now.progress, now.tournament.spec
-    doing = f"{key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
+    doing = f"{entries.key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
     rounds = "added because it is not decided yet" if p.round > spec.repeats else rounds_words(spec)
-    lead = f"; fastest so far: {key_in_words(board.best)}" if board.best else ""
+    lead = f"; fastest so far: {entries.key_in_words(board.best)}" if board.best else ""
     return f"{p.done} of {p.total} runs done; {doing} ({rounds}){lead}"
 
 
 def show_board(
-    now: TournamentState, board: Leaderboard, pays: Sequence[BreakEven], best: Recommendation | None
+    now: TournamentState, board: Leaderboard, pays: Sequence[recommend.BreakEven], best: recommend.Recommendation | None
 ) -> None:
     """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
     tournament = now.tournament
-    simulated = ", simulated device" if is_simulated(tournament.spec.base.device) else ""
+    simulated = ", simulated device" if accelerators.is_simulated(tournament.spec.base.device) else ""
     script = tournament.spec.script
     setting = ("strategy", "batch", "workers", "page cache") if script is None else ("setting",)
     header = ("", *setting, "samples/s", "speed-up", "epoch", "GPU memory", "GPU-util", "idle", "runs", "")
@@ -114,11 +111,11 @@ def show_board(
         terminal.out.print(f"{title}: no setting gave a figure")
     terminal.show(*filter(None, [uneven_words(board)]), *_not_ranked(board))
     if script is None and (pay := _worth_telling(ranked, pays)):
-        terminal.out.print(f"Against {key_in_words(board.baseline)}:")
-        terminal.show(*(f"  {key_in_words(p.key)}: {p.sentence}" for p in pay))
+        terminal.out.print(f"Against {entries.key_in_words(board.baseline)}:")
+        terminal.show(*(f"  {entries.key_in_words(p.key)}: {p.sentence}" for p in pay))
     if best is not None:
         terminal.show(best.sentence)
-        if script is not None and (line := code_line(script, best.key or "")):
+        if script is not None and (line := own_script.code_line(script, best.key or "")):
             terminal.show(f"\n    {line}\n")
     if tournament.note:
         terminal.show(tournament.note, console=terminal.err)
@@ -149,7 +146,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
     return [
         str(row.rank),
-        *([setting_in_words(entry)] if is_own_key(entry.key) else setting),
+        *([entries.setting_in_words(entry)] if own_script.is_own_key(entry.key) else setting),
         _with_interval(formats.number(row.samples_per_s), row.low, row.high),
         speed_up if own else _with_interval(speed_up, row.speed_up_low, row.speed_up_high),
         formats.seconds(row.epoch_s),
@@ -164,7 +161,7 @@ def _not_ranked(board: Leaderboard) -> list[str]:
     of_reason: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
-            name = setting_in_words(row.entry) if is_own_key(row.key) else row.key
+            name = entries.setting_in_words(row.entry) if own_script.is_own_key(row.key) else row.key
             of_reason.setdefault((row.entry.status, row.entry.reason), []).append(name)
     lines = []
     for (status, reason), keys in of_reason.items():
@@ -173,7 +170,7 @@ def _not_ranked(board: Leaderboard) -> list[str]:
     return lines
 
 
-def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[BreakEven]) -> list[BreakEven]:
+def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.BreakEven]) -> list[recommend.BreakEven]:
     """Returns the break-even of the fastest setting of each strategy."""
     of = {p.key: p for p in pays}
     seen: set[str] = set()
@@ -212,7 +209,7 @@ def tuning_object(tuning: Tuning) -> dict[str, Any]:
         "gain": tuning.gain.value,
         "gain_low": tuning.gain.low,
         "gain_high": tuning.gain.high,
-        "simulated": is_simulated(tuning.config.device),
+        "simulated": accelerators.is_simulated(tuning.config.device),
         "config": tuning.config.to_dict(),
         "importances": importances(tuning.tried).shares,
         "tried": [vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"} for t in tuning.tried],

@@ -18,9 +18,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vitprof import errors, names
 from vitprof.config.bounds import Bounds
-from vitprof.errors import ConfigError
-from vitprof.names import MAX_NAME, NAME_CUT, cut_name, harmless, why_no_name
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
@@ -44,7 +43,7 @@ class HarmlessConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **more)
 
     def render_str(self, text: str, **more: Any) -> Text:
-        return super().render_str(harmless(text), **more)
+        return super().render_str(names.harmless(text), **more)
 
 
 out = HarmlessConsole()
@@ -89,7 +88,7 @@ def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str
         try:
             return kind(text)
         except ValueError:
-            raise ConfigError(name, text, allowed) from None
+            raise errors.ConfigError(name, text, allowed) from None
 
     return read
 
@@ -123,13 +122,13 @@ def check_output(path: Path | None, option: str = "output") -> None:
     if path is None:
         return
     if path.is_dir():
-        raise ConfigError(option, str(path), "it is a directory; give a file")
+        raise errors.ConfigError(option, str(path), "it is a directory; give a file")
     if path.exists() and not path.is_file():  # /dev/null, /dev/stdout: a new file would be renamed over it
-        raise ConfigError(option, str(path), "it is a device or a pipe; give a file")
+        raise errors.ConfigError(option, str(path), "it is a device or a pipe; give a file")
     if not path.parent.is_dir():
-        raise ConfigError(option, str(path), f"there is no directory {path.parent}")
+        raise errors.ConfigError(option, str(path), f"there is no directory {path.parent}")
     if not os.access(path.parent, os.W_OK):
-        raise ConfigError(option, str(path), f"{path.parent} cannot be written to")
+        raise errors.ConfigError(option, str(path), f"{path.parent} cannot be written to")
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -154,17 +153,17 @@ def print_text(text: str) -> None:
 
 def name_to_keep(name: str) -> str:
     """Returns a name as it is stored, cut with a remark. Raises `ConfigError` for one that cannot be shown."""
-    kept = cut_name(name)
-    if reason := why_no_name(kept):
-        raise ConfigError("name", kept, reason)
-    if len(name.strip()) > MAX_NAME:
-        remark(f"--name {NAME_CUT}")
+    kept = names.cut_name(name)
+    if reason := names.why_no_name(kept):
+        raise errors.ConfigError("name", kept, reason)
+    if len(name.strip()) > names.MAX_NAME:
+        remark(f"--name {names.NAME_CUT}")
     return kept
 
 
 def remark(message: str) -> None:
     """Prints one line on standard error."""
-    line = harmless(" ".join(message.split()))
+    line = names.harmless(" ".join(message.split()))
     if len(line) > MOST_SAID:
         line = f"{line[: MOST_SAID - SAID_OF_THE_END]} ... {line[-SAID_OF_THE_END:]}"
     print("vitprof:", line, file=sys.stderr)  # noqa: T201

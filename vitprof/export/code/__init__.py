@@ -13,12 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
-from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.config import RunConfig, accelerators, catalog, strategies
 from vitprof.config.parts import LOADERS, STORAGES, TRANSFERS
 from vitprof.config.resolve import resolve
-from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError
 
 FOLDER = Path(__file__).with_name("scripts")
@@ -49,7 +46,7 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
     for field in ("replay", "inject"):
         if value := getattr(config, field):
             raise ConfigError(field, value, "there is no script for what only measures; leave it out")
-    info = dataset_info(config.dataset, config.n_images)
+    info = catalog.dataset_info(config.dataset, config.n_images)
     values = _constants(config, info)
     name = _script_for(config, values)
     first, rest = _text(name).split("\n", 1)
@@ -62,7 +59,7 @@ def _text(name: str) -> str:
     return (FOLDER / f"{name}.py").read_text(encoding="utf-8")
 
 
-def _constants(config: RunConfig, info: DatasetInfo) -> dict[str, Any]:
+def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
     jpeg, chunk = info.kind == "jpeg", 2**20 // (info.image_size**2 * info.channels)
     augmented = {"off": "off", "cpu": "crop" if jpeg else "shift", "device": "device"}
     return {
@@ -144,9 +141,9 @@ def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
     parts = ", ".join(filter(None, (storage, copies.get(config.location or ""), loader, transfer)))
     on = f"the data set {config.dataset}"
     measured = f"measured on {on}: {found.strip().rstrip('.')}" if found.strip() else f"with settings for {on}"
-    if found.strip() and is_simulated(config.device):
+    if found.strip() and accelerators.is_simulated(config.device):
         measured += f", on a simulated device ({config.device}), not on a real one"
-    lines = [f"{made}: strategy {strategy(config.strategy).name} ({parts}), {measured}."]
+    lines = [f"{made}: strategy {strategies.strategy(config.strategy).name} ({parts}), {measured}."]
     if config.location == "slow-drive":
         lines.append("vitprof throttled the drive to simulate a slow one; this script reads DATA wherever it is.")
     if config.skip_unreadable:

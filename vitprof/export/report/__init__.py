@@ -17,19 +17,16 @@ import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series, known, mean
-from vitprof.analysis.compare.comparison import against, slowest
-from vitprof.analysis.compare.guard import comparability, run_facts
+from vitprof.analysis.compare import comparison, guard
+from vitprof.analysis.timing import loading, timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.analysis.timing.timeline import group_size
 from vitprof.analysis.timing.utilisation import MEANING, device_memory, idle_bins, sm_activity
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.verdict import judge
+from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
 from vitprof.charts.comparison import idle_strips
-from vitprof.charts.live import BATCHES, live_figure
-from vitprof.charts.style import DEVICE_TIME
 from vitprof.errors import VitprofError
 from vitprof.export.report.page import Chart, Contents, Table, whole_page
 from vitprof.program import program
@@ -70,9 +67,9 @@ def html_report(
         found.append(_contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED))
         if len(runs) > 1:
             about = (run.id, run.name, run.config, run.environment, run.facts, run.summary)
-            facts.append(run_facts(*about, steps, telemetry))
+            facts.append(guard.run_facts(*about, steps, telemetry))
     overview = _comparison(found) if len(runs) > 1 else None
-    return whole_page(found, overview, [c.sentence for c in comparability(facts)], now or dt.datetime.now(dt.UTC))
+    return whole_page(found, overview, [c.sentence for c in guard.comparability(facts)], now or dt.datetime.now(dt.UTC))
 
 
 def _contents(
@@ -115,7 +112,7 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
     for cause in IDLE_CAUSES:
         if shares[cause] > 0:
             spread = _percents(intervals[cause].low, intervals[cause].high)
-            name = f"idle, cause: {DEVICE_TIME[cause][0]}"
+            name = f"idle, cause: {style.DEVICE_TIME[cause][0]}"
             rows.append((name, formats.percent(shares[cause]), spread, formats.seconds(gaps.seconds(cause))))
     table = Table(
         "Where the device's time went",
@@ -160,13 +157,13 @@ def _each_step(steps: Series) -> list[Chart | Table]:
     says = f"Data wait of the loop, copy to the device (H2D) and compute, in milliseconds.{thinned}"
 
     def draw() -> dict[str, Any]:
-        return live_figure(BATCHES, BATCHES.build(steps, 0.0, 0, n, group_size(n, GROUPS)))
+        return live.live_figure(live.BATCHES, live.BATCHES.build(steps, 0.0, 0, n, timeline.group_size(n, GROUPS)))
 
     return [Chart("Time of each step", says, 320, draw), table]
 
 
 def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
-    found = loading_of(steps, run.config)
+    found = loading.loading_of(steps, run.config)
     if not found.n or not found.largest:
         return []
     rows = []
@@ -187,7 +184,7 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
 def _transforms(run: StoredRun) -> list[Table]:
     rows = [
         (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
-        for t in transform_times(run.facts)
+        for t in loading.transform_times(run.facts)
     ]
     note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
     return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)] if rows else []
@@ -270,7 +267,7 @@ def _headline(run: StoredRun) -> Table:
 def _comparison(found: Sequence[Contents]) -> Table:
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in found]
-    for one, gain in zip(found, against(summaries, slowest(summaries)), strict=True):
+    for one, gain in zip(found, comparison.against(summaries, comparison.slowest(summaries)), strict=True):
         s = one.run.summary or RunSummary()
         half = (s.samples_per_s_high - s.samples_per_s_low) / 2
         spread = f" ± {formats.percent(half / s.samples_per_s)}" if math.isfinite(half) else ""

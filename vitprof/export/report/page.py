@@ -16,11 +16,10 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
-from vitprof import __version__
+from vitprof import __version__, store
 from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, NEUTRAL, PLOTLY_JS
 from vitprof.config import GROUPS
 from vitprof.recording.verdict import Verdict
-from vitprof.store import StoredRun
 
 CSS = f"""
 :root {{ --text: #1c1e21; --quiet: #5a6067; --back: #ffffff; --line: #d9dce0; --soft: #f4f5f6; --link: #0b5cad }}
@@ -149,7 +148,7 @@ class Chart:
 class Contents:
     """Everything that a report says about one run."""
 
-    run: StoredRun
+    run: store.StoredRun
     verdict: Verdict | None
     """None for a run without any step, and for one that cannot be judged in time."""
     headline: Table

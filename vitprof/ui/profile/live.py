@@ -24,10 +24,9 @@ from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, own_script
 from vitprof.jobs import scheduling
 from vitprof.store import StoredRun, read_role
-from vitprof.ui import resources
+from vitprof.ui import resources, widgets
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.widgets import RUN
 
 T = TypeVar("T")
 OnPick = Callable[[Pick], None] | None
@@ -286,7 +285,7 @@ def draw_queued(run: StoredRun) -> None:
             return
         if st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
             jobs.stop(run.id)
-            st.query_params.pop(RUN, None)
+            st.query_params.pop(widgets.RUN, None)
             st.rerun(scope="app")
         own_program = not all(ahead.owner for ahead in before)
         if not own_program and st.button("Run now", "run-now-button", NOW_HELP, icon=":material/fast_forward:"):

@@ -16,10 +16,9 @@ from vitprof.charts import breakdown, style
 from vitprof.config import own_script
 from vitprof.recording.verdict import Advice
 from vitprof.store import StoredRun
-from vitprof.ui import downloads, findings, live_chart, notifications, resources
+from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
 from vitprof.ui.profile import live, runs, settings, timeline, welcome, what_if
 from vitprof.ui.texts import escaped, guarded, sentence
-from vitprof.ui.widgets import IN_URL
 
 
 @guarded
@@ -86,7 +85,7 @@ def draw_tabs(run: StoredRun) -> None:
         last = st.session_state[SHOW] = "Answer"
     if last is not None and SHOW not in st.session_state and SHOW not in st.query_params:
         st.session_state[SHOW] = last
-    for tab, draw in zip(st.tabs(list(tabs), key=SHOW, bind=IN_URL), tabs.values(), strict=True):
+    for tab, draw in zip(st.tabs(list(tabs), key=SHOW, bind=widgets.IN_URL), tabs.values(), strict=True):
         if tab.open:
             with tab:
                 draw(run)

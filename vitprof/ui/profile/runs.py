@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof import demo
+from vitprof import demo, errors
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
-from vitprof.errors import StoreError
 from vitprof.jobs.scheduling import ahead_of
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import StoredRun, UnreadableRun, read_role
@@ -40,14 +39,14 @@ def chosen_run() -> StoredRun | None:
         except UnreadableRun as error:
             st.warning(escaped(f"{error}."))
             del st.query_params[RUN]
-        except (ValueError, StoreError):
+        except (ValueError, errors.StoreError):
             st.warning(f"There is no run {escaped(named)}. It may have been deleted.")
             del st.query_params[RUN]
     if running := running_run():
         st.session_state[FOLLOWED] = running.id
         return running
     for shown in (st.session_state.get(FOLLOWED), demo.FIRST_SHOWN if demo.is_demonstration() else None):
-        with contextlib.suppress(StoreError):  # deleted meanwhile
+        with contextlib.suppress(errors.StoreError):  # deleted meanwhile
             if shown:
                 return resources.store().run(shown)
     return None
@@ -65,7 +64,7 @@ def behind(run: StoredRun) -> StoredRun | None:
     """
     if not run.group_key:
         return run
-    with contextlib.suppress(StoreError):  # deleted meanwhile
+    with contextlib.suppress(errors.StoreError):  # deleted meanwhile
         if run.group is not None and run.group.run_id is not None:
             return resources.store().run(run.group.run_id)
     return None

@@ -11,18 +11,16 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from vitprof import home
+from vitprof import formats, home
 from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig, accelerators, catalog, estimates, strategies
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
-from vitprof.formats import seconds, size
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.ui import device_field, resources, widgets
-from vitprof.ui.texts import escaped, sentence
+from vitprof.ui import device_field, resources, texts, widgets
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 """The knobs that a strategy depends on most; the others are a click away."""
@@ -266,33 +264,33 @@ def run_button(
             whole, there = resolve(usable), (home.data_dir() / info.directory).is_dir()
             ready = estimates.made(whole.storage or "", info) is not None
             if lasts := estimates.duration_sentence(estimates.duration(whole, info, made=there, prepared=ready)):
-                st.caption(f":material/schedule: {escaped(lasts)}")
+                st.caption(f":material/schedule: {texts.escaped(lasts)}")
     with notes:
         if rejected:
-            st.warning(escaped(rejected))
+            st.warning(texts.escaped(rejected))
         if message:
-            st.error(escaped(message))
+            st.error(texts.escaped(message))
         elif usable is not None:
             needs = estimates.footprint(plan.combination(info, usable.to_dict()), info)
             lines = [seen.reason, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
-                st.caption(escaped(" ".join(sentence(line) for line in lines if line)))
+                st.caption(texts.escaped(" ".join(texts.sentence(line) for line in lines if line)))
     return usable, pressed
 
 
 def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
     """Returns what a run writes and keeps in memory, in parts of a sentence; nothing where that is next to nothing."""
     there, stored = (home.data_dir() / info.directory).is_dir(), needs.made
-    storing = f"prepares {needs.prepared_as} once (about {size(needs.prepared_bytes)} on disk)"
+    storing = f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
     if stored is not None:
-        storing = f"{needs.prepared_as} is prepared ({size(stored.size_bytes)}, took {seconds(stored.prepare_s)})"
+        storing = f"{needs.prepared_as} is prepared ({formats.size(stored.size_bytes)}, took {formats.seconds(stored.prepare_s)})"
     parts = {
-        f"makes {info.name} first (about {size(needs.source_bytes)} on disk)": not there,
+        f"makes {info.name} first (about {formats.size(needs.source_bytes)} on disk)": not there,
         storing: needs.prepared_as is not None,
-        f"copies {size(needs.staged_bytes)} to the local disk": needs.staged_bytes,
-        f"copies {size(needs.ram_disk_bytes)} to the RAM disk": needs.ram_disk_bytes,
-        f"keeps about {size(needs.ram_bytes)} in RAM": needs.ram_bytes > needs.ram_disk_bytes,
-        f"keeps about {size(needs.device_bytes)} on the device": needs.device_bytes,
+        f"copies {formats.size(needs.staged_bytes)} to the local disk": needs.staged_bytes,
+        f"copies {formats.size(needs.ram_disk_bytes)} to the RAM disk": needs.ram_disk_bytes,
+        f"keeps about {formats.size(needs.ram_bytes)} in RAM": needs.ram_bytes > needs.ram_disk_bytes,
+        f"keeps about {formats.size(needs.device_bytes)} on the device": needs.device_bytes,
     }
     return [words for words, holds in parts.items() if holds]
 

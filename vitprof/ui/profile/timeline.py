@@ -11,17 +11,15 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from vitprof import formats
+from vitprof import formats, store
 from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.timing import loading, steady, timeline
 from vitprof.charts import breakdown, live
 from vitprof.charts import timeline as lanes
 from vitprof.recording.columns import RunSummary
-from vitprof.store import StoredRun
-from vitprof.ui import findings, resources, tables
+from vitprof.ui import findings, resources, tables, texts
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart, plot
 from vitprof.ui.profile.live import draw_chart, draw_others, for_session
-from vitprof.ui.texts import escaped, guarded
 
 WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
@@ -36,8 +34,8 @@ WINDOW_HELP = (
 
 
 @st.fragment
-@guarded
-def draw_timeline(run: StoredRun) -> None:
+@texts.guarded
+def draw_timeline(run: store.StoredRun) -> None:
     """Draws the whole tab as one fragment: a click or a zoom redraws nothing else."""
     series = resources.series(run.id)
     series.refresh(run.facts)
@@ -54,7 +52,7 @@ def draw_timeline(run: StoredRun) -> None:
 class Chosen:
     """The step of a run that this session looks at, and the window around it."""
 
-    def __init__(self, run: StoredRun) -> None:
+    def __init__(self, run: store.StoredRun) -> None:
         self.steps: Series = findings.all_columns(run.id)
         self._last = len(self.steps["step"]) - 1
         self._origin_s = run.t_origin_s or 0.0
@@ -98,7 +96,7 @@ class Chosen:
         return min(int(np.searchsorted(self.steps["step"], number)), self._last)
 
 
-def _draw_window(run: StoredRun, chosen: Chosen) -> None:
+def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
     at, number = chosen.at, chosen.steps["step"]
     largest = "Largest gap", "The step before which the device was idle longest."
     if run.config.loader_only:
@@ -144,7 +142,7 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 """Label, column and meaning of the figures of a step."""
 
 
-def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
+def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
     """Draws the step's figures, each beside the run's median. `largest`: whether the run's largest gap is before it."""
     steps = findings.all_columns(run.id)
     keep = steady.steady_state(steps)
@@ -166,7 +164,7 @@ def draw_figures(run: StoredRun, at: int, *, largest: bool) -> None:
                 )
 
 
-def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
+def draw_chain(run: store.StoredRun, at: int, *, key: str) -> None:
     """Draws how the batch of the step at this position was made, waited for, copied and computed."""
     steps = findings.all_columns(run.id)
     step = timeline.one_step(steps, at)
@@ -179,7 +177,7 @@ def draw_chain(run: StoredRun, at: int, *, key: str) -> None:
     st.caption(text)
 
 
-def chain_sentence(run: StoredRun, step: timeline.OneStep) -> str:
+def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
     """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
     in_loop = loading.synchronous(run.config)
     if math.isfinite(step.made_s):
@@ -236,8 +234,8 @@ WHOLE_RUN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 """Label of a figure of the whole run, its field of the summary, and its form."""
 
 
-@guarded
-def draw_account(run: StoredRun) -> None:
+@texts.guarded
+def draw_account(run: store.StoredRun) -> None:
     """Draws where the run's time went apart from the steady state, and other figures of the whole run."""
     s = run.summary
     if s is None or not s.n_steps:
@@ -285,8 +283,8 @@ TYPICAL_HELP = (
 )
 
 
-@guarded
-def draw_loading(run: StoredRun) -> None:
+@texts.guarded
+def draw_loading(run: store.StoredRun) -> None:
     """Draws the stages as one bar; transforms and workers where they are known; the chain of a typical batch."""
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
@@ -326,4 +324,4 @@ def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:
     alt = f"Mean time of each transform for a sample: {loading.shares_in_words(transforms)}."
     plot(figure, height=int(figure.layout.height), key="transform-bars", alt=alt)
     took = f"{formats.percent(most.frac)} of the time in transforms, {formats.seconds(most.s_per_sample)} a sample"
-    st.caption(escaped(f"{most.name} takes {took}."))
+    st.caption(texts.escaped(f"{most.name} takes {took}."))

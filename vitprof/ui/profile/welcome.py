@@ -8,9 +8,8 @@ import math
 
 import streamlit as st
 
-from vitprof import formats, home
+from vitprof import errors, formats, home
 from vitprof.config import RunConfig
-from vitprof.errors import VitprofError
 from vitprof.program import program
 from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineWatch
 from vitprof.ui import resources
@@ -93,7 +92,7 @@ def _look() -> None:
 def _start(config: RunConfig, from_sidebar: bool) -> None:
     try:
         start(config, from_sidebar=from_sidebar)
-    except VitprofError as error:
+    except errors.VitprofError as error:
         st.session_state[FAILED] = str(error)
 
 

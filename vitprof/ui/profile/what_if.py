@@ -12,19 +12,15 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from vitprof import formats
+from vitprof import errors, formats
 from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
 from vitprof.charts import breakdown
-from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import headroom, prediction
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
-from vitprof.ui import findings, resources, tables
-from vitprof.ui.live_chart import plot
-from vitprof.ui.notifications import watch_group
+from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
-from vitprof.ui.widgets import label
 
 POLL_S = 1.0
 """Seconds between a page's looks at a group that is running."""
@@ -72,8 +68,8 @@ def _draw_while_live(run: StoredRun, group: str, draw: Callable[[StoredRun, list
 def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         configs = headroom.anchor_configs(run.config)
-    except ConfigError as error:
-        st.caption(f"Not for this run: {label(error.field)} is set. {escaped(error.allowed.capitalize())}.")
+    except errors.ConfigError as error:
+        st.caption(f"Not for this run: {widgets.label(error.field)} is set. {escaped(error.allowed.capitalize())}.")
         return
     total = len(configs) * headroom.REPEATS
     if left:
@@ -82,7 +78,7 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     if measured is not None:
         text = headroom_sentence(measured, batch)
         st.markdown(escaped(text))
-        plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
+        live_chart.plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
         tables.show(_anchor_table(measured, batch), key="anchors")
         for note in measured.notes:
             st.caption(f":material/info: {escaped(sentence(note))}")
@@ -128,7 +124,7 @@ def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
 def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         prediction.profile_of(resources.store(), run.id)
-    except JobError as error:
+    except errors.JobError as error:
         st.caption(f"Not for this run: {escaped(str(error))}")
         return
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
@@ -201,7 +197,7 @@ def live_runs(group: str) -> list[StoredRun]:
 
 def start_once(group: str, words: str, start: Callable[[], object]) -> None:
     """Calls `start` unless the group is live, and redraws the page. A toast says when the group, in `words`, ended."""
-    watch_group(group, words)
+    notifications.watch_group(group, words)
     with _starting():
         if not live_runs(group):
             start()

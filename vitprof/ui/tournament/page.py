@@ -12,18 +12,16 @@ from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config import accelerators
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
-from vitprof.ui import navigation, notifications, resources
+from vitprof.ui import navigation, notifications, resources, widgets
 from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament import results, setup, tuning
-from vitprof.ui.tournament.state import CHOSEN, chosen, draw_problem, leave, open_one, running_tournament, view
-from vitprof.ui.widgets import choose
+from vitprof.ui.tournament import results, setup, state, tuning
 
 
 @guarded
 def page() -> None:
     """Draws what the URL names: a tournament, or else the form and the list."""
-    navigation.come_back(CHOSEN)
-    tournament_id, problem = chosen()
+    navigation.come_back(state.CHOSEN)
+    tournament_id, problem = state.chosen()
     if tournament_id is not None:
         results.draw_tournament(tournament_id)
         return
@@ -34,13 +32,13 @@ def page() -> None:
             type="primary",
             icon=":material/list:",
             key="tournament-list",
-            on_click=leave,
+            on_click=state.leave,
             help="The list of all tournaments, and the form for a new one.",
         )
         return
     st.title("Tournament", anchor=False)
     st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")
-    mode = choose(
+    mode = widgets.choose(
         "mode",
         "Mode",
         {"tournament": "Tournament", "tune": "Tune one strategy"},
@@ -51,15 +49,15 @@ def page() -> None:
     if mode == "tune":
         tuning.draw_tuning()
         return
-    draw_problem()
-    if running := running_tournament():
+    state.draw_problem()
+    if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(f"Tournament {running.id} is running: {escaped(running.name)}.", width="stretch")
             st.button(
                 "Show it",
                 type="primary",
                 key="tournament-show-running",
-                on_click=open_one,
+                on_click=state.open_one,
                 args=(running.id,),
                 help="Its progress and its leaderboard so far.",
             )
@@ -109,7 +107,7 @@ def _draw_line(t: StoredTournament) -> None:
                 "Open",
                 key=f"tournament-open-{t.id}",
                 icon=":material/open_in_full:",
-                on_click=open_one,
+                on_click=state.open_one,
                 args=(t.id,),
                 help="Its leaderboard, charts and recommendation.",
             )
@@ -158,7 +156,7 @@ def ask_to_delete(tournament_id: int) -> None:
 
 def answer_in_words(t: StoredTournament) -> str:
     """Returns the setting that the tournament's own page recommends, with its speed; else why there is none."""
-    follows = view(t.id)
+    follows = state.view(t.id)
     board = follows.board(follows.look())
     recommendation = recommend(board)
     row = board.row(recommendation.key) if recommendation is not None and recommendation.key is not None else None

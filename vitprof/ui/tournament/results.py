@@ -15,7 +15,7 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from vitprof import formats
+from vitprof import formats, store
 from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
@@ -26,13 +26,10 @@ from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.recording.columns import RunSummary
-from vitprof.store import StoredRun
-from vitprof.ui import resources, tables
-from vitprof.ui.live_chart import plot
+from vitprof.ui import live_chart, resources, tables, widgets
 from vitprof.ui.texts import escaped, file_stamp, guarded, simulated_badge
 from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_problem, draw_state, leave, view
 from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, do_asked, draw_table, draw_ways_on
-from vitprof.ui.widgets import IN_URL, choose
 
 
 @guarded
@@ -65,7 +62,7 @@ def draw_tournament(tournament_id: int) -> None:
         return
     names = {name: words for name, (words, _) in SECTIONS.items() if not own_script or name in OF_OWN_SCRIPTS}
     text = "Only the section shown is computed."
-    section = choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
+    section = widgets.choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
     guarded(SECTIONS[section][1])(now, board)
 
 
@@ -115,7 +112,7 @@ def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
         index=list(names).index(own),
         format_func=names.__getitem__,
         key=AGAINST,
-        bind=IN_URL,
+        bind=widgets.IN_URL,
         help="The setting that speed-ups and break-even are measured against.",
         width=340,
     )
@@ -185,7 +182,7 @@ CHART_PX = 400
 
 def _speed(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     ranked = sum(row.rank is not None for row in board.rows)
-    plot(charts.throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
+    live_chart.plot(charts.throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
 MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
@@ -222,9 +219,9 @@ def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
 
 def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
-    value = choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
+    value = widgets.choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
     table = leaderboard.article_table(board)
-    plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
+    live_chart.plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
 
 
 def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -238,11 +235,11 @@ def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         known,
         format_func=lambda c: costs[c].capitalize(),
         key=COST,
-        bind=IN_URL,
+        bind=widgets.IN_URL,
         help="What throughput is weighed against. On the dotted line no other setting is better in both.",
         width=320,
     )
-    plot(charts.pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
+    live_chart.plot(charts.pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
     shown = tables.frame(COST_COLUMNS, [(row, board) for row in board.rows])
     tables.draw(COST_COLUMNS, shown, key="tournament-costs", placeholder="–")
 
@@ -260,7 +257,7 @@ def _break_even(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     )
     names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
-    plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
+    live_chart.plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
 def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -270,7 +267,7 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         list(names),
         format_func=lambda k: names[k],
         key=SETTING,
-        bind=IN_URL,
+        bind=widgets.IN_URL,
         help="In the order of the leaderboard.",
     )
     row = board.row(key or "")
@@ -298,7 +295,7 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
             )
 
 
-def _run_line(number: int, run: StoredRun) -> dict[str, str | float]:
+def _run_line(number: int, run: store.StoredRun) -> dict[str, str | float]:
     s = run.summary or RunSummary()
     return {
         "Round": float(number),

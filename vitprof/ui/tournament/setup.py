@@ -9,24 +9,20 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from vitprof import home
+from vitprof import errors, formats, home
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.config import RunConfig, availability, estimates
+from vitprof.config import RunConfig, availability, estimates, tournament_spec
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
-from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.errors import ConfigError
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
-from vitprof.formats import count, size
 from vitprof.names import cut_name
 from vitprof.store import RunGroup, RunQuery, RunStore
-from vitprof.ui import resources
+from vitprof.ui import resources, widgets
 from vitprof.ui.profile.what_if import STARTUP_S
 from vitprof.ui.texts import escaped, rough_time
 from vitprof.ui.tournament import fields, state
-from vitprof.ui.widgets import IN_URL, keep_to, name_field, say_settings, settings, within, wrong
 
 NAME_KEY = f"{fields.TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
@@ -40,7 +36,7 @@ def draw_setup() -> None:
     with st.container(border=True, key="tournament-setup"):
         st.header("New tournament", anchor=False)
         fields.draw_job()
-        spec: TournamentSpec | ConfigError
+        spec: tournament_spec.TournamentSpec | errors.ConfigError
         try:
             info = _info()
             trials = fields.draw_trials(
@@ -51,26 +47,26 @@ def draw_setup() -> None:
                 },
             )
             spec = fields.make_spec(info, trials, *fields.draw_runs())
-        except ConfigError as error:  # a number of images that is not possible
+        except errors.ConfigError as error:  # a number of images that is not possible
             spec = error
         ready = None
-        if isinstance(spec, ConfigError):
-            st.error(escaped(wrong(spec)))
+        if isinstance(spec, errors.ConfigError):
+            st.error(escaped(widgets.wrong(spec)))
         else:
             ready = _ready(spec)
         if messages := list(filter(None, (rejected, fields.not_taken_in(from_url)))):
             st.warning(escaped("; ".join(messages)))
         _draw_start(ready)
-        say_settings()
+        widgets.say_settings()
         st.caption(escaped(fields.what_is_taken()))
 
 
 def _info() -> DatasetInfo:
-    values = settings()
+    values = widgets.settings()
     return dataset_info(values["dataset"], values["n_images"] if DATASETS[values["dataset"]].any_size else None)
 
 
-def _ready(spec: TournamentSpec) -> TournamentSpec | None:
+def _ready(spec: tournament_spec.TournamentSpec) -> tournament_spec.TournamentSpec | None:
     """Draws the last choices and what all of it takes; returns the spec, None where it cannot be started."""
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
@@ -90,20 +86,20 @@ def _ready(spec: TournamentSpec) -> TournamentSpec | None:
         st.error("None of these settings can run here: choose other strategies.")
     elif needed > free:
         st.error(
-            f"Together they write {size(needed)}, but only {size(free)} are free: choose fewer strategies, or set "
+            f"Together they write {formats.size(needed)}, but only {formats.size(free)} are free: choose fewer strategies, or set "
             "VITPROF_HOME to a larger disk."
         )
     return spec if able and needed <= free else None
 
 
-def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> TournamentSpec:
+def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial]) -> tournament_spec.TournamentSpec:
     """Draws baseline, time for all of it, and name, which stays in the session; returns the spec with the others."""
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
         first = f"the first: {next(iter(names.values()))}" if names else "the first"
         options, key = ["", *names], f"{fields.TRIAL}baseline"
-        keep_to(options, key, "")
+        widgets.keep_to(options, key, "")
         baseline = st.selectbox(
             "Compared with",
             options,
@@ -115,15 +111,15 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     with middle:
         minutes = st.number_input(
             "Time for all of it (min)",
-            **within(LIMIT_MIN),
+            **widgets.within(LIMIT_MIN),
             placeholder="no limit",
             value=None,
             key=f"{fields.TRIAL}limit",
-            bind=IN_URL,
+            bind=widgets.IN_URL,
             help="No run starts after this time. The result is what was measured until then.",
         )
     with right:
-        name_field(
+        widgets.name_field(
             "Name",
             NAME_KEY,
             persist_state="session",
@@ -133,7 +129,7 @@ def _draw_last(spec: TournamentSpec, able: Sequence[PlannedTrial]) -> Tournament
     return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
-def _draw_start(spec: TournamentSpec | None) -> None:
+def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
     running, tuning = state.running_tournament(), state.work().running
     st.button(
         "Start tournament",
@@ -157,7 +153,7 @@ def _draw_when_free() -> None:
         st.rerun(scope="app")
 
 
-def _start(spec: TournamentSpec | None) -> None:
+def _start(spec: tournament_spec.TournamentSpec | None) -> None:
     if spec is not None:
         state.open_one(state.start(spec, cut_name(st.session_state[NAME_KEY])))
 
@@ -209,13 +205,13 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
     return Estimate(seconds, unknown, sum(prepared.values()) + source, staged, ram, tuple(prepared), makes)
 
 
-def estimate_sentence(needs: Estimate, trials: int, spec: TournamentSpec) -> tuple[str, str]:
+def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.TournamentSpec) -> tuple[str, str]:
     """Returns how many runs there are, how long they take and how many rounds; and what they write, "" for nothing."""
     runs = trials * spec.repeats
     time = f"about {rough_time(needs.seconds)}"
     if needs.unknown:
         time = f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
-    how_many = f"{count(trials, 'setting')} x {count(spec.repeats, 'round')} = {count(runs, 'run')}, {time}"
+    how_many = f"{formats.count(trials, 'setting')} x {formats.count(spec.repeats, 'round')} = {formats.count(runs, 'run')}, {time}"
     if spec.until_decided and trials > 1:
         most = spec.repeats + MORE_ROUNDS
         longest = rough_time(needs.seconds * most / spec.repeats)
@@ -223,9 +219,9 @@ def estimate_sentence(needs: Estimate, trials: int, spec: TournamentSpec) -> tup
     written = {
         f"makes {needs.makes} first, which also takes time": needs.makes,
         f"prepares {', '.join(needs.prepares)} once, which also takes time": needs.prepares,
-        f"keeps about {size(needs.disk_bytes)} on disk": needs.disk_bytes,
-        f"needs {size(needs.staged_bytes)} on disk for a copy during a run": needs.staged_bytes,
-        f"keeps up to {size(needs.ram_bytes)} of samples in RAM": needs.ram_bytes,
+        f"keeps about {formats.size(needs.disk_bytes)} on disk": needs.disk_bytes,
+        f"needs {formats.size(needs.staged_bytes)} on disk for a copy during a run": needs.staged_bytes,
+        f"keeps up to {formats.size(needs.ram_bytes)} of samples in RAM": needs.ram_bytes,
     }
     return how_many, "; ".join(words for words, holds in written.items() if holds)
 

@@ -23,8 +23,7 @@ from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store import tournaments
 from vitprof.store.tournaments import StoredTournament
-from vitprof.ui import gate, resources
-from vitprof.ui.notifications import watch_tournament
+from vitprof.ui import gate, notifications, resources
 from vitprof.ui.profile.live import STAGES
 from vitprof.ui.texts import escaped, guarded, rough_time
 
@@ -182,7 +181,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
     """Draws the progress while it is running, which redraws itself; else how it ended, and how to go on."""
     t, script = now.tournament, now.tournament.spec.script
     if t.held:
-        watch_tournament(t.id)
+        notifications.watch_tournament(t.id)
     if t.held or t.status != "done":
         st.fragment(_watch, run_every=REFRESH_S if t.held else WATCH_S)(t.id, signature(now))
     if t.held:

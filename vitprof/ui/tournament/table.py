@@ -10,17 +10,15 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from vitprof import formats
+from vitprof import errors, formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import code_line
-from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
-from vitprof.ui import navigation, notifications, tables
+from vitprof.ui import navigation, notifications, tables, texts
 from vitprof.ui.profile.settings import use_config
-from vitprof.ui.texts import escaped, guarded
 from vitprof.ui.tournament.state import SECTION, SETTING
 from vitprof.ui.widgets import RUNS as RUNS_IN_URL
 from vitprof.ui.widgets import changed_settings, settings
@@ -337,10 +335,10 @@ def best_run(row: LeaderboardRow) -> int | None:
 
 
 @st.dialog("As code", width="large", icon=":material/code:")
-@guarded
+@texts.guarded
 def show_code(config: RunConfig, row: LeaderboardRow) -> None:
     """Draws a dialog with the script of a setting."""
-    st.markdown(f"**{escaped(setting_in_words(row.entry))}**")
+    st.markdown(f"**{texts.escaped(setting_in_words(row.entry))}**")
     _code(config, row)
 
 
@@ -348,5 +346,5 @@ def _code(config: RunConfig, row: LeaderboardRow) -> None:
     reached = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({setting_in_words(row.entry)})"
     try:
         st.code(script(config, reached), language="python", height=420)
-    except VitprofError as error:
-        st.caption(f":material/info: {escaped(str(error))}")
+    except errors.VitprofError as error:
+        st.caption(f":material/info: {texts.escaped(str(error))}")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from vitprof import formats
+from vitprof import errors, formats
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.charts import tournament as charts
 from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig, availability, bounds, catalog, estimates, strategies
-from vitprof.errors import ConfigError
 from vitprof.experiments import tuning as search
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.ui import resources, tables, widgets
-from vitprof.ui.live_chart import plot
-from vitprof.ui.texts import escaped, guarded
-from vitprof.ui.tournament import fields, state
-from vitprof.ui.tournament.table import use_setting
+from vitprof.ui import live_chart, resources, tables, texts, widgets
+from vitprof.ui.tournament import fields, state, table
 
 POLL_S = 1.0
 LEAST_TIME_S = 10.0
@@ -69,13 +65,13 @@ def _draw_form() -> None:
             "changes how the model learns.",
         )
     base = _base(strategy or TUNED_AT_FIRST)
-    problem = widgets.wrong(base) if isinstance(base, ConfigError) else ""
+    problem = widgets.wrong(base) if isinstance(base, errors.ConfigError) else ""
     if isinstance(base, RunConfig):
         info = catalog.dataset_info(base.dataset, base.n_images)
         if reason := availability.why_unavailable(strategies.STRATEGIES[base.strategy], info, resources.machine()):
             problem = f"Not possible here: {reason}"
     for text in filter(None, (rejected, problem)):
-        st.error(escaped(text))
+        st.error(texts.escaped(text))
     if not problem and isinstance(base, RunConfig):
         st.markdown(f":material/schedule: **{_forecast(base, seconds, same_batch)}**")
     widgets.say_settings()
@@ -107,7 +103,7 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     return f"Time for about {tried} of {formats.count(n, 'setting')}{'' if tried >= enough else longer}."
 
 
-def _base(name: str) -> RunConfig | ConfigError:
+def _base(name: str) -> RunConfig | errors.ConfigError:
     """Returns the job to tune: the strategy with its own settings, the rest as in the sidebar of Profile."""
     values = widgets.settings()
     ignored = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
@@ -118,11 +114,11 @@ def _base(name: str) -> RunConfig | ConfigError:
         taken = strategies.STRATEGIES[name].knobs(strategies.STRATEGIES[name].combination(info), info)
         given |= {knob: None for knob in KNOBS if knob in given and knob not in taken}
         return RunConfig(strategy=name, **given, **{values["budget"]: values[values["budget"]]})
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return error
 
 
-@guarded
+@texts.guarded
 def _draw_work(was_running: bool) -> None:
     tuning = state.work()
     if tuning.running != was_running:
@@ -133,7 +129,7 @@ def _draw_work(was_running: bool) -> None:
         tuning.draw_progress("tune", help="Ends the tuning; the best setting so far is the result.")
         return
     if tuning.error:
-        st.error(f"Nothing was tuned: {escaped(tuning.error)}")
+        st.error(f"Nothing was tuned: {texts.escaped(tuning.error)}")
     if tuning.result is not None:
         _draw_found(tuning.result)
 
@@ -141,7 +137,7 @@ def _draw_work(was_running: bool) -> None:
 def _draw_found(tuning: search.Tuning) -> None:
     with st.container(border=True):
         st.header("Found", anchor=False)
-        st.markdown(f"{escaped(tuning.sentence)}.")
+        st.markdown(f"{texts.escaped(tuning.sentence)}.")
         if tuning.enough:
             if st.button(
                 "Use this setting",
@@ -150,19 +146,19 @@ def _draw_found(tuning: search.Tuning) -> None:
                 key="tune-use",
                 help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
             ):
-                use_setting(tuning.config, "the tuning")
+                table.use_setting(tuning.config, "the tuning")
             st.code(tuning.command, language="bash", wrap_lines=True)
     names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
-        plot(charts.optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
+        live_chart.plot(charts.optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
     with right:
         mattered = importances(tuning.tried)
         if mattered.shares:
-            plot(charts.importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
+            live_chart.plot(charts.importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
         else:
             st.header("Hyperparameter importances", anchor=False)
-        st.caption(escaped(mattered.sentence))
+        st.caption(texts.escaped(mattered.sentence))
     columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in tuning.tried)]
     shown = tables.frame(columns, list(enumerate(tuning.tried, 1)))
     tables.draw(columns, shown, key="tune-table", placeholder="–")
