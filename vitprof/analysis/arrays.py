@@ -22,30 +22,25 @@ Series = Mapping[str, Floats]
 
 
 def column(series: Series, name: str) -> Floats:
-    """Returns a column, (n,); all NaN where an older run does not have it."""
     return series[name] if name in series else np.full(len(next(iter(series.values()))), np.nan)
 
 
 def known(values: Floats) -> Floats:
-    """Returns the finite values, in their order; the array itself if all are finite."""
     finite = np.isfinite(values)
     return values if finite.all() else values[finite]
 
 
 def mean(values: Floats) -> float:
-    """Returns the mean of the finite values; NaN if there are none."""
     finite = known(values)
     return float(finite.mean()) if len(finite) else math.nan
 
 
 def median(values: Floats) -> float:
-    """Returns the median of the finite values; NaN if there are none."""
     finite = known(values)
     return float(np.median(finite)) if len(finite) else math.nan
 
 
 def highest(values: Floats) -> float:
-    """Returns the largest finite value; NaN if there is none."""
     finite = known(values)
     return float(finite.max()) if len(finite) else math.nan
 
@@ -109,7 +104,6 @@ def resampled(series: Sequence[Floats]) -> Floats:
 
 
 def block_sums(values: Floats, blocks: int) -> Floats:
-    """Returns the sums of values, (n,), over so many blocks of neighbours."""
     return np.asarray(np.add.reduceat(values, np.linspace(0, len(values), blocks + 1).astype(int)[:-1]))
 
 

@@ -46,7 +46,6 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
 
 
 def loading_bar(loading: Loading) -> go.Figure:
-    """Returns where the time of loading a batch goes, in milliseconds, as one bar of the stages that are known."""
     pieces = []
     for stage in loading.stages:
         if stage.frac >= 0:
@@ -88,7 +87,6 @@ def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_ti
 
 
 def _spread(interval: Interval | None, scale: float, unit: str) -> str:
-    """Returns both ends of an interval in parentheses, rounded alike; "" if it is not known."""
     if interval is None or not math.isfinite(interval.low):
         return ""
     return f" ({interval.low * scale:.3g} to {interval.high * scale:.3g}{unit})"
@@ -174,7 +172,6 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
 
 
 def _step(cost: Anchor | StageCost, batch: int) -> tuple[str, str]:
-    """Returns the time of a step, and the same with its interval."""
     step, low, high = (formats.seconds(v * batch) for v in (cost.s_per_sample, cost.low, cost.high))
     return step, f"{step} a step ({low} to {high})"
 

@@ -26,7 +26,6 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
-    """Returns the line style of the run at this place: eight colours, then the same again with other dashes."""
     turn, colour = divmod(place, len(style.RUN_COLOURS))
     return {"color": style.RUN_COLOURS[colour], "dash": DASHES[turn % len(DASHES)], "width": 1.5, **more}
 
@@ -39,7 +38,6 @@ def on_axis(name: str) -> str:
 def overlay(
     series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}"
 ) -> go.Figure:
-    """Returns one line for each run: (name, x, y), at most 2,000 points. `hover` is Plotly's template for a point."""
     lines = [
         go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
         for place, (name, x, y) in enumerate(series)
@@ -113,7 +111,6 @@ MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamo
 
 
 def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
-    """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
     figure = go.Figure()
     lowest, highest = math.inf, 0.0
     for place, (name, waits) in enumerate(runs):

@@ -68,7 +68,6 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
 
 
 def _log(cell: leaderboard.LeaderboardRow | None, value: Value) -> float | None:
-    """Returns the decimal logarithm of a cell's figure; None for a cell that stays empty."""
     number: float = math.nan if cell is None or cell.entry.status in entries.OUT_OF_THE_RACE else getattr(cell, value)
     return math.log10(number) if 0 < number < math.inf else None
 

@@ -30,7 +30,6 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the points of the device, of the loop's waits beneath it, of evaluations, and of launch bubbles."""
     s = slices(series, origin, start, stop, k)
     busy_from = s.end_s - s.busy_s
     other_to = s.start_s + s.other_s

@@ -67,7 +67,6 @@ def plain(text: str) -> str:
 
 
 def luminance(colour: str) -> float:
-    """Returns the relative luminance of "#rrggbb", 0 to 1 (WCAG 2.2)."""
     parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -80,18 +79,15 @@ def ink_on(colour: str) -> str:
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """Returns an axis of a Plotly layout with this title."""
     return {"title": {"text": title}, "zeroline": False, **more}
 
 
 def categories(order: Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
-    """Returns an axis of names, which no zoom changes, in this order."""
     ordered = {} if order is None else {"categoryorder": "array", "categoryarray": list(order)}
     return {"type": "category", "fixedrange": True, **ordered, **more}
 
 
 def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], **more: Any) -> dict[str, Any]:
-    """Returns the error bars from `lows` to `highs` of a trace with these values."""
     up = [high - value for value, high in zip(values, highs, strict=True)]
     down = [value - low for value, low in zip(values, lows, strict=True)]
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **more}

@@ -150,7 +150,6 @@ def _spans(line: Timeline) -> Iterator[Piece]:
 
 
 def _span_in_words(kind: int, lane: int, seconds: float) -> str:
-    """Returns what was done in a span, and for how long; of an idle device, what it waited for."""
     words, length = DEVICE_TIME[KINDS[kind]][0], formats.seconds(seconds)
     idle = LANES[lane] == "device" and KINDS[kind] != "compute"
     return f"device idle {length}, cause: {words}" if idle else f"{words} {length}"

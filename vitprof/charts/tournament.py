@@ -31,19 +31,16 @@ COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
 
 
 def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
-    """Returns the figure with its title, its content in words (`alt`) and this layout."""
     heading = {"text": title, "font": {"size": 15}, "x": 0, "xref": "container", "y": 1, "yref": "container"}
     heading |= {"xanchor": "left", "yanchor": "top", "pad": {"t": 6, "l": 4}, "automargin": False}
     return figure.update_layout(title=heading, meta={"alt": alt}, **({"margin": MARGIN} | layout))
 
 
 def spread_words(low: float, high: float, words: Any) -> str:
-    """Returns an interval in parentheses, with both ends as `words` formats them; "" if it is not known."""
     return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def _unit(most: float, units: Mapping[str, float]) -> tuple[str, float]:
-    """Returns the largest unit that `most` reaches, else the first; with its size."""
     return next((unit for unit in reversed(list(units.items())) if most >= unit[1]), next(iter(units.items())))
 
 

@@ -46,7 +46,6 @@ app.command("tournament")(tournament.run_tournament)
 
 
 def main() -> None:
-    """Runs the command line. Every error becomes one line on standard error and an exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no failure

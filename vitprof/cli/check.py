@@ -141,7 +141,6 @@ def share(name: str, text: str) -> float:
 
 
 def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
-    """Returns the runs that an option names, each once. Raises `ConfigError`, `VitprofError`."""
     runs: dict[tuple[object, ...], guard.CheckedRun] = {}
     for part in (given,) if Path(given).is_file() else texts(name, given):
         if not (part.isascii() and part.isdecimal()) and not Path(part).exists():

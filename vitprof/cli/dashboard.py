@@ -159,7 +159,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def checked_port(port: int) -> int:
-    """Returns `port`. Raises `ConfigError` if it is not a port number."""
     if not 1 <= port <= HIGHEST:
         raise ConfigError("port", port, ALLOWED)
     return port
@@ -218,7 +217,6 @@ def _answers(port: int) -> bool:
 
 
 def url_of(port: int) -> str:
-    """Returns the dashboard's URL on the machine that it runs on. At the user's end of a tunnel it is the same."""
     return f"http://localhost:{port}"
 
 
@@ -241,7 +239,6 @@ def ssh_tunnel(port: int) -> list[str]:
 
 
 def why_no_browser() -> str:
-    """Returns why no browser can be opened on this machine; "" if one can."""
     if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in SHOWN_BY):
         return "there is no screen"  # a text browser would take the terminal from the server
     try:

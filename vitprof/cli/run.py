@@ -65,7 +65,6 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
 
 
 def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
-    """Submits a job, shows its progress and waits for it; a signal stops the job. Raises `ConfigError`, `JobError`."""
     resolve(config)  # before the store is touched, so that a bad value leaves no trace
     with terminal.open_store() as store, job_manager(store, anyway=anyway, warm=False) as manager:
         run_id = manager.submit(config)

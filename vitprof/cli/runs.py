@@ -105,7 +105,6 @@ def _show_table(rows: list[RunRow]) -> None:
 
 
 def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:
-    """Yields the runs in full, but for those that were deleted meanwhile or that another version wrote."""
     for row in rows:
         with contextlib.suppress(errors.StoreError):
             yield run_object(store.run(row.id), row.tags)

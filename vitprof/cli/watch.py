@@ -96,7 +96,6 @@ def _unobserved(command: list[str]) -> int:
 def _watched(
     store: RunStore, command: list[str], name: str, options: dict[str, Any], *, quiet: bool
 ) -> tuple[int, StoredRun | None]:
-    """Runs the command and records it. Returns its return code, and the run; None if recording failed."""
     from vitprof.jobs.killed_jobs import clear_orphans
     from vitprof.jobs.supervisor import JobRecorder, create_run
 

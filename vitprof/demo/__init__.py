@@ -31,7 +31,6 @@ TOURNAMENT = 1
 
 
 def is_demonstration() -> bool:
-    """Returns whether this program's home is a demonstration's."""
     return (home() / MARK).is_file()
 
 
@@ -95,7 +94,6 @@ def _import_runs(database: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Holds a lock on the folder."""
     import fcntl  # exists on Unix only, and this module can be imported elsewhere
 
     opened = os.open(folder, os.O_RDONLY)

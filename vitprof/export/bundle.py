@@ -66,7 +66,6 @@ def _whole(store: RunStore, run: StoredRun) -> Recording:
 
 
 def write_bundle(store: RunStore, run_ids: Sequence[int], path: Path) -> None:
-    """Writes `bundle_bytes` to a file, whole or not at all. Raises `VitprofError`."""
     export.write_bytes(path, bundle_bytes(store, run_ids))
 
 
@@ -111,12 +110,10 @@ class Imported:
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
-        """Returns the runs that were not in the store before."""
         return tuple(run for run in self.runs if not run.already_here)
 
     @property
     def sentence(self) -> str:
-        """Returns in words what is new, and what was in the store already."""
         own = [run.run_id for run in self.new if not run.helper]
         already = [run.run_id for run in self.runs if run.already_here and not run.helper]
         n_helpers = len(self.new) - len(own)

@@ -64,7 +64,6 @@ def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
 
 
 def figures(run: StoredRun) -> dict[str, float | int | None]:
-    """Returns the run's summary by name; all None for a run without a summary, rather than 0 steps."""
     return columns.summary_to_dict(run.summary) if run.summary else dict.fromkeys(columns.SUMMARY_COLUMNS)
 
 
@@ -107,7 +106,6 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> st
 
 
 def summary_csv(runs: Iterable[StoredRun]) -> str:
-    """Returns a CSV file with one row for each run: its config and its summary."""
     return csv_text(SUMMARY_HEADER, map(summary_row, runs))
 
 
@@ -157,7 +155,6 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
 
 
 def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
-    """Returns a Parquet file with one row for each run, columns as in `SUMMARY_HEADER`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -196,7 +193,6 @@ def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
-    """Returns runs as one JSON object on one line, without steps and telemetry."""
     objects = [run_object(run, store.tags(run.id)) for run in runs]
     return _json({"schema_version": columns.SCHEMA_VERSION, "runs": objects}) + "\n"
 

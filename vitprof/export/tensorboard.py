@@ -49,7 +49,6 @@ TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name 
 
 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
-    """Writes the event files into `directory`, new or empty; all of them or none. Raises `VitprofError`."""
     try:
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
         if taken:
@@ -86,7 +85,6 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def run_directory(run: StoredRun) -> str:
-    """Returns the name of the run's directory, which TensorBoard shows: id and name, as far as safe in a path."""
     safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)[:60].strip("-")
     simulated = "-simulated" if run.simulated and "simulated" not in safe else ""
     return f"run-{run.id}{'-' + safe if safe else ''}{simulated}"

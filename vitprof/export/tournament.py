@@ -141,7 +141,6 @@ def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best:
 def tournament_csv(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> str:
-    """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run have a reason."""
     base = found.spec.base
     shared = {"tournament_id": found.id, "tournament": found.name, "dataset": base.dataset, "device": base.device}
     shared |= {"schema_version": columns.SCHEMA_VERSION, "simulated": is_simulated(base.device)}

@@ -110,7 +110,6 @@ class RunTrace:
         """First track of a kind -> its lanes."""
 
     def events(self) -> Iterator[str]:
-        """Yields all events of the run."""
         run = self.run
         simulated = " (simulated device)" if run.simulated else ""
         part = f" (the first {self.n_kept:,} of {self.n:,} steps)" if self.cut else ""
@@ -125,7 +124,6 @@ class RunTrace:
 
     @property
     def cut(self) -> bool:
-        """Returns whether the trace has only the run's first steps."""
         return self.n_kept < self.n
 
     def _parts(self) -> Iterator[tuple[Series, int]]:
@@ -238,7 +236,6 @@ class RunTrace:
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
-    """Returns the beginning of the trace, in ns on the monotonic clock."""
     seen = [run.t_origin_s] if run.t_origin_s is not None else []
     columns = (steps["t_start_s"], steps["made_start_s"], telemetry["t_s"])
     seen += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]
@@ -285,5 +282,4 @@ class TrackPacker:
 
     @property
     def n_lanes(self) -> int:
-        """Returns how many lanes there are so far."""
         return len(self._ends)

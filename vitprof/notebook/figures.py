@@ -40,11 +40,9 @@ class Material:
     """Number of the step to look at; None for the one that the page shows first."""
 
     def refuse(self, why: str) -> errors.VitprofError:
-        """Returns the error to raise where this run has no such chart."""
         return errors.VitprofError(f"there is no such chart of run {self.run.id}: {why}")
 
     def at(self, usual: int) -> int:
-        """Returns the index of the step to look at; `usual` if none was asked for. Raises `VitprofError`."""
         if self.step is None:
             return usual
         found = np.flatnonzero(self.steps["step"] == self.step)

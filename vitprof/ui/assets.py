@@ -1,10 +1,5 @@
-"""The files that pages need in the browser: the live chart's, the style sheet, the icon, and the link that skips the
-navigation by keyboard.
-
-Nothing comes from a CDN. Streamlit serves the files in `static/` beside the app's script under `app/static/` (with
-`server.enableStaticServing`), so the live chart's two files are copied there once. Their URLs are relative to the app's
-root, which live_chart.py works out in the browser: that holds under a `server.baseUrlPath` and behind a proxy that adds
-a prefix, on every page.
+"""The files that pages need in the browser. Nothing comes from a CDN: `static/` is served beside the app under
+`app/static/`, with URLs relative to its root, which holds under a base path and behind a proxy.
 """
 
 from __future__ import annotations
@@ -34,9 +29,7 @@ that it removes when the session of another tab ends."""
 
 
 def ensure_assets(static_dir: Path) -> None:
-    """Copies what `live_chart` needs into `static_dir`, where it differs (filecmp remembers). Raises `VitprofError`
-    with one line.
-    """
+    """Copies what `live_chart` needs into `static_dir`, where it differs. Raises `VitprofError` with one line."""
     for source in (PLOTLY_JS, CHART_JS):
         _ensure_copy(source, static_dir / source.name)
 
@@ -66,7 +59,6 @@ def _ensure_copy(source: Path, target: Path) -> None:
 
 
 def apply_style() -> None:
-    """Adds the style sheet to the page; it takes no room."""
     st.html(STYLE)
 
 

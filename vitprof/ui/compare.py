@@ -1,6 +1,5 @@
-"""The Compare page: the choice of runs and of the baseline, whether they compare fairly, their table, and one section
-at a time. The database searches, and the browser gets one page of names. Runs and baseline are kept in the URL as
-numbers: Streamlit would keep labels, such as "3: a name", and drop runs that are not in the list.
+"""The Compare page: the runs, the baseline, whether they compare fairly, their table, and one section at a time. The
+URL keeps runs as numbers: Streamlit would keep labels, and drop runs that are not in the list.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ AUTOMATIC = 0
 
 @texts.guarded
 def page() -> None:
-    """Draws the whole page."""
     st.title("Compare runs", anchor=False)
     runs, baseline = pick_runs()
     if not runs:
@@ -59,7 +57,6 @@ def page() -> None:
 
 
 def draw_caveats(runs: Sequence[StoredRun]) -> None:
-    """Draws what makes the comparison unfair: a few warnings in full, everything else a click away."""
     differences = guard.comparability([findings.facts_of(run.id) for run in runs])
     warnings = [c for c in differences if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
@@ -134,7 +131,6 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
 
 
 def write_numbers(name: str, run_ids: Iterable[int]) -> None:
-    """Writes run numbers into the URL; no numbers replace others by an empty text."""
     text = ",".join(map(str, run_ids))
     if st.query_params.get(name, "") != text:
         st.query_params[name] = text
@@ -152,7 +148,6 @@ def _draw_no_runs() -> None:
 
 
 def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
-    """Returns the runs that can be compared, and sentences about those that cannot."""
     known: dict[int, StoredRun] = {}
     gone, missing = [], []
     for run_id in run_ids:
@@ -179,7 +174,6 @@ def _label(run: StoredRun | RunRow) -> str:
 
 
 def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
-    """Draws the choice of a baseline where there are two runs or more; returns its position among `runs`."""
     lowest = comparison.slowest([run.summary for run in runs])
     if len(runs) < 2:
         return lowest

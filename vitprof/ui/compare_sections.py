@@ -78,7 +78,6 @@ def _these(runs: Sequence[StoredRun]) -> str:
 
 
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
-    """Draws the parts of each run's mean step, and the idle share over each run's length."""
     trained = [run for run in runs if not run.config.loader_only]
     if len(trained) < len(runs):
         st.caption(f"Loader only, so no device time: {_these([run for run in runs if run not in trained])}.")
@@ -120,7 +119,6 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
-    """Draws one figure of every step, all runs in one chart."""
     chosen = widgets.choose(
         "metric",
         "Figure of every step",
@@ -178,7 +176,6 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_waits(runs: Sequence[StoredRun]) -> None:
-    """Draws the distributions of the data waits, as curves and in figures."""
     st.header(
         "How long the loop waited for its batches",
         anchor=False,
@@ -196,7 +193,6 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
-    """Draws the waterfalls of the runs whose headroom was measured, side by side and to one scale."""
     st.header(
         "Headroom, side by side",
         anchor=False,
@@ -221,7 +217,6 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
-    """Draws the settings in which the runs differ, compared with the run at position `baseline` (None: the first)."""
     if len(runs) < 2:
         st.info("Choose a second run to see in which settings the two differ.")
         return
@@ -257,7 +252,6 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
 
 
 def _value(cell: Cell) -> str:
-    """Returns a setting's value as text, marked where it is a default."""
     match cell.value:
         case None:
             text = "not set"

@@ -1,6 +1,4 @@
-"""The choice of the device: real ones, simulated GPUs by name, and a simulated device with the user's own times.
-Profile and Tournament share one setting, `device`, so that a change on one page is a change on the other.
-"""
+"""The choice of the device: real ones, simulated GPUs by name, and one with the user's own times; for all pages."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ NOTHING_COMPUTED = "It takes as long as an accelerator would and computes nothin
 
 
 def draw_device(key: str) -> None:
-    """Draws the choice of a device, numbers for the user's own times, and what is wrong with a GPU or how long a
-    simulated device takes. `key` is the widget's.
-    """
+    """Draws the choice of a device, and what is wrong with it or how long it takes. `key` is the widget's."""
     values = widgets.settings()
     _show(key, values["device"])
     names = {"auto": "automatic: " + _automatic()} | resources.device_names() | {OWN: "own simulated device"}
@@ -87,7 +83,6 @@ def _show(key: str, device: str) -> None:
 
 
 def _own(key: str) -> str:
-    """Draws the three numbers; returns the device that they make."""
     numbers = []
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
         limits, shown = bounds.DEVICE_BOUNDS[field], st.session_state.get(f"{key}-{name}")
@@ -112,9 +107,7 @@ def _automatic() -> str:
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
-    """Returns how long the simulated GPU takes with the chosen model, and the source of that; "" for the user's own
-    times.
-    """
+    """Returns how long the simulated GPU takes with the chosen model, and the source of that."""
     card, model = accelerators.card_of(values["device"]), values["model"]
     if card is None or model not in catalog.MODELS:
         return "", ""

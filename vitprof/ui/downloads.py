@@ -1,6 +1,4 @@
-"""Downloads of runs: files in the formats of other tools, and the code of the strategy. Every file is made when its
-button is clicked: drawing the buttons computes nothing.
-"""
+"""Downloads of runs and of their code. Every file is made when its button is clicked: drawing computes nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +50,6 @@ def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def _written(write: Callable[..., object], **options: Any) -> Callable[[RunStore, Sequence[StoredRun]], bytes]:
-    """Returns a function that returns what `write` writes into a file."""
 
     def make(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
         file = io.BytesIO()
@@ -131,7 +128,6 @@ OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSOR
 
 
 def draw_exports(run: StoredRun) -> None:
-    """Draws buttons for the two files that most people want; the others are in the tab Take home."""
     with st.container(horizontal=True, gap="small", key="exports", width="content"):
         for file in OF_ONE[:IN_SIGHT]:
             _button(file, [run])
@@ -159,7 +155,6 @@ def draw_take_home(run: StoredRun) -> None:
 
 @texts.guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
-    """Draws the downloads of several runs together."""
     shown, folded = OF_MANY[:IN_SIGHT], OF_MANY[IN_SIGHT:]
     listed = "For other tools: " + ", ".join(file.label for file in folded) + "."
     with st.container(horizontal=True, gap="small", key="take-home"):

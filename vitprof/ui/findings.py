@@ -1,6 +1,5 @@
-"""What the analysis finds out about a run that has ended, and so never changes: computed once for each run and shared
-by all sessions. For Compare only the columns that a figure needs are read: all of twenty runs of 100,000 steps take 400
-MB.
+"""What the analysis finds out about a run that has ended: computed once, shared by all sessions. Compare reads only the
+columns that a figure needs: all of twenty runs of 100,000 steps take 400 MB.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ def all_columns(run_id: int) -> Series:
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
-    """Returns where the device's time went (None without device times) and what recording cost, both from the same
-    gaps.
-    """
+    """Returns where the device's time went (None without device times) and what recording cost."""
     kept, run = series(run_id), store().run(run_id)
     kept.refresh(run.facts)
     steps, phases = kept.steps(), run.phases
@@ -72,18 +69,15 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
 
 
 def idle_of(run_id: int) -> Idle | None:
-    """Returns the first part of `device_account`."""
     return device_account(run_id)[0]
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def loading_of(run_id: int) -> loading.Loading:
-    """Returns where the time of loading a batch went, over the steady state."""
     return loading.loading_of(all_columns(run_id), store().run(run_id).config)
 
 
 def headroom_of(run: StoredRun) -> headroom.Headroom | None:
-    """Returns the headroom measured for a run so far; None without any."""
     group = headroom_jobs.group_of(run)
     runs = store().runs(group_key=group)
     ended, left = (tuple(r.id for r in runs if r.live is live) for live in (False, True))
@@ -92,9 +86,7 @@ def headroom_of(run: StoredRun) -> headroom.Headroom | None:
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> headroom.Headroom | None:
-    """Returns the headroom. It changes as more of its runs, `ended` and `left`, start or end: they are in the cache's
-    key.
-    """
+    """Returns the headroom. Its runs, `ended` and `left`, are part of the cache's key."""
     return headroom_jobs.find_headroom(store(), store().run(run_id))
 
 
@@ -175,7 +167,6 @@ class Line:
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def device_time_of(run_id: int) -> DeviceTime:
-    """Returns where the device time of a run went."""
     run, steps = store().run(run_id), store().steps(run_id)
     kept = steady.steady_state(steps)
     samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
@@ -187,16 +178,13 @@ def device_time_of(run_id: int) -> DeviceTime:
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def waits_of(run_id: int) -> comparison.Distribution:
-    """Returns the data waits of the steady steps, in seconds."""
     steps = store().steps(run_id, names=("epoch", "warmup", "data_wait_s"))
     return comparison.distribution(steps["data_wait_s"][steady.steady_state(steps)])
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
-    """Returns `column` of the run's steps in at most `groups` groups; warm-up steps only with `warmup`, or without
-    others.
-    """
+    """Returns `column` of the steps in at most `groups` groups; warm-up steps only with `warmup`, or without others."""
     steps = store().steps(run_id, names=("step", "warmup", "t_start_s", column))
     begin = steps["t_start_s"][:1]
     keep = np.ones(len(begin) and len(steps["step"]), dtype=bool) if warmup else steps["warmup"] == 0
@@ -217,7 +205,6 @@ def groups_each(n_runs: int) -> int:
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def facts_of(run_id: int) -> differences.RunFacts:
-    """Returns what the guard compares of a run (`vitprof.analysis.compare.guard`)."""
     run = store().run(run_id)
     steps = store().steps(run_id, names=guard.GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))

@@ -1,9 +1,6 @@
-"""Who gets in: every request passes through here before Streamlit sees it. The names in it are checked, and a browser
-that is not let in gets a page that asks for the token, which a user types once, or says what the operator has to do.
-Pages ask for a login with the accounts of an OpenID Connect provider, where the operator configured one for Streamlit.
-
-Streamlit checks Host and Origin of WebSockets only, and for a foreign Origin it asks a server on the internet for this
-machine's address. Here both are checked first, for every request and without using the network.
+"""Who gets in: every request passes through here before Streamlit, which checks Host and Origin of WebSockets only, and
+asks a server on the internet for this machine's address. Here both are checked for every request, then the token; pages
+ask for a login where an OpenID Connect provider is configured.
 """
 
 from __future__ import annotations
@@ -55,7 +52,6 @@ class Token:
     """Whether it was made at the start, and so has to be printed."""
 
     def is_right(self, given: str) -> bool:
-        """Returns whether `given` is the token; takes the same time wherever they differ."""
         return hmac.compare_digest(_bytes(given), _bytes(self.text))
 
     def pass_for(self, now: float) -> str:
@@ -79,9 +75,7 @@ def _bytes(text: str) -> bytes:
 
 
 def take_token(environ: MutableMapping[str, str]) -> Token | None:
-    """Removes the token from the environment, where jobs would inherit it, and returns it; None where there is none.
-    Raises `VitprofError` where it has fewer than `SHORTEST` characters.
-    """
+    """Removes the token from the environment, which jobs inherit, and returns it. Raises `VitprofError` if it is short."""
     text = environ.pop(VARIABLE, "").strip()
     if not text:
         return None
@@ -220,7 +214,6 @@ def _cookie(host: str) -> str:
 
 
 async def _body(request: Request) -> bytes:
-    """Returns the body, at most `LONGEST_FORM` bytes of it."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -288,7 +281,6 @@ padding:0 1rem}}input,button{{font:inherit;padding:.4rem .6rem}}li{{margin:.4rem
 
 
 def question(problem: str = "") -> str:
-    """Returns the page that asks for the token; `problem` says what was wrong with the last one."""
     alert = f'<p role="alert">{problem}</p>' if problem else ""
     return PAGE.format(
         body=f'{alert}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'
@@ -298,25 +290,20 @@ def question(problem: str = "") -> str:
 
 
 def closed() -> str:
-    """Returns the page of a dashboard that nobody may use as it was started."""
     ways = "".join(f"<li>{way}</li>" for way in WAYS)
     return PAGE.format(body=f"<p>This dashboard is closed: {CLOSED}. Whoever started it can:</p><ul>{ways}</ul>")
 
 
 def has_login() -> bool:
-    """Returns whether pages ask for a login."""
     return bool(st.secrets.load_if_toml_exists()) and SECTION in st.secrets
 
 
 def needs_login() -> bool:
-    """Returns whether the user of this page has to log in first."""
     return has_login() and not st.user.is_logged_in
 
 
 def person() -> str:
-    """Returns the user who is logged in to the page whose script this is; "" where nobody is, and outside a script. No
-    two users of a provider have the same name: what one of them started the other one cannot stop.
-    """
+    """Returns the user who is logged in to this script's page, by a name that no other has; "" where nobody is."""
     if get_script_run_ctx(suppress_warning=True) is None or not has_login() or needs_login():
         return ""
     claims = st.user.to_dict()
@@ -328,7 +315,6 @@ def person() -> str:
 
 
 def started_by(name: str) -> str:
-    """Returns a sentence about who started something; "" where no login is configured."""
     return f"Started by {name or 'a user of this machine'}." if has_login() else ""
 
 

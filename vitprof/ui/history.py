@@ -1,6 +1,5 @@
-"""The History page: search, order and filters, one page of the list at a time, and the import of runs from another
-machine. Only the rows of that page are read. A widget's key is its name in the URL, which keeps its value; some are
-plural so that they differ from the names of the sidebar's settings.
+"""The History page: one page of the runs found at a time, and the import of runs from another machine. A widget's key
+is its name in the URL; some are plural so that they differ from the names of the sidebar's settings.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from vitprof.ui import history_actions, notifications, resources, tables, texts,
 
 @texts.guarded
 def page() -> None:
-    """Draws the whole page."""
     st.title("History", anchor=False)
     if not resources.store().count_runs(store.RunQuery(helpers=True)):
         _draw_nothing_yet()
@@ -79,7 +77,6 @@ TURN, OUTCOME = "history-import-turn", "history-import-outcome"
 
 
 def draw_import() -> None:
-    """Draws an uploader that imports a file as soon as it is chosen, and the outcome in words."""
     turn = st.session_state.setdefault(TURN, 0)
     about = f"Runs that were exported on another machine, as a *{bundle.SUFFIX} file."
     with st.popover("Import", icon=":material/upload:", key="history-import", help=about):
@@ -137,7 +134,6 @@ CLEAR_ICON = ":material/filter_alt_off:"
 
 
 def show_first_page() -> None:
-    """Goes to the first page, as another search needs."""
     st.session_state[PAGE] = 1
 
 
@@ -146,7 +142,6 @@ OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_UR
 
 
 def draw_search() -> store.RunQuery:
-    """Draws search, order and filters; returns the query that they make."""
     text = st.text_input(
         "Search",
         key=SEARCH,
@@ -187,7 +182,6 @@ def draw_search() -> store.RunQuery:
 
 
 def draw_pager(total: int) -> tuple[int, int]:
-    """Draws the choice of a page of `total` runs; returns how many runs come before it, and its size."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
         about = "How many runs are listed at a time."
@@ -198,7 +192,6 @@ def draw_pager(total: int) -> tuple[int, int]:
 
 
 def clear() -> None:
-    """Clears search and filters."""
     st.session_state[SEARCH] = ""
     for name in FILTERS:
         st.session_state[name] = []
@@ -225,7 +218,6 @@ TICKED = "runs ticked in History"
 
 
 def chips(row: store.RunRow) -> list[str]:
-    """Returns the words of the verdict column."""
     words = [row.verdict_kind] if row.verdict_kind else []
     if row.status != "done":
         words.append(row.status)
@@ -286,7 +278,6 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
 
 
 def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
-    """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     # Ticks are positions, so a page with other runs needs another key.
     key = f"history-table-{hash(tuple(row.id for row in rows))}"

@@ -21,14 +21,12 @@ NUMBERS = 12
 
 
 def done(words: str) -> None:
-    """Redraws the page with a toast that says what was done."""
     notifications.say_there(words, ":material/check:")
     st.rerun()
 
 
 @texts.guarded
 def draw_actions(ticked: Sequence[RunRow]) -> None:
-    """Draws a row of buttons; those that do not apply to the ticked runs are disabled."""
     one, some, ids = len(ticked) == 1, bool(ticked), [row.id for row in ticked]
     live = [row for row in ticked if row.live]
     ours = one and ticked[0].strategy != OWN_SCRIPT
@@ -103,7 +101,6 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
 @st.dialog("Edit run", icon=":material/edit:")
 @texts.guarded
 def edit_one(ticked: list[RunRow]) -> None:
-    """Draws the dialog to edit name, tags and note of one run."""
     row = ticked[0]
     st.caption(f"Run {row.id}: {texts.escaped(row.strategy)}, {texts.escaped(row.dataset)}, batch {row.batch_size:,}")
     name = widgets.name_field(
@@ -126,7 +123,6 @@ def edit_one(ticked: list[RunRow]) -> None:
 @st.dialog("Tag runs", icon=":material/label:")
 @texts.guarded
 def edit_many(ticked: list[RunRow]) -> None:
-    """Draws the dialog to edit the tags of several runs at once."""
     shared = set.intersection(*(set(row.tags) for row in ticked))
     st.caption(f"{formats.count(len(ticked), 'run')}. Tags that only some of them have stay as they are.")
     tags = set(_tags_field(sorted(shared), "history-tags-many"))
@@ -153,7 +149,6 @@ def _tags_field(tags: Sequence[str], key: str) -> list[str]:
 @st.dialog("Delete runs?", icon=":material/delete:")
 @texts.guarded
 def ask_to_delete(ticked: list[RunRow]) -> None:
-    """Draws the dialog that asks before runs are deleted."""
     rest = len(ticked) - NAMED
     lines = [f"- {row.id}: {texts.escaped(row.name)}" for row in ticked[:NAMED]]
     st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))

@@ -166,9 +166,8 @@ def payload(
     update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None, picks: bool = False
 ) -> bytes:
     """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as Plotly has them; from
-    `DEFLATE_FROM` bytes on a zlib stream (RFC 1950), whose first byte (0x78) begins no JSON object. As bytes, because
-    Streamlit serialises a dict twice. A y takes about 4 bytes, as text 10 to 18; an x stays float64 unless it is whole:
-    after an hour a float32 cannot resolve half a millisecond.
+    `DEFLATE_FROM` bytes on a zlib stream (RFC 1950). As bytes, because Streamlit serialises a dict twice. An x stays
+    float64 unless it is whole: after an hour a float32 cannot resolve half a millisecond.
     """
     unsaid: tuple[object, ...] = (None, False, ())
     sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}
@@ -182,7 +181,6 @@ def _ignore() -> None: ...
 
 
 def _state(reported: object) -> LiveChartState:
-    """Returns what the browser reported, as far as it is valid."""
     if not isinstance(reported, Mapping):
         return LiveChartState()
     view, resync = reported.get("view"), reported.get("resync")
@@ -193,7 +191,6 @@ def _state(reported: object) -> LiveChartState:
 
 
 def _pick(reported: object) -> Pick | None:
-    """Returns the click that the browser reported, as far as it is valid."""
     clicked = reported.get("picked") if isinstance(reported, Mapping) else None
     if not isinstance(clicked, Mapping) or not _is_number(clicked.get("trace")):
         return None
@@ -285,15 +282,12 @@ def _shortened(values: _Array) -> _Array:
 
 
 def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool = False) -> None:
-    """Draws `figure`, `height` pixels high, with `zooms` with buttons to zoom. Screen readers get `alt`, or else the
-    figure's own description. Not `st.plotly_chart`, which would load a second Plotly of 4.6 MB.
-    """
+    """Draws `figure`, not by `st.plotly_chart`, which would load a second Plotly of 4.6 MB. Screen readers get `alt`."""
     words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
     live_chart(still(figure.to_dict(), alt=words, bare=not zooms), key=key, height=height)
 
 
 def described(figure: go.Figure) -> str:
-    """Returns what a figure shows, from its axes and the names of its traces."""
     axes = [text for text in (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text) if text]
     names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name))
     words = f"Chart of {' against '.join(axes)}" if axes else "Chart"

@@ -1,6 +1,5 @@
-"""What is around every page: app.py, through which each page runs even when it is opened by its own URL, and the note
-of the demonstration. Until app.py has called `st.navigation` for the first time, Streamlit 1.67 runs a page's script
-alone, without navigation, layout and assets. A page comes back as it was left.
+"""What is around every page: app.py, through which each runs even when it is opened by its own URL (Streamlit 1.67 runs
+its script alone until `st.navigation` was called), and the note of the demonstration.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page sh
 
 @contextlib.contextmanager
 def through_app(page: str) -> Iterator[None]:
-    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back. A page that
-    is entered without a query gets back the one with which this session left it: after the browser's Back, Streamlit
-    follows the URL, and leaving a page with bound widgets adds a URL without a query, or with a part of it, to the
-    history.
+    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back. Without a
+    query it gets the one with which this session left it: the browser's history also has URLs without it.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
@@ -44,17 +41,13 @@ def _restore(query: dict[str, list[str]]) -> None:
 
 
 def leave_for(page: str, query: dict[str, str]) -> None:
-    """Opens another page with this query, and lets the browser's Back find this one as it was: `st.switch_page` puts
-    the new query and the old page into the history, on which Back lands.
-    """
+    """Opens another page with this query, which lets the browser's Back find this one as it was."""
     st.session_state[LEFT] = _query()
     st.switch_page(page, query_params=query)
 
 
 def come_back(name: str) -> None:
-    """Shows, once, what this page showed when it was left by `leave_for`, after Back or a link leads here without
-    `name`.
-    """
+    """Shows, once, what this page showed when it was left by `leave_for`, after Back or a link without `name`."""
     left = st.session_state.pop(LEFT, None)
     if left is not None and name not in st.query_params and left != _query():
         _restore(left)
@@ -78,7 +71,6 @@ def _query() -> dict[str, list[str]]:
 
 
 def draw_demonstration_note() -> None:
-    """Draws the note that this is the demonstration; nothing where the store is the user's own."""
     if not demo.is_demonstration():
         return
     about = "recorded runs. What you run here stays here; start vitprof without *demo* for your own."

@@ -1,6 +1,4 @@
-"""Toasts for what a user started or watched and has ended: each once, on whichever page the user is by then. Checked on
-every run of app.py, and by a small fragment on pages that do not redraw themselves.
-"""
+"""Toasts for what a user started or watched and has ended: each once, on whichever page the user is by then."""
 
 from __future__ import annotations
 
@@ -41,7 +39,6 @@ def watch_group(group: str, words: str) -> None:
 
 
 def watch_tournament(tournament_id: int) -> None:
-    """Shows a toast when no program is running this tournament any more."""
     st.session_state.setdefault(TOURNAMENTS, set()).add(tournament_id)
 
 
@@ -65,9 +62,7 @@ def announce() -> None:
 
 
 def keep_looking() -> None:
-    """Checks every few seconds while something is watched, and redraws the page when it has ended; with a dialog open
-    it only shows the toast. Call it after `announce`, on pages that do not redraw themselves.
-    """
+    """Checks every few seconds while something is watched; redraws the page when it has ended, unless a dialog is open."""
     dialog_open = st.session_state.pop(DIALOG_OPEN, False)
     if any(st.session_state.get(kind) for kind in LOOKS):
         st.fragment(_look, run_every=LOOK_S)(dialog_open)

@@ -1,6 +1,4 @@
-"""What all sessions of a server share: the store, the job manager, what the machine has, work that takes minutes, and
-the series of the runs on view, of which each refresh reads and computes only what is new.
-"""
+"""What all sessions of a server share: store, job manager, machine, long work, and the series of the runs on view."""
 
 from __future__ import annotations
 
@@ -66,26 +64,22 @@ atexit.register(end)
 
 @st.cache_resource(show_spinner=False)
 def manager() -> JobManager:
-    """Returns the one job manager of this server. Raises `VitprofError` where the store cannot be opened."""
     jobs = JobManager(RunStore(), launcher=runners.Launcher().warm())
     at_end(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     return jobs
 
 
 def store() -> RunStore:
-    """Returns the store the manager writes to."""
     return manager().store
 
 
 @st.cache_resource(show_spinner=False)
 def gpus() -> list[visible.VisibleGpu]:
-    """Returns the GPUs that CUDA shows to a job, in the order of `cuda:N`; empty where there are none."""
     return visible.visible_gpus()
 
 
 @st.cache_resource(show_spinner=False)
 def driver() -> str:
-    """Returns the version of the GPUs' driver; "" where it cannot be read."""
     with nvml.Nvml() as library:
         return cards.driver_version(library.call)
 
@@ -97,7 +91,6 @@ def card(gpu: visible.VisibleGpu, *, among: list[visible.VisibleGpu]) -> str:
 
 
 def short_uuid(uuid: str) -> str:
-    """Returns the start of a UUID, enough to tell the GPUs of a machine apart: "GPU-8932f937"."""
     return "-".join(uuid.split("-")[:2])
 
 
@@ -123,7 +116,6 @@ def series(run_id: int) -> RunSeries:
 
 @st.cache_resource(show_spinner=False, ttl=LOOK_AGAIN_S)
 def machine() -> availability.Machine:
-    """Returns what this machine has, as of the last `LOOK_AGAIN_S` seconds."""
     return availability.look_around()
 
 
@@ -143,11 +135,9 @@ class BackgroundTask(Generic[Result]):
 
     @property
     def running(self) -> bool:
-        """Returns whether work is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Work[Result]) -> None:
-        """Starts `work` and forgets the last result, unless something is running already."""
         with self._lock:
             if self.running:
                 return
@@ -167,7 +157,6 @@ class BackgroundTask(Generic[Result]):
         self.progress = progress
 
     def draw_progress(self, key: str, *, help: str) -> None:
-        """Draws the progress, and the button that stops the work."""
         now = self.progress or Progress("starting", 0, 0, 0.0)
         text = now.words
         if math.isfinite(now.best_per_s):
@@ -185,12 +174,10 @@ class BackgroundTask(Generic[Result]):
         self._stop.set()
 
     def wait(self) -> None:
-        """Waits until nothing is running."""
         if self._thread is not None:
             self._thread.join()
 
     def close(self) -> None:
-        """Stops the work and waits until it has ended."""
         self._stop.set()
         self.wait()
 
@@ -204,7 +191,6 @@ class Growing:
         self.n = 0
 
     def append(self, new: Series) -> None:
-        """Appends the rows of `new`, which has each of the columns."""
         added = len(new[self._names[0]])
         if self.n + added > self._room.shape[1]:
             room = np.empty((len(self._names), 2 * (self.n + added)))
@@ -263,12 +249,10 @@ class RunSeries:
         return self._running.totals
 
     def steps(self) -> Series:
-        """Returns the columns `STEP_NAMES`, each (n,) float64."""
         with self._lock:
             return self._steps.view()
 
     def telemetry(self) -> Series:
-        """Returns the columns `TELEMETRY_COLUMNS`, each (n,) float64."""
         with self._lock:
             return self._telemetry.view()
 
@@ -309,9 +293,7 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 
 
 def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Returns the points to draw, as (start, stop), and the most groups: all, or those in view and as much on either
-    side.
-    """
+    """Returns the points to draw, as (start, stop), and the most groups: all, or those in view and some on either side."""
     n = len(next(iter(series.values())))
     if view is None:
         return 0, n, chart.overview_groups

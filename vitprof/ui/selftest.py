@@ -57,12 +57,10 @@ GPU_COLUMNS: Columns = {
 
 @st.cache_resource(show_spinner=False)
 def work() -> resources.BackgroundTask[Report]:
-    """Returns the self-test of this server."""
     return resources.BackgroundTask("vitprof-selftest")
 
 
 def start(chosen: str) -> None:
-    """Starts the self-test of that choice, unless one is running already."""
     if chosen == ON_GPU:
         work().start(lambda report, stopped: gpu.run_gpu_selftest(progress=report, stop=stopped))
         return
@@ -71,7 +69,6 @@ def start(chosen: str) -> None:
 
 
 def page() -> None:
-    """Draws the whole page: what the self-test is, the button, and below it progress or the results."""
     st.title("Self-test", anchor=False)
     st.markdown(
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
@@ -118,7 +115,6 @@ def _draw(was_running: bool) -> None:
 
 
 def _words(chosen: str) -> str:
-    """Returns what a choice runs, and how long it takes: on a simulated device a range of minutes, in halves."""
     if chosen == ON_GPU:
         return (
             f"{len(gpu.GPU_CASES)} cases on the first NVIDIA GPU: at most {gpu.TOTAL_S / 60:g} minutes. Nothing else "
@@ -131,9 +127,7 @@ def _words(chosen: str) -> str:
 
 
 def _draw_report(tested: Report) -> None:
-    """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report, and what to
-    read.
-    """
+    """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report."""
     (st.success if tested.ok else st.warning)(texts.escaped(texts.sentence(tested.sentence)))
     columns = GPU_COLUMNS if tested.machine else COLUMNS
     shown = pd.DataFrame({name: [text(result) for result in tested.results] for name, (text, _) in columns.items()})

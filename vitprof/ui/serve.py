@@ -18,21 +18,17 @@ POLL_S = 0.1
 
 
 class Output:
-    """A stream that drops what nobody reads any more: if printing failed, as when a pipe is closed, Streamlit, which
-    prints that it stops before it does, would go on forever.
-    """
+    """A stream that drops what nobody reads any more: an error here would keep Streamlit from stopping."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes `text` if the stream is still open; returns its length either way."""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flushes the stream if it is still open."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 

@@ -36,7 +36,6 @@ class StrategyRow:
 
 
 def rows(info: catalog.DatasetInfo, here: availability.Machine) -> list[StrategyRow]:
-    """Returns every strategy of the registry, in its order."""
     listed = []
     for plan in strategies.STRATEGIES.values():
         parts, seen = plan.combination(info), availability.availability(plan, info, machine=here)
@@ -47,7 +46,6 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> list[Strategy
 
 
 def filters() -> tuple[catalog.DatasetInfo, bool]:
-    """Draws the filters; returns the data set, and whether only what can run here is shown. The URL keeps both."""
     values = widgets.settings()
     left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
     names = list(catalog.DATASETS)
@@ -78,7 +76,6 @@ def filters() -> tuple[catalog.DatasetInfo, bool]:
 
 
 def draw_overview(shown: list[StrategyRow]) -> None:
-    """Draws the table, the answer before scrolling: what runs here, and what each strategy needs."""
     frame = pd.DataFrame(
         {
             "Strategy": [r.strategy.name for r in shown],
@@ -159,7 +156,6 @@ def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
 
 
 def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
-    """Returns where batches are made, and the colour for it."""
     if parts.transfer == "resident":
         return DEVICE, ON_DEVICE
     if parts.loader == "dataloader" and workers:
@@ -174,9 +170,7 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
 
 
 def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
-    """Returns a strategy as a picture: its parts, and which process or thread each runs in. HTML for style.css, with
-    alt text.
-    """
+    """Returns a strategy as a picture in HTML: its parts, and which process or thread each runs in."""
     drawn = stages(parts, knobs)
     alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn))
     boxes = "".join(
@@ -237,7 +231,6 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
 
 @texts.guarded
 def page() -> None:
-    """Draws the whole page."""
     if st.session_state.pop(TO_PROFILE, False):
         st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
     st.title("Strategies", anchor=False)

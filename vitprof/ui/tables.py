@@ -42,7 +42,6 @@ DOCS = {column.name: column.doc for column in columns(RunSummary)}
 
 
 def help_of(field: str) -> str:
-    """Returns what a figure of the summary means, as its field says, in a sentence."""
     return sentence(DOCS[field])
 
 
@@ -69,7 +68,6 @@ def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.Data
 def draw(
     columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE, own_csv: bool = False
 ) -> None:
-    """Draws a table made by `frame`. With `own_csv` its toolbar has no CSV button, because the page has one."""
     config = column_config(columns, shown)
     with st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place"):
         show(shown, key=key, height=height_of(len(shown)), placeholder=placeholder, column_config=config)
@@ -83,16 +81,13 @@ def show(
     help: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Any:
-    """Draws a table as wide as the page, with a `help` for each column; returns what `st.dataframe`, which gets `more`,
-    does.
-    """
+    """Draws a table with a `help` for each column; returns what `st.dataframe`, which gets `more`, does."""
     if help is not None:
         more["column_config"] = {name: st.column_config.TextColumn(name, help=text) for name, text in help.items()}
     return st.dataframe(data, hide_index=True, width="stretch", height=height, key=key, **more)
 
 
 def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:
-    """Returns the `column_config` of `st.dataframe` for the columns that are in `shown`."""
     return {
         c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.pinned, width=c.width)
         if pd.api.types.is_string_dtype(shown[c.name])
@@ -103,10 +98,8 @@ def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, A
 
 
 def height_of(rows: int) -> int | Literal["content"]:
-    """Returns the height of a table, in pixels for one that is scrolled; a short one is shown whole."""
     return "content" if rows <= MAX_ROWS_SHOWN else SCROLLED_PX
 
 
 def rounded(value: float) -> float:
-    """Returns `value` with three significant digits."""
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else math.nan

@@ -25,9 +25,8 @@ longer protects them; without them it finds none."""
 
 
 def escaped(text: str) -> str:
-    """Returns `text` escaped for Markdown: it shows no image, link, formula, colour, icon, emoji or arrow. What
-    Streamlit would still interpret is split by a colour without a name, which shows and copies as nothing. Characters
-    that cannot be shown, or would reverse the text after them, are replaced by a mark (`harmless`).
+    """Returns `text` escaped for Markdown: no image, link, formula, colour, icon, emoji or arrow. What Streamlit would
+    still interpret is split by a colour without a name, which shows and copies as nothing; see also `harmless`.
     """
     text, parted, at = names.harmless(text), [], 0
     for match in READ_LATER.finditer(text):
@@ -41,12 +40,10 @@ def _escaped(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Returns `text` with a capital letter and a full stop."""
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def file_stamp() -> str:
-    """Returns the current time (UTC) for a file's name, as in "20260131-235959"."""
     return dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
 
 
@@ -56,7 +53,6 @@ def rough_time(seconds: float) -> str:
 
 
 def simulated_badge() -> None:
-    """Draws the badge of what was measured on a simulated device."""
     st.badge(
         "simulated",
         icon=":material/science:",

@@ -56,7 +56,6 @@ def parts() -> dict[str, Any]:
 
 
 def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -> list[str]:
-    """Returns the lines to print at the start: a token made for it, what a login lacks, who gets in."""
     lines = []
     if token is not None and token.generated:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")

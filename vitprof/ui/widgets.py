@@ -1,6 +1,5 @@
-"""The sidebar's settings as one dict for each session, a widget for each kind of setting, and what the URL keeps of
-them and of other controls. None means the default of the strategy, the model or the preset, and is kept as None:
-another strategy brings its own.
+"""The sidebar's settings as one dict for each session, a widget for each kind, and what the URL keeps of them. None
+means the default of the strategy, the model or the preset, and is kept as None.
 """
 
 from __future__ import annotations
@@ -58,12 +57,10 @@ Option = TypeVar("Option", bound=str)
 
 
 def label(field: str) -> str:
-    """Returns a setting's name as the page shows it."""
     return LABELS.get(field, field.replace("_", " ").capitalize())
 
 
 def help_of(field: str) -> str:
-    """Returns what a setting does, as a sentence."""
     return sentence(str(FIELDS[field].metadata["description"]))
 
 
@@ -100,14 +97,11 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
 
 
 def wrong(error: errors.ConfigError) -> str:
-    """Returns what is wrong with a setting, by its name on the page."""
     return f"{label(error.field)} {error.value}".strip() + f": {error.allowed}"
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
-    """Reads these widgets' values before they are drawn, as what is above them depends on it; `allowed`: their fixed
-    options.
-    """
+    """Reads these widgets' values before they are drawn, as what is above depends on it; `allowed`: fixed options."""
     values = settings()
     for field in fields:
         key = f"set-{field}"
@@ -133,9 +127,8 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def state_key(field: str, shown: Any, fresh: bool = False) -> str:
-    """Returns the widget's key, and sets its state to `shown` where it is new or `fresh`: has to show another value.
-    `shown` must be the widget's default too, unless it can be emptied: the browser takes the default where it missed
-    the state, which is sent once, as after a click while a busy page is redrawn.
+    """Returns the widget's key, and sets its state to `shown` where it is new or `fresh`. `shown` must be the widget's
+    default too, unless it can be emptied: the browser takes the default where it missed the state, which is sent once.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -144,9 +137,7 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
 
 
 def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
-    """Sets a widget's state to `otherwise` where it is none of `options`: a selectbox sends a label, and a click before
-    the page is redrawn one that may belong to no option any more and would pass for a value.
-    """
+    """Sets a widget's state to `otherwise` where it is none of `options`: a late click may send a label of no option."""
     if key in st.session_state and st.session_state[key] not in options:
         st.session_state[key] = otherwise
 
@@ -159,7 +150,6 @@ def within(bounds: Bounds, step: float = 1) -> dict[str, Any]:
 
 
 def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
-    """Draws a number. Without a value of its own it shows `default`, or only `hint` where that is None too."""
     values = settings()
     bounds = RUN_BOUNDS[field]
     optional = FIELDS[field].default is None and default is None
@@ -186,7 +176,6 @@ def choice(
     fresh: bool = False,
     typed: bool = False,
 ) -> None:
-    """Draws a choice of `options`, each labelled by `show`, and None by `none`. With `typed` others can be typed in."""
     values = settings()
     shown = default if values[field] is None else values[field]
     if shown not in options:  # from the URL; if it cannot work, the check of the config says why
@@ -209,7 +198,6 @@ def choice(
 
 
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
-    """Draws a checkbox."""
     values = settings()
     shown = bool(default if values[field] is None else values[field])
     given = st.checkbox(label(field), value=shown, help=help_of(field), key=state_key(field, shown, fresh))
@@ -217,7 +205,6 @@ def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> N
 
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
-    """Draws a setting that only some parts take, with the widget for its type."""
     if field in config.CHOICES:
         offered = list(options or config.CHOICES[field])
         choice(field, offered if default is not None else [None, *offered], default=default, fresh=fresh)
@@ -228,9 +215,7 @@ def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool =
 
 
 def name_field(words: str, key: str, **given: Any) -> str:
-    """Draws a field for a name; returns it as it is stored, and says where it was cut: `max_chars` cuts what is pasted
-    silently.
-    """
+    """Draws a field for a name; returns it as stored, and says where it was cut: `max_chars` cuts silently."""
     name: str = st.text_input(words, key=key, **given)
     if len(name.strip()) > MAX_NAME:
         st.caption(f":material/content_cut: {sentence(NAME_CUT)}")
@@ -238,7 +223,6 @@ def name_field(words: str, key: str, **given: Any) -> str:
 
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
-    """Returns the sidebar's settings that are not the default, as query parameters in the order of `RunConfig`."""
     budget = values["budget"]
     defaults = DEFAULTS | {name: values[name] for name in config.BUDGETS if name != budget}
     defaults[budget] = BUDGET_DEFAULTS[budget] if budget == BUDGET else None
@@ -264,7 +248,6 @@ def say_settings() -> None:
 def choose(
     name: str, words: str, options: Mapping[Option, str], *, default: Option, help: str, show_label: bool = True
 ) -> Option:
-    """Draws a control to choose one of `options` (value -> label); returns the value, which the URL keeps as `name`."""
     chosen = st.segmented_control(
         words,
         list(options),

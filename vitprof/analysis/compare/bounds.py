@@ -38,7 +38,6 @@ class Figure:
 
     @property
     def known(self) -> bool:
-        """Returns whether there is an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
 
@@ -55,7 +54,6 @@ def share(runs: Sequence[Series], column: str) -> Figure:
 
 
 def throughput(runs: Sequence[Series]) -> Figure:
-    """Returns the samples/s of the steady steps. Needs a run."""
     return _of(runs, _rate(runs))
 
 
@@ -80,7 +78,6 @@ def run_spread(runs: Sequence[Series], column: str | None, baseline: Sequence[Se
 
 
 def spread(*sides: Floats) -> float:
-    """Returns the pooled standard deviation of samples."""
     squares = math.fsum(float(((side - side.mean()) ** 2).sum()) for side in sides)
     return math.sqrt(squares / sum(len(side) - 1 for side in sides))
 
@@ -107,12 +104,10 @@ def wall_clock_value(runs: Sequence[Series], column: str | None, baseline: Seque
 
 
 def n_steady(steps: Series) -> int:
-    """Returns the number of steps that figures are computed from."""
     return len(_steady(steps, "step_s")[0])
 
 
 def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
-    """Returns the figure, without an interval if a run is too short for one."""
     counts = [n_steady(steps) for steps in runs]
     missing = max(0, thresholds.MIN_STEPS - min(counts))
     low, high = (math.nan, math.nan) if missing else interval[1:]
@@ -163,7 +158,6 @@ def _over_runs(values: Floats) -> Interval:
 
 
 def _steady(steps: Series, column: str) -> tuple[Floats, Floats]:
-    """Returns a column and the seconds of the steps that figures are computed from."""
     keep = steady_state(steps) & np.isfinite(steps["step_s"])
     return steps[column][keep], steps["step_s"][keep]
 
@@ -206,7 +200,6 @@ class Bound:
 
     @property
     def limit_words(self) -> str:
-        """Returns the limit in words: "at most 10%"."""
         if self.kind == "min_samples_per_s":
             return f"at least {self.limit:,.10g} samples/s"
         return f"at most {self.limit * 100:.10g}%" + (" slower" if self.kind == "max_slowdown" else "")
@@ -269,7 +262,6 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
 
 
 def _outcome(bound: Bound, low: float, high: float) -> Outcome:
-    """Returns the outcome of a bound for a figure with this interval."""
     rounding = ROUNDING_FRAC * bound.limit  # on a simulated device steps are all alike
     least = bound.kind == "min_samples_per_s"
     if low >= bound.limit - rounding if least else high <= bound.limit + rounding:

@@ -35,7 +35,6 @@ UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
 
 
 def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
-    """Returns the position of the run with the lowest known throughput; None where none is known."""
     known = [(s.samples_per_s, at) for at, s in enumerate(summaries) if s is not None and s.samples_per_s > 0]
     return min(known)[1] if known else None
 
@@ -75,7 +74,6 @@ class StepTime:
 
     @property
     def whole_s(self) -> float:
-        """Returns the mean seconds of a step."""
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:

@@ -63,7 +63,6 @@ Check = Callable[[Sequence[RunFacts]], Caveat | None]
 
 
 def which(runs: Sequence[RunFacts]) -> str:
-    """Returns "run 3" or "runs 3, 4 and 7"."""
     ids = [run.label for run in runs]
     return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"
 
@@ -120,7 +119,6 @@ def _kind_of_device(run: RunFacts) -> str | None:
 
 
 def device_name(run: RunFacts) -> str | None:
-    """Returns the name of the device that the run trained on; None if not known."""
     name = _device(run)
     known = name if name.startswith("simulated") else run.environment.get("device_name")
     return None if known is None else str(known)

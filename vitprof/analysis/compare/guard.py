@@ -174,7 +174,6 @@ MEASURED_CHECKS: tuple[Check, ...] = (
 
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
-    """Returns a caveat about the two runs whose losses at equal steps disagree the most, where they should agree."""
     pairs = []
     for a, b in itertools.combinations(runs, 2):
         if _work(a) == _work(b) and a.config.augment in ("off", None):
@@ -190,7 +189,6 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
-    """Returns the settings that must be equal for two runs to have the same losses."""
     c = run.config
     same = (c.dataset, c.n_images, c.model, c.image_size, c.precision, c.lr, c.seed, c.batch_size, c.loader_only)
     return *same, c.shuffle or "full", c.augment, c.skip_unreadable
@@ -293,7 +291,6 @@ def comparable(
 
 
 def _mixed(side: Sequence[CheckedRun]) -> str:
-    """Returns a sentence if the runs of one side are of several settings; "" if not."""
     found = config_differences([run.facts.config for run in side])
     names = [d.field for d in found if d.field not in MAY_DIFFER]
     if not names:

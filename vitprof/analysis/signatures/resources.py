@@ -62,7 +62,6 @@ def _cores(trace: steady.Trace) -> float:
 
 
 def _lasts(found: OthersCpu, cores: float) -> bool:
-    """Returns whether other programs take a good part of the CPU throughout; False if that is not known."""
     return found.lasting_cores >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores)
 
 
@@ -272,7 +271,6 @@ def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: Mask) -> Mask:
 
 
 def _rank_correlation(values: Floats) -> float:
-    """Returns Spearman's rank correlation of the values with time."""
     ranks = np.argsort(np.argsort(values)).astype(float)
     order = np.arange(len(values), dtype=float)
     return float(np.corrcoef(ranks, order)[0, 1]) if len(values) > 1 else 0.0

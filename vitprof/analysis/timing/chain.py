@@ -183,5 +183,4 @@ def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, r
 
 
 def _shifted(values: Any, first: Any) -> Any:
-    """Returns the values shifted by one place, with `first` in front; (n,) as `values`."""
     return np.concatenate([np.full(min(1, len(values)), first, dtype=values.dtype), values[:-1]])

@@ -212,7 +212,6 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
 
 
 def _meet(*spans: tuple[Ints, Ints]) -> Ints:
-    """Returns the length of the overlap of each row's spans, (n,) ns."""
     start, end = spans[0]
     for a, b in spans[1:]:
         start, end = np.maximum(start, a), np.minimum(end, b)

@@ -98,7 +98,6 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
 
 
 def _added(stages: Iterable[Floats]) -> Floats:
-    """Returns the sum of what is known of each batch, (n,)."""
     return np.asarray(sum(map(np.nan_to_num, stages)))
 
 

@@ -66,7 +66,6 @@ class SmActivity:
     """Why it is not available; "" if it is, if there is no GPU, or if that is not known yet."""
 
     def __bool__(self) -> bool:
-        """Returns whether there is anything to say."""
         return math.isfinite(self.active_pct) or bool(self.why_not)
 
     @property

@@ -185,7 +185,6 @@ def _first(pairs: Iterable[tuple[Losses, Losses]]) -> float:
 
 
 def _common(a: Losses, b: Losses) -> tuple[Floats, Floats, Floats]:
-    """Returns the steps of which the loss is known in both runs, and both losses."""
     steps, at_a, at_b = np.intersect1d(a.step, b.step, return_indices=True)
     mine, other = a.loss[at_a], b.loss[at_b]
     known = ~np.isnan(mine) & ~np.isnan(other)

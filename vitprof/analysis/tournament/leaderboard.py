@@ -232,7 +232,6 @@ def _n_steps(runs: scoring.Rounds, ended: Summaries) -> int:
 
 
 def _weights(runs: scoring.Rounds, ended: Summaries) -> dict[int, float]:
-    """Returns the weight of each round: its steady steps, all of one batch size. Equal weights if not all are known."""
     steps = {number: float(s.n_steady_steps) for number, s in ended.items()}
     return steps if len(steps) == len(runs) and all(steps.values()) else dict.fromkeys(runs, 1.0)
 

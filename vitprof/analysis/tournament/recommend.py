@@ -136,7 +136,6 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
 
 
 def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
-    """Returns why nothing can be said yet; "" if something can."""
     name = setting_in_words(best.entry)
     if best.too_few is not None:
         steps = f"{best.too_few} steady {'step' if best.too_few == 1 else 'steps'}"
@@ -237,7 +236,6 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> 
 
 
 def _chance(p: float) -> str:
-    """Returns a probability in percent; 100% only for certainty."""
     return f"{100 * p:.2g}%" if p < 0.95 else f"{math.floor(1e4 * p + 1e-6) / 100:.4g}%"
 
 

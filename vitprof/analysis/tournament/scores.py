@@ -229,13 +229,11 @@ def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], F
 
 
 def _padded(runs: Rounds) -> Floats:
-    """Returns the log of samples/s, (rounds, blocks): runs with fewer blocks than the longest repeat theirs."""
     most = max(map(len, runs.values()))
     return np.log([np.resize(blocks, most) for _, blocks in sorted(runs.items())])
 
 
 def _resampled(logs: Floats, runs: Rounds, key: str, seed: int) -> Floats:
-    """Returns blocks drawn again within each run, (draws, rounds, blocks)."""
     drawn = []
     for line, number in zip(logs, sorted(runs), strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(key.encode()), number])

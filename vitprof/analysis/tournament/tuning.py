@@ -172,7 +172,6 @@ def _effects(settings: Sequence[Candidate], name: str) -> Floats:
 
 
 def _unexplained(speeds: Floats, effects: Sequence[Floats]) -> float:
-    """Returns the sum of squares that a linear model of these columns leaves."""
     columns = np.hstack([np.ones((len(speeds), 1)), *effects])
     fitted = columns @ np.linalg.lstsq(columns, speeds, rcond=None)[0]
     return float(((speeds - fitted) ** 2).sum())

@@ -70,7 +70,6 @@ def _chosen_transfer(config: RunConfig) -> str | None:
 
 
 def _without_idle_injection(config: RunConfig) -> RunConfig:
-    """Returns `config`, without its injected wait if the job has no such stage."""
     try:
         resolve(config)
     except errors.ConfigError as error:
@@ -140,7 +139,6 @@ def _advice_on(alternative: Alternative, situation: Situation) -> Advice:
 
 
 def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | None:
-    """Returns `config` with `settings`, resolved; None if that is not allowed."""
     try:
         return resolve(apply(config, settings))
     except errors.ConfigError:
@@ -155,7 +153,6 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
 
 
 def _fits(config: RunConfig, situation: Situation) -> bool:
-    """Returns whether what `config` keeps in memory fits, as far as is known; what the run already keeps does."""
     info = catalog.dataset_info(config.dataset, config.n_images)
     needs, there = (
         estimates.footprint(parts.Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)

@@ -55,7 +55,6 @@ class Anchor:
 
     @property
     def interval(self) -> Interval:
-        """Returns its time for a sample, in seconds, with the interval."""
         return Interval(self.s_per_sample, self.low, self.high)
 
 

@@ -189,7 +189,6 @@ def _draws(parts: Sequence[Floats], samples: Floats) -> Floats | None:
 
 
 def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> Floats:
-    """Returns the seconds a sample takes on an asynchronous device."""
     if config.transfer == "blocking":
         return np.asarray(np.maximum(fetch, compute) + h2d)
     if config.transfer == "pinned":

@@ -127,14 +127,12 @@ def judge(
 
 
 def _waiting(steps: arrays.Series, steady: arrays.Mask) -> float:
-    """Returns the share of the time of the loop in which it waited for data, over steady steps one after another."""
     rows = np.flatnonzero(steady[:-1] & steady[1:])
     took_s = steps["t_start_s"][rows + 1] - steps["t_start_s"][rows]
     return float(steps["data_wait_s"][rows].sum() / took_s.sum()) if len(rows) else math.nan
 
 
 def _kind(exposure: Exposure) -> Kind:
-    """Returns the class of the run. Where both data and launches hold the device up, the larger of the two decides."""
     low = exposure.idle.low
     if exposure.paced.low >= thresholds.LAUNCH_BOUND_FRAC and exposure.paced.value > exposure.idle.value:
         return "launch-bound"

@@ -184,13 +184,11 @@ def verdict_sentence(
 
 
 def _spread(share: arrays.Interval, n: int) -> str:
-    """Returns both ends with the percent sign once, and n: " (81-85%, 400 steps)"."""
     low, high = percent(share.low), percent(share.high)
     return f" ({high if low == high else low.removesuffix('%') + '-' + high}, {n} steps)"
 
 
 def _paced(device: Device, exposure: Exposure) -> str:
-    """Returns what a launch-bound run waits for."""
     where = ""
     if exposure.launches.value >= thresholds.BUBBLES_TOLD_FRAC:
         where = f", {percent(exposure.launches.value)} inside the steps, where it looks busy"

@@ -63,7 +63,6 @@ def takes(*parameters: inspect.Parameter) -> Callable[[Any], Any]:
 
 
 def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspect.Parameter:
-    """Returns the field of `RunConfig` called `name` as an option; `help_text` replaces the field's description."""
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     settings: dict[str, Any] = {"show_default": field.default not in (None, False, "")}

@@ -30,7 +30,6 @@ NaN."""
 
 
 def shows_progress() -> bool:
-    """Returns whether standard error is a terminal. Rich alone would say yes in a pipe too if FORCE_COLOR is set."""
     return sys.stderr.isatty() and terminal.err.is_terminal
 
 
@@ -84,7 +83,6 @@ def say_waiting() -> Show:
 
 @contextlib.contextmanager
 def overall_progress() -> Iterator[ShowOverall | None]:
-    """Yields a function that shows the progress of many runs together; None where there is no terminal."""
     if not shows_progress():
         yield None
         return

@@ -84,7 +84,6 @@ def _show_verdict(verdict: Verdict) -> None:
 
 
 def running_words(now: TournamentState, board: Leaderboard) -> str:
-    """Returns one line that says what a tournament is doing."""
     p, spec = now.progress, now.tournament.spec
     doing = f"{entries.key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
     rounds = "added because it is not decided yet" if p.round > spec.repeats else rounds_words(spec)
@@ -183,7 +182,6 @@ def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.Br
 
 
 def show_tuning(tuning: Tuning) -> None:
-    """Prints what was tried, what won, and the command that runs it."""
     rows = (
         (
             f"rung {t.rung}" if t.rung else "check",
@@ -203,7 +201,6 @@ def show_tuning(tuning: Tuning) -> None:
 
 
 def tuning_object(tuning: Tuning) -> dict[str, Any]:
-    """Returns the result of a search as values for JSON."""
     same = ("strategy", "default", "winner", "samples_per_s", "verified", "seconds", "n_candidates", "command")
     return {name: getattr(tuning, name) for name in (*same, "sentence")} | {
         "gain": tuning.gain.value,

@@ -60,7 +60,6 @@ class StatusLine:
             return
 
     def hide(self) -> None:
-        """Clears the row and returns it to the scrolling region."""
         before, self._size = self._size, None
         if before is None:
             return

@@ -51,7 +51,6 @@ err = HarmlessConsole(stderr=True)
 
 
 def show(*lines: RenderableType, console: Console = out) -> None:
-    """Prints lines for people, which the terminal wraps."""
     for line in lines:
         console.print(line, soft_wrap=True)
 
@@ -105,13 +104,11 @@ def within(name: str, bounds: Bounds) -> Callable[[str], Any]:
 
 
 def number(name: str, bounds: Bounds, help_text: str, **more: Any) -> Any:
-    """Returns an option that takes a number within `bounds`."""
     metavar = "INTEGER" if bounds.whole else "NUMBER"
     return typer.Option(help=help_text, metavar=metavar, parser=within(name, bounds), **more)
 
 
 def run_id(help_text: str) -> Any:
-    """Returns an argument that takes the id of a run."""
     return typer.Argument(
         metavar=RUN, help=help_text, parser=reader(RUN, int, "give a whole number, as `runs` lists them")
     )
@@ -146,7 +143,6 @@ def json_text(value: dict[str, Any]) -> str:
 
 
 def print_text(text: str) -> None:
-    """Prints text as it is, for another program or a file."""
     sys.stdout.write(text)
     sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
 
@@ -162,7 +158,6 @@ def name_to_keep(name: str) -> str:
 
 
 def remark(message: str) -> None:
-    """Prints one line on standard error."""
     line = names.harmless(" ".join(message.split()))
     if len(line) > MOST_SAID:
         line = f"{line[: MOST_SAID - SAID_OF_THE_END]} ... {line[-SAID_OF_THE_END:]}"

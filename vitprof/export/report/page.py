@@ -138,7 +138,6 @@ class Chart:
 
     @property
     def figure(self) -> str:
-        """Returns it as JSON, without a template: the page has one for light and one for dark."""
         plain = go.Figure(self.draw()).to_dict()  # arrays as base64 of their bytes
         plain["layout"].pop("template", None)  # 6 kB each, and always light
         return json.dumps(plain, cls=PlotlyJSONEncoder, separators=(",", ":"))
@@ -185,7 +184,6 @@ def e(value: object) -> str:
 
 
 def whole_page(found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime) -> str:
-    """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what else differs."""
     packed, allowed = plotly_js()
     policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
     policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"

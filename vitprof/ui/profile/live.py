@@ -1,6 +1,4 @@
-"""The top of the Profile page for a run, from its place in the queue and the phases of its start to its figures, and
-its charts over time; redrawn while it is live.
-"""
+"""The top of the Profile page for a run, from its place in the queue to its figures, and its charts over time."""
 
 from __future__ import annotations
 
@@ -55,7 +53,6 @@ STAGES = {
 
 @guarded
 def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
-    """Draws everything about a live run. When the run ends, the whole page is redrawn once."""
     run = resources.store().run(run_id)
     if not run.live or begun(run):
         st.rerun(scope="app")
@@ -136,7 +133,6 @@ def set_up(run: StoredRun) -> str:
 
 
 def device_of(run: StoredRun) -> str:
-    """Returns the device that the run trained on; a GPU by its name, its number and the start of its UUID."""
     known = run.environment
     name = str(known.get("device_name", accelerators.device_in_words(run.config.device)))
     if not known.get("gpu_uuid"):
@@ -145,7 +141,6 @@ def device_of(run: StoredRun) -> str:
 
 
 def _made_for(run: StoredRun) -> str:
-    """Returns what a run of a group was made for. Markdown."""
     group, setting = run.group, read_role(run.role)[0]
     if group is None:
         return f"Made for {escaped(run.group_key)}, which this version of vitprof does not know"
@@ -162,12 +157,10 @@ def draw_headline(run: StoredRun, series: resources.RunSeries) -> None:
 
 
 def totals_of(run: StoredRun, series: resources.RunSeries) -> summary.Totals:
-    """Returns the sums over the steady steps; for a run with a summary from that, without reading its steps."""
     return series.totals if run.summary is None else summary.Totals.of(run.summary)
 
 
 def headline(run: StoredRun, totals: summary.Totals) -> str:
-    """Returns what was measured in one sentence of Markdown, with a warning where there are few steps."""
     if not totals.steps:
         return (
             "Warming up: the first steps are recorded and left out of the figures."
@@ -219,7 +212,6 @@ def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
 
 
 def _utilisation(run: StoredRun, telemetry: arrays.Series) -> tuple[float, SmActivity]:
-    """Returns the mean GPU-util and the SM activity while training: the summary's, or those of the telemetry so far."""
     if run.summary is not None:
         return run.summary.gpu_util_pct_mean, sm_activity(run.summary, run.environment)
     since_s = math.inf if run.training_since_s is None else run.training_since_s
@@ -228,7 +220,6 @@ def _utilisation(run: StoredRun, telemetry: arrays.Series) -> tuple[float, SmAct
 
 
 def is_simulated_run(run: StoredRun) -> bool:
-    """Returns whether the device that the run trained on was simulated."""
     return accelerators.is_simulated(str(run.environment.get("device") or run.config.device))
 
 
@@ -301,13 +292,11 @@ def begun(run: StoredRun) -> bool:
 
 
 def ordinal(number: int) -> str:
-    """Returns a number as an ordinal, such as "2nd"."""
     last = 0 if number % 100 in (11, 12, 13) else number % 10
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
 def draw_start(run: StoredRun, now: float) -> None:
-    """Draws the phases of the start of a run that has made no step yet."""
     copies = run.config.location not in (None, "disk")
     phases = summary.start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
     with st.container(horizontal=True, key="start-phases"):

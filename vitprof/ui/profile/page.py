@@ -1,6 +1,4 @@
-"""The Profile page: set up one job in the sidebar, run it, watch where its time goes, and read the result: the verdict,
-its evidence and what to do about it in tabs. Only the open tab is drawn; the URL keeps which one that is.
-"""
+"""The Profile page: set up one job, run it, watch it, and read the result in tabs, of which the open one is drawn."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ from vitprof.ui.texts import escaped, guarded, sentence
 
 @guarded
 def page() -> None:
-    """Draws the whole page; while a run is live, only the run's own part is redrawn."""
     run = runs.chosen_run()
     runs.take_settings(run)
     with st.sidebar:
@@ -44,7 +41,6 @@ def page() -> None:
 
 
 def draw_ended(run: StoredRun) -> None:
-    """Draws the answer in a sentence and five figures, and its evidence and what to do about it in tabs."""
     live.draw_state(run, 0.0)
     st.caption(live.set_up(run))
     series = resources.series(run.id)
@@ -109,7 +105,6 @@ VERDICT_HELP = (
 
 @guarded
 def draw_verdict(run: StoredRun) -> None:
-    """Draws the card. The run needs at least one step."""
     verdict = findings.verdict_of(run)
     icon, colour = LOOKS[verdict.kind]
     with live.card(colour):
@@ -179,7 +174,6 @@ def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
 
 @guarded
 def draw_device_time(run: StoredRun) -> None:
-    """Draws the bar and its sentence; for a run that only loaded, why there is none."""
     if run.config.loader_only:
         st.caption(
             "No model was trained, so no device could wait. Run the same settings with training to see whether this "
@@ -231,7 +225,6 @@ SIGNATURES_HELP = (
 
 @guarded
 def draw_signatures(run: StoredRun) -> None:
-    """Draws one line for each pattern, the costliest first, its evidence a click away; nothing where none was found."""
     signatures = findings.verdict_of(run).signatures
     if signatures:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
@@ -246,7 +239,6 @@ def draw_signatures(run: StoredRun) -> None:
 
 @guarded
 def draw_recording_cost(run: StoredRun) -> None:
-    """Draws one line: the share of the run's time that vitprof's own recording took, at most."""
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
         st.caption("We cannot say what recording cost this run: that needs two steady steps in a row.")

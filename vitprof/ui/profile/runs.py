@@ -28,10 +28,8 @@ FOLLOWED = "run that was shown because it was running"
 
 
 def chosen_run() -> StoredRun | None:
-    """Returns the run that the URL names; else the one that is running, or was when this session last looked; else, in
-    the demonstration, the run that it shows first; else None.
-
-    The run is kept in the URL so that a reload or a link shows the same one.
+    """Returns the run that the URL names; else the one that is running, or was when this session last looked; else the
+    demonstration's first; else None.
     """
     if named := st.query_params.get(RUN):
         try:
@@ -53,15 +51,11 @@ def chosen_run() -> StoredRun | None:
 
 
 def running_run() -> StoredRun | None:
-    """Returns the run that is running, in whichever program, or the one that it was made for (`behind`); else None."""
     return next(filter(None, map(behind, resources.store().runs(["running"]))), None)
 
 
 def behind(run: StoredRun) -> StoredRun | None:
-    """Returns the run that the user asked for: `run` itself, or the one whose headroom or predictions it was made for.
-
-    None where that was deleted, and for the trials of a tournament or a tuning, which are made for no run.
-    """
+    """Returns the run that the user asked for: `run`, or the one it was made for; None where there is none any more."""
     if not run.group_key:
         return run
     with contextlib.suppress(errors.StoreError):  # deleted meanwhile
@@ -93,7 +87,6 @@ def draw_title(run: StoredRun) -> None:
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
-    """Starts or queues a run and shows it; unless it came from the sidebar, its settings are put there."""
     run_id = resources.manager().submit(config)
     st.query_params[RUN] = str(run_id)
     if from_sidebar:
@@ -101,10 +94,8 @@ def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
 
 
 def take_settings(run: StoredRun | None) -> None:
-    """Puts the settings of a run that was opened into the sidebar, once. Call it before they are drawn.
-
-    A link may name both a run and other settings, which are those that its sender had in the sidebar: then they stay. A
-    run that the page shows only because it is running was not opened.
+    """Puts the settings of a run that was opened into the sidebar, once, before they are drawn. Settings that a link
+    names stay, and a run that is shown only because it is running was not opened.
     """
     if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id or is_own_script(run.config):
         return
@@ -116,11 +107,8 @@ def take_settings(run: StoredRun | None) -> None:
 
 @guarded
 def draw_queue(shown: StoredRun | None) -> None:
-    """Draws the other runs that are running or waiting, from whichever tab or program, with a button to show each.
-
-    It does not refresh itself: redrawn every 2 s, it lost clicks on Run. Runs that were made for another run's headroom
-    or predictions are one line, and that run's page shows the rest. So are those of a tournament, whose page has the
-    buttons for it.
+    """Draws the other runs that are running or waiting, with a button to show each; those of a group are one line. It
+    does not refresh itself: redrawn every 2 s, it lost clicks on Run.
     """
     groups: dict[object, list[StoredRun]] = {}
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):

@@ -1,6 +1,4 @@
-"""The settings in the sidebar: what the next run will be, the Run button, and what the run will need of this machine or
-why it cannot run.
-"""
+"""The settings in the sidebar: what the next run will be, Run, and what the run needs or why it cannot run."""
 
 from __future__ import annotations
 
@@ -38,10 +36,7 @@ def use(strategy: str, dataset: str, n_images: int | None) -> None:
 
 
 def use_config(config: RunConfig) -> None:
-    """Puts the whole config of a job into this session's settings. Call it before they are drawn.
-
-    Values that the job would get by default stay unset, so that they change along with strategy, data set and model.
-    """
+    """Puts a job's config into this session's settings before they are drawn; what is its default anyway stays unset."""
     values = widgets.settings()
     given = _chosen(config).to_dict()
     budget = next(name for name in BUDGETS if given[name] is not None)
@@ -65,10 +60,8 @@ def _chosen(config: RunConfig) -> RunConfig:
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
-    """Draws the sidebar's settings; returns the config that they make (None, with a message shown, if they cannot
-    work), and whether Run was pressed.
-
-    Knobs that the chosen strategy and its parts do not take are hidden.
+    """Draws the sidebar's settings; returns the config (None, with a message shown, if they cannot work), and whether
+    Run was pressed. Knobs that the strategy does not take are hidden.
     """
     values = widgets.settings()
     rejected = _reject_unusable(values)
@@ -116,7 +109,6 @@ def _info() -> catalog.DatasetInfo:
 
 
 def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
-    """Draws the choice of a strategy, and in two sentences what it does; returns the strategy."""
     values = widgets.settings()
     before = values["strategy"]
 
@@ -134,7 +126,6 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
 
 
 def _main(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
-    """Draws what most people change: numbers in pairs, so that Run stays in sight."""
     numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
     for first in range(0, len(numbers), 2):
         pair = numbers[first : first + 2]
@@ -236,10 +227,8 @@ def run_button(
     button: DeltaGenerator,
     notes: DeltaGenerator,
 ) -> tuple[RunConfig | None, bool]:
-    """Draws Run and the expected duration in `button`, which stays in sight, and in `notes` what the run needs or why
-    it cannot run. `rejected` is a warning to show there too.
-
-    Returns the config if it can be run, and whether Run was pressed.
+    """Draws Run and the expected duration in `button`, and in `notes` what the run needs, why it cannot run, and the
+    warning `rejected`. Returns the config if it can be run, and whether Run was pressed.
     """
     given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
     seen = availability(plan, info, given, machine=resources.machine())
@@ -296,7 +285,6 @@ def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
 
 
 def resized(info: catalog.DatasetInfo) -> str:
-    """Returns how images are resized for the model, in a sentence; "" where it takes them as they are."""
     values = widgets.settings()
     wanted = values["image_size"] or catalog.MODELS[values["model"]].image_size
     words = f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"

@@ -1,6 +1,4 @@
-"""The tabs on steps. Timeline: charts over time, a window of single steps, the one that was clicked with the chain of
-its batch, and where the time of the whole run went. Loading: where the loading time of a batch goes.
-"""
+"""The tabs Timeline (charts over time, a window of steps, one with the chain of its batch) and Loading."""
 
 from __future__ import annotations
 
@@ -36,7 +34,6 @@ WINDOW_HELP = (
 @st.fragment
 @texts.guarded
 def draw_timeline(run: store.StoredRun) -> None:
-    """Draws the whole tab as one fragment: a click or a zoom redraws nothing else."""
     series = resources.series(run.id)
     series.refresh(run.facts)
     chosen = Chosen(run)
@@ -64,7 +61,6 @@ class Chosen:
 
     @property
     def at(self) -> int:
-        """Position of the step in the series."""
         return self._position(st.session_state[self.key])
 
     @property
@@ -77,7 +73,6 @@ class Chosen:
         return first
 
     def show(self, at: int) -> None:
-        """Makes the step at this position the one to look at."""
         st.session_state[self.key] = int(self.steps["step"][min(max(at, 0), self._last)])
 
     def pick_moment(self, pick: Pick) -> None:
@@ -85,11 +80,9 @@ class Chosen:
         self.show(timeline.step_at(self.steps, pick.x + self._origin_s, of_wait=pick.trace == 1))
 
     def pick_position(self, pick: Pick) -> None:
-        """Shows the step clicked in a chart over steps."""
         self.show(round(pick.x))
 
     def pick_number(self, pick: Pick) -> None:
-        """Shows the step clicked in the window, whose bars have their step's number."""
         self.show(self._position(pick.data))
 
     def _position(self, number: float) -> int:
@@ -143,7 +136,6 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
 
 
 def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
-    """Draws the step's figures, each beside the run's median. `largest`: whether the run's largest gap is before it."""
     steps = findings.all_columns(run.id)
     keep = steady.steady_state(steps)
     usual = {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
@@ -165,7 +157,6 @@ def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
 
 
 def draw_chain(run: store.StoredRun, at: int, *, key: str) -> None:
-    """Draws how the batch of the step at this position was made, waited for, copied and computed."""
     steps = findings.all_columns(run.id)
     step = timeline.one_step(steps, at)
     text = chain_sentence(run, step)
@@ -178,7 +169,6 @@ def draw_chain(run: store.StoredRun, at: int, *, key: str) -> None:
 
 
 def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
-    """Returns where the batch was made, how long that took, and whether the loop had to wait for it, in sentences."""
     in_loop = loading.synchronous(run.config)
     if math.isfinite(step.made_s):
         who = "The loop itself" if in_loop else "The loader" if step.worker is None else f"Worker {step.worker}"

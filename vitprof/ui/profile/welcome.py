@@ -1,6 +1,4 @@
-"""What a newcomer sees: what vitprof is, three ways to begin (a demonstration, a script, a folder of images), and what
-this machine is doing now.
-"""
+"""What a newcomer sees: what vitprof is, three ways to begin, and what this machine is doing now."""
 
 from __future__ import annotations
 
@@ -24,7 +22,6 @@ FAILED = "why the run could not be started"
 
 
 def draw_welcome(config: RunConfig | None) -> None:
-    """Draws the page where no run is shown; `config` is what Run would start, None where it cannot."""
     st.title("Is your GPU starved by data loading?", anchor=False)
     st.markdown(
         "vitprof times every batch on its way to the device. You see each gap in which the GPU had nothing to do, and "
@@ -101,14 +98,12 @@ PROCESSES_SHOWN = 5
 
 @st.cache_resource(show_spinner=False)
 def machine_watch() -> MachineWatch:
-    """Returns the server's one reader of the machine."""
     watch = MachineWatch(home.home().absolute())
     resources.at_end(watch.close)
     return watch
 
 
 def draw_machine() -> None:
-    """Draws what the machine is doing now, once a second while it is on the page."""
     st.header(
         "This machine now",
         anchor=False,
@@ -167,7 +162,6 @@ def _share(value: float, total: float) -> float:
 
 
 def machine_in_words() -> str:
-    """Returns the device that runs would use here, in a sentence. Markdown."""
     gpus = resources.gpus()
     if not gpus:
         return "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."

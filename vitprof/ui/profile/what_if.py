@@ -1,6 +1,4 @@
-"""The tab What if: how much faster the job could be (headroom), and with which strategy (predictions). Each is checked
-by runs that belong together: started once even if two tabs press the button, shown as one bar.
-"""
+"""The tab What if: headroom and predictions, each checked by runs that belong together and are shown as one bar."""
 
 from __future__ import annotations
 
@@ -40,7 +38,6 @@ PREDICT_HELP = "Loads with each of the other strategies for a moment, and works 
 
 
 def draw_what_if(run: StoredRun) -> None:
-    """Draws headroom, then predictions; for a run that only loaded, why there are none."""
     if run.config.loader_only:
         st.caption(
             "This run trained nothing, so there is no training to speed up. Run the same settings with training first."
@@ -191,7 +188,6 @@ def _starting() -> threading.Lock:
 
 
 def live_runs(group: str) -> list[StoredRun]:
-    """Returns the runs of a group that are queued or running, the oldest first."""
     return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
 
 

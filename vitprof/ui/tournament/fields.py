@@ -25,7 +25,6 @@ BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
 
 
 def draw_job() -> None:
-    """Draws data set, model and device of every trial: settings of the sidebar, so that a change here is one there."""
     left, middle, right = st.columns(3)
     values = settings()
     with left:
@@ -57,14 +56,12 @@ def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
 
 
 def _key(field: str) -> str:
-    """Returns a field's key; sets its state to the setting where the field is new on the page."""
     key = f"tournament-{field}"
     st.session_state.setdefault(key, settings()[field])
     return key
 
 
 def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Draws what is tried; returns it by the names of `TournamentSpec`. `reasons`: why strategies cannot run, or ""."""
     picked = _draw_strategies(info, reasons)
     plans = [(name, strategies.STRATEGIES[name]) for name in picked if not reasons[name]]
     takes = [name for name, plan in plans if "workers" in plan.knobs(plan.combination(info), info)]
@@ -146,7 +143,6 @@ def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, .
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Draws a run's length and how often it is repeated; returns values for `RunConfig` and for `TournamentSpec`."""
     first, second, third = st.columns(3)
     with first:
         budget = str(
@@ -222,7 +218,6 @@ NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluat
 def make_spec(
     info: catalog.DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> tournament_spec.TournamentSpec | ConfigError:
-    """Returns the tournament that the choices make, or what is wrong with them."""
     given = {name: value for name, value in settings().items() if name in FIELDS and name not in NOT_TAKEN}
     given |= {} if info.any_size else {"n_images": None}
     try:
@@ -239,7 +234,6 @@ def make_spec(
 
 
 def what_is_taken() -> str:
-    """Returns which settings of the sidebar every trial has, and which it has not, in a line."""
     values, usual = settings(), {name: (field.default, None) for name, field in FIELDS.items()}
     taken = [name for name in FIELDS if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in usual[name]]
     text = ", ".join(f"{label(name)} {values[name]}" for name in taken)

@@ -19,7 +19,6 @@ from vitprof.ui.tournament import results, setup, state, tuning
 
 @guarded
 def page() -> None:
-    """Draws what the URL names: a tournament, or else the form and the list."""
     navigation.come_back(state.CHOSEN)
     tournament_id, problem = state.chosen()
     if tournament_id is not None:
@@ -72,7 +71,6 @@ STATUSES = {"queued": "not started", "running": "running", "paused": "paused", "
 
 
 def draw_list() -> None:
-    """Draws all tournaments, the newest first; without any, what a tournament is."""
     if words := st.session_state.pop(DONE, None):
         st.toast(words, icon=":material/check:")
     store = resources.store()
@@ -130,7 +128,6 @@ def _draw_answer(t: StoredTournament) -> None:
 @st.dialog("Delete tournament?", icon=":material/delete:")
 @guarded
 def ask_to_delete(tournament_id: int) -> None:
-    """Draws the dialog that asks before a tournament is deleted."""
     t = tournament(resources.store(), tournament_id)
     runs = formats.count(resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True)), "run")
     st.markdown(f"**{t.id}: {escaped(t.name)}** and its {runs}. **This cannot be undone.**")
@@ -155,7 +152,6 @@ def ask_to_delete(tournament_id: int) -> None:
 
 
 def answer_in_words(t: StoredTournament) -> str:
-    """Returns the setting that the tournament's own page recommends, with its speed; else why there is none."""
     follows = state.view(t.id)
     board = follows.board(follows.look())
     recommendation = recommend(board)

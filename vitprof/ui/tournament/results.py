@@ -1,6 +1,4 @@
-"""One tournament: the answer first, then the leaderboard, then sections with charts and details. One section is shown;
-the others are not computed.
-"""
+"""One tournament: the answer first, then the leaderboard, then one section with charts and details."""
 
 from __future__ import annotations
 
@@ -34,7 +32,6 @@ from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, do_asked, d
 
 @guarded
 def draw_tournament(tournament_id: int) -> None:
-    """Draws the whole page of one tournament."""
     follows = view(tournament_id)
     now = follows.look()
     t, own_script = now.tournament, now.tournament.spec.script is not None
@@ -97,7 +94,6 @@ def _draw_title(now: TournamentState) -> None:
 
 
 def title_words(script: OwnScript) -> str:
-    """Returns what was run and varied, in a line."""
     words = {True: "on", False: "off"}
     varied = ((name, [words[v] if isinstance(v, bool) else str(v) for v in values]) for name, values in script.vary)
     given = "; ".join(f"{name} {', '.join(values)}" for name, values in varied)
@@ -136,7 +132,6 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
 
 
 def _draw_reasons(board: leaderboard.Leaderboard) -> None:
-    """Draws why trials failed, were cut short or refused, in full: the table has no room for it."""
     names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
     for row in board.rows:
         if row.spoiled:
@@ -194,7 +189,6 @@ MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
 
 
 def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
-    """Draws the article's table: settings in rows, and a column for each figure that is known and each batch size."""
     table = leaderboard.article_table(board)
     data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in table.lines]}
     for name, value in MEASURES.items():

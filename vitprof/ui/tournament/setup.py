@@ -30,7 +30,6 @@ LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
 
 
 def draw_setup() -> None:
-    """Draws the whole form."""
     rejected = fields.reject_unusable()
     from_url = {n: st.query_params.get_all(n) for n in st.query_params if n.startswith(fields.TRIAL)}
     with st.container(border=True, key="tournament-setup"):
@@ -67,7 +66,6 @@ def _info() -> DatasetInfo:
 
 
 def _ready(spec: tournament_spec.TournamentSpec) -> tournament_spec.TournamentSpec | None:
-    """Draws the last choices and what all of it takes; returns the spec, None where it cannot be started."""
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
     refused = [trial for trial in planned if trial.refused]
@@ -183,7 +181,6 @@ class Estimate:
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
-    """Returns what the trials take, each `repeats` times. The store is read only where the budget is not in seconds."""
     seconds, unknown, source, prepared, staged, ram, makes = 0.0, 0, 0, dict[str, int](), 0, 0, ""
     speeds: dict[tuple[str, int], float] = {}
     for config in (trial.config for trial in able):
@@ -206,7 +203,6 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
 
 
 def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.TournamentSpec) -> tuple[str, str]:
-    """Returns how many runs there are, how long they take and how many rounds; and what they write, "" for nothing."""
     runs = trials * spec.repeats
     time = f"about {rough_time(needs.seconds)}"
     if needs.unknown:
@@ -237,7 +233,6 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
 
 
 def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> float:
-    """Returns seconds of training; with an unknown speed those of a simulated device alone, else 0."""
     steps = config.steps if config.steps is not None else (config.epochs or 1) * (info.n_train // config.batch_size)
     if math.isfinite(samples_per_s):
         return steps * config.batch_size / samples_per_s

@@ -1,6 +1,5 @@
-"""The state of the tournaments and the tuning that this server runs, for all parts of the page; what the URL says; the
-progress of a tournament with pause, resume and stop, and how to continue one that is not running. For one on a user's
-own script the page starts no command, but shows the line to type.
+"""The state of the tournaments and the tuning that this server runs, what the URL says, progress and its buttons. For a
+tournament on a user's own script the page starts no command, but shows the line to type.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ PROBLEM = "tournament-problem"
 
 @st.cache_resource(show_spinner=False)
 def runners() -> tournament_runner.TournamentRunners:
-    """Returns the tournaments that this server runs, for all its sessions."""
     started = tournament_runner.TournamentRunners(resources.manager())
     resources.at_end(started.shutdown)  # before the manager, registered earlier: no trial starts only to be stopped
     return started
@@ -58,19 +56,15 @@ def _starting() -> threading.Lock:
 
 @st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
 def view(tournament_id: int) -> tournament_view.TournamentView:
-    """Returns the view that follows a tournament, shared by all sessions that look at it."""
     return tournament_view.TournamentView(resources.store(), tournament_id)
 
 
 def running_tournament() -> StoredTournament | None:
-    """Returns the tournament that is running, in whichever program; None where none is."""
     return next((t for t in tournaments.list_tournaments(resources.store()) if t.held), None)
 
 
 def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
-    """Starts a tournament unless one is running already; returns the id of the one that runs. Raises `VitprofError`
-    where it cannot start, such as `JobError` while a strategy is being tuned.
-    """
+    """Starts a tournament unless one is running; returns the id of the one that runs. Raises `VitprofError`."""
     with _starting():
         if running := running_tournament():
             return running.id
@@ -81,9 +75,7 @@ def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
 
 
 def resume(tournament_id: int) -> None:
-    """Continues a tournament, or ends its pause. Raises `VitprofError` where it cannot, such as `JobError` while
-    another one is running or a strategy is being tuned.
-    """
+    """Continues a tournament, or ends its pause. Raises `VitprofError` where it cannot."""
     with _starting():
         _check_tournament(tournament_id)
         _check_tuning()
@@ -136,15 +128,11 @@ def open_one(tournament_id: int) -> None:
 
 
 def leave() -> None:
-    """Goes back to the list."""
     st.query_params.pop(CHOSEN, None)
 
 
 def signature(now: tournament_view.TournamentState) -> tuple[object, ...]:
-    """Returns what the page shows of a tournament besides its progress bar: the page is redrawn when this changes.
-
-    The current run is not part of it, because the bar shows that: so the page is redrawn once for each run, not twice.
-    """
+    """Returns what the page shows besides the progress bar: when it changes, once for each run, the page is redrawn."""
     t = now.tournament
     ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in UNDER_WAY) for e in now.entries)
     statuses = ("waiting" if e.status in UNDER_WAY else e.status for e in now.entries)
@@ -160,25 +148,21 @@ def act(do: Callable[[], object]) -> None:
 
 
 def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> None:
-    """Draws a button that calls `do` by `act`; `more` is passed to `st.button`."""
     st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
 
 
 def draw_problem() -> None:
-    """Draws the error that `act` kept."""
     if text := st.session_state.pop(PROBLEM, ""):
         st.error(escaped(text))
 
 
 @st.cache_resource(show_spinner=False)
 def work() -> resources.BackgroundTask[Tuning]:
-    """Returns the tuning of this server."""
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
     return resources.BackgroundTask("vitprof-tuning")
 
 
 def draw_state(now: tournament_view.TournamentState) -> None:
-    """Draws the progress while it is running, which redraws itself; else how it ended, and how to go on."""
     t, script = now.tournament, now.tournament.spec.script
     if t.held:
         notifications.watch_tournament(t.id)

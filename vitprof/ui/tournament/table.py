@@ -1,6 +1,4 @@
-"""The leaderboard: what is recommended on top, then by rank; and what can be done with a setting: use it in the sidebar
-of Profile, show it as code, open it in Compare.
-"""
+"""The leaderboard: the recommended setting on top, then by rank; and what can be done with a setting."""
 
 from __future__ import annotations
 
@@ -51,7 +49,6 @@ TINT = "background-color: rgba(46, 160, 67, 0.16)"
 
 
 def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
-    """Returns how a setting compares with the baseline, in a word."""
     if row.key == board.baseline:
         return "baseline"
     against = TOO_FEW if row.too_few is not None else row.against_baseline
@@ -75,7 +72,6 @@ def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -
 
 
 def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
-    """Returns a figure and its interval in one text: "3.1x (2.9-3.3)"; "" without a figure."""
     if not math.isfinite(value):
         return ""
     spread = f" ({formats.number(low)}-{formats.number(high)})" if math.isfinite(low) and math.isfinite(high) else ""
@@ -286,7 +282,6 @@ def _draw_compare(board: Leaderboard) -> None:
 
 
 def do_asked(now: TournamentState, board: Leaderboard) -> None:
-    """Does what was chosen in a row of the leaderboard."""
     action, key = st.session_state.pop(ACTED, ("", ""))
     row = board.row(key)  # None: nothing was chosen, or it was deleted meanwhile
     if row is not None and action == USE:
@@ -299,12 +294,10 @@ def do_asked(now: TournamentState, board: Leaderboard) -> None:
 
 
 def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
-    """Returns the job of a setting."""
     return next(trial.config for trial in now.planned if trial.key == row.key)
 
 
 def use_setting(config: RunConfig, whose: str) -> None:
-    """Opens Profile with this job in the sidebar, and says so there."""
     use_config(dataclasses.replace(config, name=""))
     notifications.say_there(f"The settings of {whose} are in the sidebar. Press Run to start.", ":material/tune:")
     # with the settings in the URL, which Profile would put there: so one press of Back leads here again
@@ -312,7 +305,6 @@ def use_setting(config: RunConfig, whose: str) -> None:
 
 
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
-    """Returns the ids of the best run of each of these settings, and of the baseline."""
     base = board.row(board.baseline)
     run_ids = [best_run(row) for row in (*rows, base) if row is not None]
     return list(dict.fromkeys(run_id for run_id in run_ids if run_id is not None))
@@ -327,7 +319,6 @@ def _open_compare(ids: list[int], board: Leaderboard) -> None:
 
 
 def best_run(row: LeaderboardRow) -> int | None:
-    """Returns the id of a setting's run with the highest throughput, among those that count if any does; else None."""
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     counted = [o for o in ended if o.round not in row.spoiled]
     best = max(counted or ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None)
@@ -337,7 +328,6 @@ def best_run(row: LeaderboardRow) -> int | None:
 @st.dialog("As code", width="large", icon=":material/code:")
 @texts.guarded
 def show_code(config: RunConfig, row: LeaderboardRow) -> None:
-    """Draws a dialog with the script of a setting."""
     st.markdown(f"**{texts.escaped(setting_in_words(row.entry))}**")
     _code(config, row)
 

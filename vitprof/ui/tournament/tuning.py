@@ -21,7 +21,6 @@ CHART_PX = 340
 
 
 def draw_tuning() -> None:
-    """Draws the form with the last result below it, or the progress while a strategy is being tuned."""
     state.draw_problem()
     running = state.work().running
     if not running:
@@ -95,7 +94,6 @@ def _draw_form() -> None:
 
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
-    """Returns how many settings a search of `seconds` will try, and how long it should be if those are too few."""
     n = len(search.candidates(base, (base.batch_size,) if same_batch else None))
     a_run_s, enough = search.OVERHEAD_S[base.isolation] + search.LEAST_S, search.enough_of(n)
     tried = search.settings_within(seconds, n, a_run_s)
@@ -104,7 +102,6 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
 
 
 def _base(name: str) -> RunConfig | errors.ConfigError:
-    """Returns the job to tune: the strategy with its own settings, the rest as in the sidebar of Profile."""
     values = widgets.settings()
     ignored = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
     given = {field: values[field] for field in widgets.FIELDS if field not in ignored}
