@@ -119,7 +119,8 @@ def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, F
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and free < needed:  # a file system without blocks does not report its free space
         raise VitprofError(
-            f"{directory} cannot be written: it takes about {formats.size(needed)}, and {formats.size(free)} are free there"
+            f"{directory} cannot be written: it takes about {formats.size(needed)}, "
+            f"and {formats.size(free)} are free there"
         )
 
 

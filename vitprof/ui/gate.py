@@ -75,7 +75,7 @@ def _bytes(text: str) -> bytes:
 
 
 def take_token(environ: MutableMapping[str, str]) -> Token | None:
-    """Removes the token from the environment, which jobs inherit, and returns it. Raises `VitprofError` if it is short."""
+    """Removes the token from the environment, where jobs would inherit it; raises `VitprofError` if it is short."""
     text = environ.pop(VARIABLE, "").strip()
     if not text:
         return None

@@ -282,7 +282,7 @@ def _shortened(values: _Array) -> _Array:
 
 
 def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool = False) -> None:
-    """Draws `figure`, not by `st.plotly_chart`, which would load a second Plotly of 4.6 MB. Screen readers get `alt`."""
+    """Draws `figure`. Not `st.plotly_chart`, which would load a second Plotly of 4.6 MB. `alt`: for screen readers."""
     words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
     live_chart(still(figure.to_dict(), alt=words, bare=not zooms), key=key, height=height)
 

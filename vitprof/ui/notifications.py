@@ -62,7 +62,7 @@ def announce() -> None:
 
 
 def keep_looking() -> None:
-    """Checks every few seconds while something is watched; redraws the page when it has ended, unless a dialog is open."""
+    """Checks every few seconds what is watched; redraws the page when it has ended, unless a dialog is open."""
     dialog_open = st.session_state.pop(DIALOG_OPEN, False)
     if any(st.session_state.get(kind) for kind in LOOKS):
         st.fragment(_look, run_every=LOOK_S)(dialog_open)

@@ -293,7 +293,7 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 
 
 def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
-    """Returns the points to draw, as (start, stop), and the most groups: all, or those in view and some on either side."""
+    """Returns the points to draw, as (start, stop), and the most groups: all, or those in and near the view."""
     n = len(next(iter(series.values())))
     if view is None:
         return 0, n, chart.overview_groups

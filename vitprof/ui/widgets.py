@@ -137,7 +137,7 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
 
 
 def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
-    """Sets a widget's state to `otherwise` where it is none of `options`: a late click may send a label of no option."""
+    """Sets a widget's state to `otherwise` where it is none of `options`: a late click may send an old label."""
     if key in st.session_state and st.session_state[key] not in options:
         st.session_state[key] = otherwise
 

@@ -36,7 +36,7 @@ def use(strategy: str, dataset: str, n_images: int | None) -> None:
 
 
 def use_config(config: RunConfig) -> None:
-    """Puts a job's config into this session's settings before they are drawn; what is its default anyway stays unset."""
+    """Puts a job's config into this session's settings before they are drawn; its defaults stay unset."""
     values = widgets.settings()
     given = _chosen(config).to_dict()
     budget = next(name for name in BUDGETS if given[name] is not None)
@@ -272,7 +272,8 @@ def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
     there, stored = (home.data_dir() / info.directory).is_dir(), needs.made
     storing = f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
     if stored is not None:
-        storing = f"{needs.prepared_as} is prepared ({formats.size(stored.size_bytes)}, took {formats.seconds(stored.prepare_s)})"
+        took = formats.seconds(stored.prepare_s)
+        storing = f"{needs.prepared_as} is prepared ({formats.size(stored.size_bytes)}, took {took})"
     parts = {
         f"makes {info.name} first (about {formats.size(needs.source_bytes)} on disk)": not there,
         storing: needs.prepared_as is not None,

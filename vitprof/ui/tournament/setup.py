@@ -84,8 +84,8 @@ def _ready(spec: tournament_spec.TournamentSpec) -> tournament_spec.TournamentSp
         st.error("None of these settings can run here: choose other strategies.")
     elif needed > free:
         st.error(
-            f"Together they write {formats.size(needed)}, but only {formats.size(free)} are free: choose fewer strategies, or set "
-            "VITPROF_HOME to a larger disk."
+            f"Together they write {formats.size(needed)}, but only {formats.size(free)} are free: choose fewer "
+            "strategies, or set VITPROF_HOME to a larger disk."
         )
     return spec if able and needed <= free else None
 
@@ -207,7 +207,8 @@ def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.Tourna
     time = f"about {rough_time(needs.seconds)}"
     if needs.unknown:
         time = f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
-    how_many = f"{formats.count(trials, 'setting')} x {formats.count(spec.repeats, 'round')} = {formats.count(runs, 'run')}, {time}"
+    how_many = f"{formats.count(trials, 'setting')} x {formats.count(spec.repeats, 'round')}"
+    how_many += f" = {formats.count(runs, 'run')}, {time}"
     if spec.until_decided and trials > 1:
         most = spec.repeats + MORE_ROUNDS
         longest = rough_time(needs.seconds * most / spec.repeats)
