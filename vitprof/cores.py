@@ -19,7 +19,6 @@ def job_cores(root: Path = Path("/")) -> int:
 
 
 def machine_cores() -> int:
-    """Returns the number of the machine's logical cores."""
     return os.cpu_count() or 1
 
 

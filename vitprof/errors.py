@@ -48,10 +48,7 @@ class DeviceError(VitprofError):
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the line to show for `error`: a `VitprofError`'s message, else the type and the message's first line.
-
-    Of an exception from a DataLoader worker it takes the last line: PyTorch puts the worker's traceback in front.
-    """
+    """Returns the line to show for `error`: a `VitprofError`'s message, else the type and the message's first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[1].startswith("Original Traceback"):
         last = lines[-1]

@@ -1,7 +1,4 @@
-"""Where vitprof keeps its files: data sets, the run store, logs. Only their owner may read them.
-
-The home is `VITPROF_HOME` if set, else the user data directory that platformdirs names.
-"""
+"""Where vitprof keeps its files: data sets, the run store, logs. Only their owner may read them."""
 
 from __future__ import annotations
 
@@ -37,12 +34,7 @@ def home() -> Path:
 
 
 def ensure_dir(path: Path) -> Path:
-    """Creates `path` with its parents and checks that it can be written to.
-
-    The home is created with access for its owner only; an existing one is closed to other users, see `OURS`.
-    Raises `VitprofError` that names the directory if this fails (read-only file system, no permission, a file in the
-    way, disk full).
-    """
+    """Creates `path` with its parents, which must be writable; closes the home to others. Raises `VitprofError`."""
     try:
         top = home()
         if path == top or path.is_relative_to(top):
@@ -75,10 +67,7 @@ def _close_home(top: Path) -> None:
 
 
 def private_file(path: Path) -> Path:
-    """Creates `path` as an empty file that only its owner may read, and returns it. Raises `VitprofError`.
-
-    If it exists already, removes other users' permissions from it and from a database's journals of that name.
-    """
+    """Creates `path` as an empty file that only its owner may read, and returns it. Raises `VitprofError`."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -93,9 +82,7 @@ def private_file(path: Path) -> Path:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Opens the log `path` for writing, emptied and readable by its owner only. Raises `VitprofError`, also for a link,
-    which might lead to another user's file.
-    """
+    """Opens the log `path`, emptied and readable by its owner only. Raises `VitprofError`, also for a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -112,12 +99,10 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def data_dir() -> Path:
-    """Returns `<home>/data`, which holds one directory for each data set."""
     return home() / "data"
 
 
 def log_dir() -> Path:
-    """Returns `<home>/logs`, which holds standard output and error of each job's process."""
     return home() / "logs"
 
 

@@ -1,9 +1,4 @@
-"""Names that people, scripts and files give: which are accepted, and how the others are refused or changed.
-
-A name that a person types (`--name`, a field of a page, a URL) is refused if it cannot be shown: `why_no_name` says
-why. A name that nobody typed (a script's command, a bundle, an old store) is made harmless: `tamed_name`. Every
-accepted name is one that `tamed_name` does not change.
-"""
+"""Names that people, scripts and files give: which are accepted, and how the others are refused or changed."""
 
 from __future__ import annotations
 

@@ -58,7 +58,6 @@ def install_core() -> str:
 
 
 def _is_of_pipx_run(command: Path) -> bool:
-    """Returns whether a command lies in an environment of `pipx run`: pipx puts a tag into its cache."""
     tag = command.absolute().parent.parent.parent / "CACHEDIR.TAG"
     try:
         return "created by pipx" in tag.read_text(encoding="utf-8", errors="replace")

@@ -53,9 +53,8 @@ def knob_doc(doc: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The settings of one job, as asked for, checked as far as is possible without data set and strategy.
-
-    Raises `ConfigError` that names the field, the value and what is allowed.
+    """The settings of one job, as asked for, checked as far as is possible without data set and strategy
+    (`ConfigError`).
     """
 
     name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
@@ -177,14 +176,11 @@ class RunConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Returns the inverse of `to_dict`. Raises `ConfigError`. Characters of the run's name that cannot be shown are
-        replaced, not refused: nobody types a stored config.
-        """
+        """Returns the inverse of `to_dict`; replaces characters of a name that can't be shown. Raises `ConfigError`."""
         known = {f.name for f in fields(cls)}
         for name in values:
             if name not in known:

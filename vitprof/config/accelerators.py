@@ -112,9 +112,7 @@ def forward_macs(model: ModelPreset, image_size: int) -> float:
 
 
 def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
-    """Returns how long a training step of `model` takes on `card`, with images of `image_size` pixels a side: seconds
-    for each step and seconds for each sample.
-    """
+    """Returns the seconds that a training step of `model` takes on `card`: for each step, and for each sample."""
     preset, known = MODELS[model], MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s
@@ -164,7 +162,6 @@ class Accelerator:
 
     @property
     def times(self) -> str:
-        """Returns how long a step takes, in words."""
         launching = f", launched in {self.launch_s * 1e3:g} ms" if self.launch_s else ""
         return f"{self.step_s * 1e3:g} ms a step and {self.sample_s * 1e6:g} µs a sample{launching}"
 
@@ -192,12 +189,10 @@ DERIVED = "derived from published training throughput, TFLOP/s and memory bandwi
 
 
 def is_simulated(device: str) -> bool:
-    """Returns whether `device` names a simulated accelerator."""
     return device.startswith(SIMULATED)
 
 
 def is_given(device: str) -> bool:
-    """Returns whether `device` is a simulated accelerator that gives times instead of a name: `simulated:A_MS,B_US`."""
     return is_simulated(device) and FIGURES not in device.partition(LAUNCHING)[0] and "," in device
 
 
@@ -207,9 +202,7 @@ def given(step_ms: float, sample_us: float, launch_ms: float = 0.0) -> str:
 
 
 def device_for(device: str, model: str, image_size: int, precision: Precision) -> str:
-    """Returns `device`; if it is a card's name, with the card's times for this model added: `simulated:h100=3,7.02`. So
-    a run records which figures (ms a step, us a sample) it was made with, even if later versions have better ones.
-    """
+    """Returns `device`; if it is a card's name, with the card's times for this model added: `simulated:h100=3,7.02`."""
     card = CARDS.get(device.removeprefix(SIMULATED)) if is_simulated(device) else None
     if card is None:
         return device

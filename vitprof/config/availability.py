@@ -73,7 +73,6 @@ OK = Availability("ok", "")
 
 
 def look_around() -> Machine:
-    """Returns the properties of this machine as they are now."""
     where = home.home().absolute()
     there = next(path for path in (where, *where.parents) if path.exists())
     found = find_tmpfs()
@@ -123,7 +122,6 @@ def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
 
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
-    """Yields reasons why a run would fail, the most basic first."""
     loader = LOADERS[parts.loader]
     if loader.decodes and sys.platform != NVIDIA_PLATFORM:
         yield f"{loader.title} needs Linux, and this is {sys.platform}"
@@ -188,7 +186,6 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
 
 
 def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
-    """Yields a line if the set does not fit on the GPU, or not beside what uses its memory now."""
     number = device.removeprefix("cuda:")
     at = int(number) if number.isdecimal() else 0
     if at >= len(machine.gpus):

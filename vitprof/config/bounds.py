@@ -1,7 +1,4 @@
-"""Limits of all numbers that can be set, for config, command line, forms and URLs.
-
-They are generous for any real use, and small enough that nothing counts, allocates or waits without end.
-"""
+"""Limits of all numbers that can be set, for config, command line, forms and URLs."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ class Bounds:
 
     @property
     def allowed(self) -> str:
-        """Returns the range in words, for an error message."""
         return f"give a {'whole ' if self.whole else ''}number from {self.least:,} to {self.most:,}"
 
     def check(self, name: str, value: object) -> None:

@@ -24,7 +24,6 @@ N = TypeVar("N", bound=Named)
 
 
 def by_name(*entries: N) -> dict[str, N]:
-    """Returns name -> entry, in this order."""
     return {entry.name: entry for entry in entries}
 
 
@@ -146,11 +145,7 @@ MODELS = by_name(
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
-    """Returns the data set called `name`, with `n_images` training images (and a tenth of that to test) if that is
-    given.
-
-    Raises `ConfigError` for an unknown name, or if the number of images cannot be chosen.
-    """
+    """Returns the data set called `name`, with `n_images` training images if that is given. Raises `ConfigError`."""
     info = chosen(DATASETS, "dataset", name)
     if n_images is None:
         return info
@@ -160,7 +155,6 @@ def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
 
 
 def model_preset(name: str) -> ModelPreset:
-    """Returns the model called `name`. Raises `ConfigError`."""
     return chosen(MODELS, "model", name)
 
 

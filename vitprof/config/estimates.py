@@ -1,8 +1,4 @@
-"""What a strategy needs of a machine, and how long a run will take, estimated before it runs.
-
-Times are arithmetic: latency x files, bytes / bandwidth, and the budget. The loader's speed on this machine is not
-known beforehand, so a budget in steps or epochs gives a lower bound at most.
-"""
+"""What a strategy needs of a machine, and how long a run will take, estimated before it runs."""
 
 from __future__ import annotations
 
@@ -51,7 +47,6 @@ class Footprint:
 
     @property
     def disk_bytes(self) -> int:
-        """Returns the disk space for storage and staged copy together, without the data set's own files."""
         return self.prepared_bytes + self.staged_bytes
 
 
@@ -78,9 +73,7 @@ def storage_bytes(storage: str, info: DatasetInfo) -> int:
 
 
 def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
-    """Returns size and preparation time of `storage` from the manifest that `vitprof.engine.storage.prepare` writes,
-    which may be out of date; None if it has not been made.
-    """
+    """Returns size and preparation time of `storage` by its manifest; None if it has not been made."""
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
         return None
@@ -135,10 +128,7 @@ class Duration:
 
 
 def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
-    """Returns the estimated time of a run with the resolved `config` on the data set `info`.
-
-    `made`: whether the data set exists already. `prepared`: whether its storage does.
-    """
+    """Returns the estimated time of a run of the resolved `config`; `made`, `prepared`: data set and storage exist."""
     n_images, storage = info.n_train + info.n_test, prepared_as(config.storage or "", info.kind)
     storing_s = 0.0 if prepared or storage is None else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
     once = {"made": 0.0 if made else MAKING_S[info.kind] * n_images, f"stored as {storage}": storing_s}
@@ -173,7 +163,6 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
 
 
 def _samples(config: RunConfig, info: DatasetInfo) -> float:
-    """Returns the number of samples in a budget of steps or epochs; NaN for one in seconds."""
     if config.steps is not None:
         return config.steps * config.batch_size
     return math.nan if config.epochs is None else config.epochs * info.n_train
@@ -185,14 +174,11 @@ def _sample_bytes(config: RunConfig, info: DatasetInfo) -> float:
 
 
 def _readers(config: RunConfig) -> int:
-    """Returns the number of files that the loader reads at the same time."""
     return max(config.workers or 1, 1) if LOADERS[config.loader or ""].made_by in ("threads", "processes") else 1
 
 
 def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
-    """Returns the seconds until the first batch is read, the seconds for each sample once all readers are busy, and
-    words such as "207 ms for each of" if every sample is a file, else "".
-    """
+    """Returns seconds until the first batch is read, seconds for each sample, and words if every sample is a file."""
     drive, n_bytes = slow_drive(config), _sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
     if STORAGES[config.storage or ""].access != "file for each sample":

@@ -1,7 +1,4 @@
-"""What is wrong with a GPU's software, or limits it, as lines that pages, `doctor` and runs show.
-
-Only what a user would not learn otherwise, or too late. Nothing here imports PyTorch.
-"""
+"""What is wrong with a GPU's software, or limits it, as lines that pages, `doctor` and runs show."""
 
 from __future__ import annotations
 
@@ -44,7 +41,6 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """Returns all of it in one line."""
         return f"{self.where}: {self.wrong}; {self.todo}"
 
 
@@ -81,7 +77,6 @@ def read_build(source: str) -> TorchBuild | None:
 
 
 def _version(text: str) -> Version | None:
-    """Returns the first two numbers of a version, such as (13, 2) of "13.2.1"; None if it does not begin with two."""
     numbers = re.match(r"(\d+)\.(\d+)", text)
     return None if numbers is None else (int(numbers[1]), int(numbers[2]))
 
@@ -101,11 +96,7 @@ def _newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
 
 
 def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | None:
-    """Returns why the installed PyTorch cannot use the GPU `card`; None if it can or that is not known.
-
-    `cuda_driver`: the newest CUDA that the driver supports. Minor versions need not agree (CUDA Compatibility, "Minor
-    Version Compatibility").
-    """
+    """Returns why the installed PyTorch cannot use the GPU `card`; None if it can or that is not known."""
     build = torch_build()
     if build is None or build.rocm:
         return None
@@ -130,10 +121,7 @@ def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | N
 def findings(
     gpus: Sequence[VisibleGpu], environ: Mapping[str, str], *, driver: str = "", precision: str = ""
 ) -> tuple[Finding, ...]:
-    """Returns what is wrong here for runs on `gpus`, the worst first; nothing if there are no GPUs.
-
-    `driver`: version of their driver, "" if it is not known. `precision`: that of the run to come, "" for any.
-    """
+    """Returns what is wrong for runs on `gpus`, the worst first. Unknown `driver`: "", any `precision`: ""."""
     if not gpus:
         return ()
     cards = dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus if gpu.capability is not None)

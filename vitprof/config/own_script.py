@@ -47,9 +47,7 @@ def own_config(name: str, **more: Any) -> RunConfig:
 
 
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
-    """Returns `config` with the device and the train loader ("watched") that the script's process reported, but for
-    values that vitprof would not use.
-    """
+    """Returns `config` with the device and the train loader that the script reported, where vitprof may use them."""
     loader = environment.get("watched") or {}
     changes: dict[str, Any] = {setting: loader.get(argument) for setting, argument in ARGUMENTS.items()}
     changes |= {name: loader.get(name) for name in ("start_method", "dataset")} | {"device": environment.get("device")}
@@ -95,10 +93,7 @@ def own_key_in_words(key: str) -> str:
 
 
 def code_line(script: OwnScript, key: str) -> str:
-    """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is.
-
-    An argument that the script gives but the setting does not allow gets the value that means the same as no argument.
-    """
+    """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is."""
     setting = next((s for s in settings_of(script) if s.key == key), None)
     if setting is None or not setting.changes:
         return ""
@@ -258,7 +253,6 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
 
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
-    """Returns the script's own value of a name in `VARIED`."""
     if name == "decode_cache":
         return "off"
     value = loader.get("num_workers" if name == "workers" else name)

@@ -1,7 +1,4 @@
-"""The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit together.
-
-The code of each part is in the package of its kind in `vitprof.engine`, under the same name.
-"""
+"""The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit together."""
 
 from __future__ import annotations
 
@@ -331,9 +328,7 @@ PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(zip(PARTS, (STORAGES, LOCATI
 
 @dataclass(frozen=True)
 class Combination:
-    """A storage, a location, a loader and a transfer, by name. `why_not` checks whether they fit together. Raises
-    `ConfigError` for a name that does not exist.
-    """
+    """A storage, a location, a loader and a transfer, by name. Raises `ConfigError` for a name that does not exist."""
 
     storage: str
     location: str
@@ -346,7 +341,6 @@ class Combination:
 
     @property
     def parts(self) -> tuple[StoragePart, Part, LoaderPart, Part]:
-        """Returns the four parts."""
         return STORAGES[self.storage], LOCATIONS[self.location], LOADERS[self.loader], TRANSFERS[self.transfer]
 
     def knobs(self) -> dict[str, Any]:

@@ -104,9 +104,7 @@ def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetI
 
 
 def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> str:
-    """Returns where augmentation happens: by default only photos are augmented. Raises `ConfigError` if it is to be on
-    the CPU for samples that are not processed there.
-    """
+    """Returns where augmentation happens: by default only photos are augmented."""
     storage = STORAGES[parts.storage]
     on_cpu = (storage.transforms or storage.form != "samples") and parts.transfer != "resident"
     if config.augment is None:
@@ -153,7 +151,6 @@ def run_name(config: RunConfig) -> str:
 
 
 def _throttled(config: RunConfig) -> str:
-    """Returns how the slow drive is throttled: the preset, and settings in place of it; "" for other locations."""
     if not config.slow_drive:
         return ""
     rate = "" if config.slow_mb_s is None else f", {config.slow_mb_s:g} MB/s"

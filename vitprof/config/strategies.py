@@ -51,8 +51,8 @@ class Strategy:
     """Settings that belong to the strategy: they are not offered, and other values are refused."""
 
     def combination(self, info: DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
-        """Returns its parts for the data set `info`; `overrides` (by the names in `PARTS`) replace some of them. Raises
-        `ConfigError` for a part that does not exist.
+        """Returns its parts for the data set `info`, some replaced by `overrides`. Raises `ConfigError` for an unknown
+        one.
         """
         storage = BY_KIND.get(self.storage, {}).get(info.kind, self.storage)
         given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}
@@ -305,5 +305,4 @@ STRATEGIES = by_name(
 
 
 def strategy(name: str) -> Strategy:
-    """Returns the strategy called `name`. Raises `ConfigError` that lists the known names for any other."""
     return chosen(STRATEGIES, "strategy", name)

@@ -94,7 +94,6 @@ class TournamentSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TournamentSpec:
-        """Returns the inverse of `to_dict`. Raises `ConfigError`."""
         known = {f.name for f in fields(cls)}
         for name in values:
             if name not in known:
@@ -110,7 +109,6 @@ class TournamentSpec:
 
     @property
     def title(self) -> str:
-        """Returns a name for the tournament, made from what it compares."""
         if self.script is not None:
             varied = " x ".join(name for name, _ in self.script.vary)
             return tamed_name(f"{varied} of {shlex.join(self.script.command)}")

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Keeps the garbage collector off while modules are imported, and from then on off what they have made.
-
-    Imports leave hardly any garbage, and in a forked process each collection would copy the pages of what is imported.
-    """
+    """Keeps the garbage collector off while modules are imported, and from then on off what they have made."""
     was_on = gc.isenabled()
     gc.disable()
     try:

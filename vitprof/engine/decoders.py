@@ -1,8 +1,4 @@
-"""Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`.
-
-All decode, take the crop, resize it, mirror it, and write it into the caller's array, outside the GIL. None rotates an
-image by its EXIF orientation. Pixels differ slightly between libraries: test_decoders.py states by how much.
-"""
+"""Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`."""
 
 from __future__ import annotations
 
@@ -145,7 +141,6 @@ def check_end(encoded: bytes) -> None:
 
 
 def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
-    """Resizes `box` of `image` into `out` with OpenCV, and mirrors it if `box.flip`."""
     part = image[box.top : box.top + box.height, box.left : box.left + box.width]
     size = (out.shape[1], out.shape[0])
     if (box.width, box.height) == size:

@@ -1,8 +1,4 @@
-"""From a config to batches: makes the data set, then prepares, places, opens, caches and loads the storage.
-
-What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where, `decoders` and
-`transforms` change it, `loaders` make batches, `transfer` moves them to the device. This module connects them.
-"""
+"""From a config to batches: makes the data set, then prepares, places, opens, caches and loads the storage."""
 
 from __future__ import annotations
 
@@ -174,8 +170,6 @@ def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> 
 
 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
-    """Returns `split` with its first batches in place of its loader: in host memory, or on the device (no copy)."""
-
     def on_device(tensor: Tensor) -> Tensor:
         return device.upload(tensor.clone())
 

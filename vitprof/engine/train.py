@@ -77,12 +77,10 @@ class CpuMeter:
         self._since = 0.0
 
     def start(self) -> None:
-        """Starts or continues to count."""
         self._since = process_tree_cpu_s()
         self.running = True
 
     def pause(self) -> None:
-        """Adds the CPU seconds since `start` to `cpu_s`, if it runs."""
         if self.running:
             self.cpu_s += process_tree_cpu_s() - self._since
             self.running = False
@@ -141,7 +139,6 @@ def _train(
     device: Device | None,
     trains: Callable[[RunConfig, Device], Trainer] | None,
 ) -> bool:
-    """Runs the job of the resolved `config`, as `train` does."""
     if config.threads:
         torch.set_num_threads(config.threads)
 
@@ -233,7 +230,6 @@ class Budget:
 
 
 def _fit(job: Job) -> bool:
-    """Trains and evaluates. Returns True once the budget is spent, False if the job was asked to stop before."""
     config, epochs = job.config, job.config.epochs or 0
     least = config.least_steps + config.warmup_steps if config.least_steps else 0
     steps = config.steps or epochs * len(job.pipeline.train.loader)
@@ -270,7 +266,6 @@ def _fit(job: Job) -> bool:
 
 
 def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
-    """Trains on an epoch's batches; ends early if the job is asked to stop. Returns True if the budget was spent."""
     # local names for what each step calls: with a fast loader a step takes 12 us
     clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
     train_step, keep = job.trainer.step, job.device.keep
@@ -330,7 +325,6 @@ def _no_loss() -> float:
 
 
 def _evaluate(job: Job, split: Split) -> bool:
-    """Reports mean loss and accuracy over the test set as facts. Returns False if the job was asked to stop before."""
     batches = len(split.loader)
     to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.epoch(0)):

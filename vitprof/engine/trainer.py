@@ -97,10 +97,7 @@ class Trainer(Protocol):
     """The training and evaluation of batches. `to_input` is None where a batch arrives ready for the model."""
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches one training step. Returns the mark where its compute begins (usually `Moved.ready`), and its loss.
-
-        The loss is a scalar on the device; None if the trainer has none.
-        """
+        """Launches a training step. Returns the mark where its compute begins, and its loss on the device (or None)."""
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         """Launches the evaluation of one batch of the test set."""

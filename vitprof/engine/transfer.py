@@ -263,10 +263,7 @@ class Packed:
 
 
 class Ring:
-    """Buffers that loaders fill and transfers read, images and labels in one piece.
-
-    Any thread takes them; the training loop's gives them back.
-    """
+    """Buffers that loaders fill and transfers read, images and labels in one piece."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

@@ -1,8 +1,4 @@
-"""From an image to the model's input: crops, random flip, crop and rotation as one affine map, and normalisation.
-
-The crops are torchvision's two usual ones, each as one rectangle of the original, so that a decoder can resize once,
-straight into the batch. Maps are applied on the device to a whole batch, or on the CPU, with the same geometry.
-"""
+"""From an image to the model's input: crops, random flip, crop and rotation as one affine map, and normalisation."""
 
 from __future__ import annotations
 
@@ -202,5 +198,4 @@ class ToInput:
 
 
 def as_it_is(images: Tensor) -> Tensor:
-    """Returns the images unchanged, for a simulated device whose step includes normalising."""
     return images

@@ -1,7 +1,4 @@
-"""What a DataLoader's fork server imports once, so that its workers need not.
-
-Only `multiprocessing` imports this module, by name, where the server begins.
-"""
+"""What a DataLoader's fork server imports once, so that its workers need not."""
 
 from __future__ import annotations
 

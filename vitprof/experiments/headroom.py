@@ -98,10 +98,7 @@ def measure_headroom(
     progress: OnProgress = ignore,
     stop: Stop = never,
 ) -> Headroom | None:
-    """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended.
-
-    One that fails is not run again. Once `stop()` returns true, the running one is stopped; what was measured counts.
-    """
+    """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended."""
     trials, failed = anchors(run, repeats), set[str]()
     able = (trial for trial in trials if trial.role not in failed)
     for trial, run_id in run_trials(manager, able, group_of(run), total=len(trials), progress=progress, stop=stop):
@@ -111,10 +108,7 @@ def measure_headroom(
 
 
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
-    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if no anchor has ended.
-
-    Every run of an anchor that finished counts as a repeat; stopped ones are mentioned where there are no others.
-    """
+    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if no anchor has ended."""
     group = group_of(run)
     runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ANCHOR_ROLES]
     ended = [r for r in runs if not r.live]

@@ -1,7 +1,4 @@
-"""Predicts other strategies from a profiled run, and checks predictions by running them.
-
-The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>".
-"""
+"""Predicts other strategies from a profiled run, and checks predictions by running them."""
 
 from __future__ import annotations
 
@@ -84,9 +81,8 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
 def micro_runs(
     store: RunStore, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
 ) -> list[Trial]:
-    """Returns a loader-only run of each strategy (default: `usual_strategies`).
-
-    Raises `ConfigError` where a strategy cannot load the data set or be run here; otherwise as `profile_of` does.
+    """Returns a loader-only run of each strategy (default: `usual_strategies`). Raises `ConfigError`, and as
+    `profile_of`.
     """
     run = profile_of(store, run_id)
     machine = look_around()
@@ -107,9 +103,7 @@ def submit_micro_runs(manager: JobManager, run_id: int) -> list[int]:
 
 
 def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
-    """Makes predictions from the loader-only runs that have ended, records the checks that have, and returns all
-    predictions from that run. May be called at any time and any number of times.
-    """
+    """Makes predictions from the loader-only runs that have ended, and returns all predictions from that run."""
     run = store.run(run_id)
     stored = list_predictions(store, run_id)
     predicted = {p.micro_run_id for p in stored}
@@ -139,7 +133,6 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
 
 
 def _note_check(store: RunStore, p: StoredPrediction) -> None:
-    """Records what the run that checks `p` measured; where it gave no figure, `p` becomes unchecked again."""
     check = next((r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id), None)
     if check is not None and check.live:
         return
@@ -164,10 +157,7 @@ def predict_strategies(
     progress: OnProgress = ignore,
     stop: Stop = never,
 ) -> list[StoredPrediction]:
-    """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions.
-
-    A strategy whose loader-only run fails or is too short has none: `failures` says why. Raises as `micro_runs`.
-    """
+    """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions."""
     trials, ids = micro_runs(manager.store, run_id, strategies, seconds=seconds), set[int]()
     for _, ended in run_trials(manager, trials, group_of(run_id), total=len(trials), progress=progress, stop=stop):
         ids.add(ended)
@@ -182,10 +172,7 @@ def failures(
     *,
     remedy: str = "run it to see what it gives",
 ) -> list[str]:
-    """Returns a line for each of `strategies` (default: all) whose latest loader-only run gave no prediction.
-
-    `remedy` is what to do about a run that had no steady steps. Call `record_predictions` first.
-    """
+    """Returns a line for each of `strategies` (default: all) whose latest loader-only run gave no prediction."""
     runs = store.runs(group_key=group_of(run_id), oldest_first=True)
     latest = {r.config.strategy: r for r in runs if r.role == MICRO}
     predicted = {p.micro_run_id for p in list_predictions(store, run_id)}
@@ -211,9 +198,7 @@ def submit_check(manager: JobManager, prediction_id: int) -> int:
 def verify(
     manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
 ) -> list[StoredPrediction]:
-    """Runs the jobs that predictions of one run are about, and returns these with what the runs measured. One that a
-    run checks or checked already is left as it is.
-    """
+    """Runs the jobs that predictions of one run are about, unless that was done; returns these with the figures."""
     store = manager.store
     unchecked = [p for p in given if p.verified_run_id is None]
     if unchecked:

@@ -1,8 +1,4 @@
-"""Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule says.
-
-The next trial is asked for when the one before has ended and is in the store, so a generator can decide by all results
-so far what to run next, and when to stop: that is the rule of the experiment.
-"""
+"""Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule says."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain.
-
-By successive halving (`vitprof.analysis.tournament.tuning`), by samples/s from end to end. Then the winner and the
-strategy's own setting are run again in turns, so that the gain does not rest on the runs that chose the winner.
-"""
+"""Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain."""
 
 from __future__ import annotations
 
@@ -96,7 +92,6 @@ class Tuning:
 
     @property
     def command(self) -> str:
-        """Returns the command that runs the winner."""
         return run_command(self.config)
 
     @property
@@ -107,7 +102,6 @@ class Tuning:
 
     @property
     def sentence(self) -> str:
-        """Returns what won, and by how much."""
         n = len({t.candidate for t in self.tried})
         of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
@@ -137,7 +131,6 @@ def enough_of(n_candidates: int) -> int:
 
 
 def candidate_in_words(candidate: Candidate) -> str:
-    """Returns a setting in words: "batch 64, 2 workers, prefetch 4"."""
     workers, prefetch = candidate.workers, candidate.prefetch_factor
     made_by = "" if workers is None else f", {workers} worker{'' if workers == 1 else 's'}"
     return f"batch {candidate.batch_size}{made_by}{'' if prefetch is None else f', prefetch {prefetch}'}"
@@ -163,7 +156,7 @@ def candidates(
     base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
 ) -> list[Candidate]:
     """Returns the settings to try for the strategy of `base` that can run here: its own first, then the others, those
-    that differ least first. `batch_sizes` and `workers` replace the usual values. Raises `ConfigError`.
+    that differ least first.
     """
     job = resolve(base)
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
@@ -269,7 +262,6 @@ class _Search:
         self._run_id = 0
 
     def run(self, options: list[Candidate], progress: OnProgress) -> Tuning:
-        """Tries the `options`, the default first, and returns the result."""
         default, self._alive = options[0], options
         group, trials = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key, self._trials(options)
 
@@ -305,7 +297,6 @@ class _Search:
         )
 
     def _trials(self, options: list[Candidate]) -> Iterator[Trial]:
-        """Yields the runs: of the default, of the rungs for which there is time, and of default and winner in turns."""
         default = options[0]
         yield from self._train(default, LEAST_S, 1, "the default")  # shows what a run costs, and prepares the storage
         yield from self._halve(options)
@@ -341,7 +332,6 @@ class _Search:
             self._alive = [self._alive[i] for i in survivors([self._score(c) for c in self._alive])]
 
     def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Iterator[Trial]:
-        """Yields one run, and notes what it gave once it has ended."""
         budget = {"epochs": None, "steps": None, "seconds": seconds}
         config = replace(self._base, **budget, evaluate=False, warmup_steps=WARMUP_STEPS)  # type: ignore[arg-type]
         name = candidate_in_words(candidate)
@@ -357,7 +347,6 @@ class _Search:
             self._overhead_s = max(summary.wall_s - seconds - once_s, 0.05)
 
     def _best(self) -> Candidate:
-        """Returns the fastest of those that have not dropped out, else of all. Raises `JobError` without a figure."""
         for group in (self._alive, [t.candidate for t in self._tried]):
             if scored := [c for c in group if not math.isnan(self._score(c))]:
                 return max(scored, key=self._score)
@@ -376,7 +365,6 @@ class _Search:
         return Interval(row.speed_up, row.speed_up_low, row.speed_up_high), row.samples_per_s, True
 
     def _score(self, candidate: Candidate) -> float:
-        """Returns samples/s of the candidate's latest run that gave a figure; NaN without one."""
         known = (t.samples_per_s for t in reversed(self._tried) if t.candidate == candidate)
         return next((speed for speed in known if not math.isnan(speed)), math.nan)
 
@@ -385,7 +373,6 @@ class _Search:
 
 
 def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entry:
-    """Returns a candidate as an entry of the leaderboard; what it costs is not known."""
     size, workers = candidate.batch_size, candidate.workers
     key = trial_key(name, size, workers, f"prefetch {candidate.prefetch_factor}")
     return Entry(key, name, size, workers, "as-is", tuple(outcomes), "done", "", math.nan, math.nan, math.nan)

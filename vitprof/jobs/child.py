@@ -84,9 +84,7 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
 
 
 def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False) -> None:
-    """Trains, and puts the job's last message into `buffer`, whatever happens. `alone`: the GPUs that the job does not
-    use are hidden from this process.
-    """
+    """Trains, and puts the job's last message into `buffer`; `alone`: hides the GPUs that it does not use."""
     with without_collections() if alone else contextlib.nullcontext():
         from vitprof.engine.train import train
 
@@ -179,7 +177,6 @@ def serve(connection: socket.socket) -> bool:
 
 
 def _forks(connection: socket.socket) -> bool:
-    """Forks, and returns whether this is the fork; answers with process id 0 where the system refuses."""
     try:
         return os.fork() == 0
     except OSError:

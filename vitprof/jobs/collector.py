@@ -1,9 +1,4 @@
-"""The program that records a script which watches itself (`vitprof.watch`): it is started beside the script.
-
-The script holds the other end of a socket. It sends the messages of any job, and may begin again after its "end", as
-when the cell of a notebook is run once more. It receives a line of JSON with the run's number, or with the reason why
-there is none. When it ends, is killed or closes the socket, what it has sent is recorded, and this program ends too.
-"""
+"""The program that records a script which watches itself (`vitprof.watch`): it is started beside the script."""
 
 from __future__ import annotations
 
@@ -133,11 +128,9 @@ class ScriptRunner:
 
     @property
     def over(self) -> bool:
-        """Returns whether the script is gone; its last messages may still be in the queue."""
         return self._gone() or not self._listener.listens
 
     def _is_over(self) -> bool:
-        """Returns whether no more messages can come."""
         return self.over and self._listener.inbox.empty()
 
     def _gone(self) -> bool:

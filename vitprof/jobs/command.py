@@ -43,10 +43,7 @@ NOT_WATCHED = (
 
 
 class CommandRunner:
-    """A running command, in the process group, and with the input and output, of this program.
-
-    Raises `JobError` where it cannot be started.
-    """
+    """A running command, in the process group and with the input and output of this program. Raises `JobError`."""
 
     def __init__(
         self,
@@ -93,7 +90,6 @@ class CommandRunner:
 
     @property
     def returncode(self) -> int | None:
-        """Returns the command's exit status; None while it runs."""
         return self._process.poll()
 
     @property
@@ -107,7 +103,6 @@ class CommandRunner:
         return self._listener.heard and not self._listener.listens
 
     def _connections(self) -> Iterator[socket.socket]:
-        """Yields the connections that processes of the command make, until the command has ended."""
         while not self._closing.is_set():
             try:
                 yield self._listening.accept()[0]
@@ -146,10 +141,7 @@ class CommandRunner:
             self.signalled(signal.SIGTERM)
 
     def signalled(self, number: int) -> None:
-        """Notes a signal that vitprof received, and passes it on unless it is one that a terminal sends to both.
-
-        A script that it was passed on to has `STOP_GRACE_S` to end in its own way.
-        """
+        """Notes a signal that vitprof received, and passes it on unless it is one that a terminal sends to both."""
         self._asked = True
         if number in FROM_THE_TERMINAL:
             return
@@ -158,9 +150,7 @@ class CommandRunner:
         self._signal(number)
 
     def kill(self) -> None:
-        """Kills a script that was asked to end and has not within `STOP_GRACE_S`. Any other script goes on, whatever
-        happens to vitprof.
-        """
+        """Kills a script that was asked to end and has not within `STOP_GRACE_S`."""
         if self._stop_by is not None and time.monotonic() >= self._stop_by:
             self._signal(signal.SIGKILL)
 
@@ -187,7 +177,6 @@ class CommandRunner:
 
 
 def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
-    """Returns an environment that makes every Python process look for a training to watch."""
     before = environment.get("PYTHONPATH")
     return {
         **environment,
@@ -246,10 +235,7 @@ class Trial:
 
 
 class TrialRunner(CommandRunner):
-    """The running script, in a session of its own, without a terminal: what it prints goes to `log`.
-
-    Raises `JobError` where it cannot be started.
-    """
+    """The running script, in a session of its own, without a terminal; it prints to `log`. Raises `JobError`."""
 
     def __init__(self, trial: Trial, log: Path, opened: list[str] | None = None) -> None:
         """`opened`: the list to which `close` adds the files that were opened for writing, with `lists_opened`."""
@@ -304,7 +290,6 @@ class TrialRunner(CommandRunner):
         return {**steps, "warmup": np.where(steps["epoch"] == 0, 1.0, steps["warmup"])}
 
     def _check(self, watched: Mapping[str, Any]) -> None:
-        """Ends a trial that does not measure its setting."""
         trial = self._trial
         if not trial.changes:
             return
@@ -352,7 +337,6 @@ class TrialRunner(CommandRunner):
         return why
 
     def _notices(self) -> list[str]:
-        """Returns lines for the user."""
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
         if self._listener.heard and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
@@ -373,13 +357,11 @@ class TrialRunner(CommandRunner):
 
 
 def _is_other(watched: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Returns whether the train loader has another value than the one given; False for arguments it did not report."""
     name = "start_method" if name == "multiprocessing_context" else name
     return name in watched and watched[name] != value and not (name == "prefetch_factor" and value is None)
 
 
 def _error_line(log: Path) -> str:
-    """Returns the last line of a log that names an error, else its last line; at most 400 characters."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]

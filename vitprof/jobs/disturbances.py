@@ -41,13 +41,10 @@ class ConcurrentJobs:
 
     @property
     def notices(self) -> list[str]:
-        """Returns one line for each of those jobs seen so far."""
         return list(self._lines.values())
 
     def look(self, lock: MachineLock) -> None:
-        """Notes the runs that are running now, those that began and ended since the last look, and the jobs of other
-        stores. `lock` is the run's own. Raises `StoreError`.
-        """
+        """Notes the runs that are running or ran since the last look, and other stores' jobs. Raises `StoreError`."""
         now = time.perf_counter()
         running = running_beside(self._store, self._run_id)
         ended = self._store.ended_since(self._run_id, self._looked_s)
@@ -77,9 +74,7 @@ class SuspendedSteps:
             del self._recent[0]
 
     def look(self, stops: Sequence[Stop], *, last: bool) -> list[int]:
-        """Returns the numbers of the steps that stops fell into which are not settled yet. `stops` are all so far, in
-        order; `last`: no more steps will come.
-        """
+        """Returns the numbers of the steps that stops fell into which are not settled yet."""
         if len(stops) == self.settled:
             return []
         steps = joined("steps", self._recent, STOP_COLUMNS)
@@ -98,9 +93,7 @@ class SuspendedSteps:
 
 
 class Disturbances:
-    """The disturbances of a run, while it goes on. The recorder's thread calls `look`, the writing thread
-    `look_at_store`.
-    """
+    """The disturbances of a run, while it goes on."""
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store, self._run_id = store, run_id

@@ -56,19 +56,13 @@ def unjudged(reason: str) -> str:
 
 
 def spark(steps: Series, phases: Sequence[Phase], of_steps: gaps.Gaps | None = None) -> list[float | None]:
-    """Returns the device's idle share (0 to 1) over the run, in at most `SPARK_BINS` bins; None where it is not known.
-
-    `of_steps` are the gaps of all steps, if they were computed already.
-    """
+    """Returns the device's idle share (0 to 1) over the run, in at most `SPARK_BINS` bins; None where not known."""
     _, share = utilisation.idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=of_steps)
     return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 
 def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
-    """Imports what programs left in files while the store was unavailable, marks runs whose program is gone as
-    interrupted, and sums up what the store has of both, for at most `OPEN_S`. A store that is unavailable now is
-    settled at the next start.
-    """
+    """Marks runs whose program is gone as interrupted, imports what it left, and sums up both, for at most `OPEN_S`."""
     if store.read_only:
         return
     until = clock() + OPEN_S
@@ -82,7 +76,6 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
 
 
 def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
-    """Sums up a run that ended at `ended_s`; where that is None, with its last step."""
     try:
         run, steps = store.run(run_id), store.steps(run_id)
     except UnreadableRun:  # the version that began it can sum it up

@@ -67,7 +67,6 @@ def memory_limit() -> int | None:
 
 
 def _groups() -> list[Path]:
-    """Returns the directories of the control group that counts this process's memory, and of those above it."""
     with contextlib.suppress(OSError):
         for line in (PROC / "self/cgroup").read_text().splitlines():
             number, kinds, path = line.split(":", 2)
@@ -84,14 +83,12 @@ def _groups() -> list[Path]:
 
 
 def _number(path: Path) -> int | None:
-    """Returns the number in a file; None where it says "max", or can't be read."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Returns the lines "name number" of a file; empty where it can't be read."""
     with contextlib.suppress(OSError, ValueError):
         pairs = (line.split() for line in path.read_text().splitlines())
         return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
@@ -133,9 +130,7 @@ def _more(now: int | None, before: int | None) -> bool:
 
 
 def _resident(pid: int) -> int:
-    """Returns the resident bytes of a process and its descendants, by the kernel's lists (psutil would read every
-    process there is); 0 where they have ended.
-    """
+    """Returns the resident bytes of a process and its descendants, by the kernel's lists; 0 where they have ended."""
     held = 0
     with contextlib.suppress(OSError, IndexError, ValueError):
         held = int((PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
@@ -186,9 +181,7 @@ def clear_orphans() -> None:
 
 
 def clear_temporary() -> None:
-    """Removes our temporary files and directories whose process is gone. What can't be removed stays, without a
-    message: nothing depends on it.
-    """
+    """Removes our temporary files and directories whose process is gone."""
     for path in _left_in(Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
             if path.is_dir():
@@ -198,7 +191,6 @@ def clear_temporary() -> None:
 
 
 def _left_in(directory: Path) -> Iterator[Path]:
-    """Yields what processes of ours that are gone left in `directory`."""
     ours = re.compile(rf"vitprof-[a-z-]+-{re.escape(process_space())}-(\d+)-\w+")
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:

@@ -1,8 +1,4 @@
-"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.scheduling`).
-
-One manager serves a whole process: the dashboard's sessions share one, a command makes its own. It writes everything
-it knows about a run to the store, so that readers need only the store.
-"""
+"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.scheduling`)."""
 
 from __future__ import annotations
 
@@ -62,9 +58,7 @@ class _Job:
 
 
 class JobManager:
-    """A queue of jobs: takes configs, runs them one after another (those with `share_machine` also beside each other on
-    different devices), and records them in `store`.
-    """
+    """A queue of jobs: takes configs, runs them one after another, and records them in `store`."""
 
     def __init__(
         self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None, anyway: bool = False
@@ -116,7 +110,6 @@ class JobManager:
         return run_id
 
     def owns(self, run_id: int) -> bool:
-        """Returns whether the run was submitted here and has not ended."""
         return run_id in self._jobs and not self._jobs[run_id].ended.is_set()
 
     def may_stop(self, run_id: int) -> bool:
@@ -124,9 +117,8 @@ class JobManager:
         return self.owns(run_id) and users.may_stop(self._jobs[run_id].started_by)
 
     def stop(self, run_id: int) -> None:
-        """Asks a run to stop. A run that is still queued has stopped when this returns; `wait` for one that is running.
-
-        Raises `JobError` where it was not started here, or was started by another user of the dashboard.
+        """Asks a run to stop; a queued one has stopped when this returns. Raises `JobError` where the user may not stop
+        it.
         """
         job = self._own(run_id, "stop it where it was started")
         job.stop.set()
@@ -138,8 +130,8 @@ class JobManager:
             self._record_ends()
 
     def run_now(self, run_id: int) -> None:
-        """Makes a queued run wait for this program's runs only, as with `anyway`. Raises `JobError` where it was not
-        started here, or the current user may not stop it.
+        """Makes a queued run wait for this program's runs only. Raises `JobError` where the current user may not stop
+        it.
         """
         job = self._own(run_id, "start it where it was queued")
         with self._turn:
@@ -147,7 +139,6 @@ class JobManager:
             self._turn.notify_all()
 
     def _own(self, run_id: int, todo: str) -> _Job:
-        """Returns a job that the current user may stop. Raises `JobError`."""
         if run_id not in self._jobs:
             raise JobError(f"run {run_id} was not started by this vitprof; {todo}")
         users.check_may_stop(f"run {run_id}", self._jobs[run_id].started_by)
@@ -200,7 +191,6 @@ class JobManager:
             job.outbox = None
 
     def _work(self, jobs: queue.Queue[_Job | None]) -> None:
-        """Runs the jobs of a queue one after another."""
         while True:
             unrecorded = any(job.unrecorded for job in list(self._jobs.values()))
             try:
@@ -224,9 +214,7 @@ class JobManager:
             self._record_ends()
 
     def _await_turn(self, job: _Job) -> bool:
-        """Waits for the runs that go first, and names them in the store. Returns False where another thread has taken
-        the job out of the queue.
-        """
+        """Waits for the runs that go first. Returns False where another thread has taken the job out of the queue."""
         reported = ""
         with self._turn:
             while job.waiting and not self._closed:
@@ -292,9 +280,7 @@ class JobManager:
 
 
 def _is_behind(job: _Job, store: RunStore, jobs: Mapping[int, _Job]) -> bool:
-    """Returns whether runs of its store go before a job. The store may not have the end of one of `jobs`, those of this
-    program, yet. Raises `StoreError`.
-    """
+    """Returns whether runs of its store go before a job; `jobs`: those of this program. Raises `StoreError`."""
     for run in scheduling.ahead_in_store(store, job.run_id):
         is_over = run.id in jobs and jobs[run.id].ended.is_set()
         is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()

@@ -1,10 +1,4 @@
-"""Brings what a job reports to the run store. Neither the job nor its recorder ever waits for the store.
-
-A thread writes. A store that does not take the data (locked, full, restarted) is unavailable: the data then wait in
-memory, up to `MOST_BYTES`, and the thread tries again until the store has them; what is more is dropped and counted.
-All that waits is in files too (`spool`), so that the next program can import it if this one ends first. The run has a
-notice of it.
-"""
+"""Brings what a job reports to the run store. Neither the job nor its recorder ever waits for the store."""
 
 from __future__ import annotations
 
@@ -62,7 +56,6 @@ class Batch:
 
     @property
     def n_bytes(self) -> int:
-        """Returns the size of the chunks."""
         return sum(len(chunk.data) for chunk in self.chunks)
 
 
@@ -82,10 +75,7 @@ class Outages:
     """The notice for the user; empty where there is nothing to say."""
 
     def end(self, now_s: float, outcome: str, *, for_good: bool) -> None:
-        """Ends the last outage. A short one that lost nothing is worth no notice, unless it is `for_good`.
-
-        `outcome`: what became of the data, unless some were lost.
-        """
+        """Ends the last outage."""
         self.n += 1
         self.seconds += now_s - self.since_s
         words = {"steps": "step", "telemetry": "telemetry sample"}
@@ -176,8 +166,8 @@ class Outbox:
             return "" if self._spool is None else self._outages.why
 
     def wait(self, within_s: float, *, also_unavailable: bool = False) -> bool:
-        """Waits until everything is written, or with `also_unavailable` the store is found to be unavailable, for at
-        most `within_s` seconds; returns whether it is written.
+        """Waits at most `within_s` until all is written, or the store is `also_unavailable`; returns whether it is
+        written.
         """
         with self._changed:
             self._changed.wait_for(
@@ -186,9 +176,7 @@ class Outbox:
             return self._is_written()
 
     def leave(self) -> str:
-        """Leaves in files what the store could not take, for the next program. Returns a line on what became of it; ""
-        where the store has everything.
-        """
+        """Leaves in files what the store could not take, for the next program."""
         line = ""
         with self._changed:
             thread, self._leaving = self._thread, True
@@ -221,14 +209,12 @@ class Outbox:
         self._changed.notify_all()
 
     def _begin_outage(self, why: str) -> None:
-        """Brings all that waits into files; the lock is held."""
         self._outages.why = why
         self._spool = Spool(self._store, self._run, why)
         self._keep(self._spool)
         self._changed.notify_all()
 
     def _keep(self, spool: Spool, lost: dict[str, int] | None = None) -> None:
-        """Adds to files what the store may not have, and counts the rows that no file takes."""
         values: dict[str, Any] = {}
         for batch in (self._write, self._waiting):
             for chunk in batch.chunks if batch is not None else ():
@@ -265,7 +251,6 @@ class Outbox:
             return True
 
     def _bring(self) -> None:
-        """Writes what was taken; once all that waited is written, the store is available again."""
         batch = self._write or Batch()
         if (ending := batch.ending) is not None:
             self._store.update_run(self._run.id, **{**ending.values, **ending.settle()})

@@ -59,7 +59,6 @@ class MachineCheck:
     found: str
     """What it is here, in words."""
     verdict: Literal["ok", "note", "bad"]
-    """ok: as it should be; note: works, with a limit; bad: something will fail."""
     meaning: str
     """What it means and what to do; empty where there is nothing to say."""
 
@@ -87,7 +86,6 @@ def examine() -> Iterator[MachineCheck]:
 
 
 def _version(names: tuple[str, ...]) -> str | None:
-    """Returns the name and version of the first of these packages that is installed."""
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
             return f"{name} {metadata.version(name)}"
@@ -108,9 +106,7 @@ def _packages() -> MachineCheck:
 
 
 def _dali(gpus: Sequence[visible.VisibleGpu], driver: str) -> MachineCheck:
-    """Checks the package that one loader needs. A package without its module was made for another system, or is half
-    removed. What to install depends on the driver.
-    """
+    """Checks the package that one loader needs."""
     version = _version(tuple(gpu_findings.DALI))
     pip = f"pip install {gpu_findings.dali_wheel(gpus, driver)}"
     if version is None:

@@ -1,7 +1,4 @@
-"""The two ways to run a job: in a child process, or in a thread of this one. Both yield the same messages.
-
-Processes are forks of a warm process that has PyTorch loaded, or each is started from scratch.
-"""
+"""The two ways to run a job: in a child process, or in a thread of this one. Both yield the same messages."""
 
 from __future__ import annotations
 
@@ -47,14 +44,11 @@ ANSWER_S = 5.0
 
 
 def command(module: str, *args: str) -> list[str]:
-    """Returns the command that runs a module of this package."""
     return [sys.executable, "-m", module, *args]
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment for a process that runs a module of this package. Threads of OpenMP sleep while they wait
-    in it, unless the user chose how they wait.
-    """
+    """Returns the environment of a module's process, in which OpenMP's waiting threads sleep unless the user chose."""
     waiting = {} if any(name in os.environ for name in OPENMP_CHOICES) else OPENMP_SLEEPS
     package_root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
@@ -367,9 +361,7 @@ class ThreadRunner:
 
 
 def start_runner(config: RunConfig, log: Path, launcher: Launcher, stop: threading.Event) -> Runner:
-    """Starts a job with the isolation of its config, once `launcher` has loaded or `stop` is set; a process prints to
-    `log`. Raises `JobError` where no process can be started.
-    """
+    """Starts a job with the isolation of its config; a process prints to `log`. Raises `JobError` without a process."""
     launcher.wait(stop)
     if config.isolation == "thread":
         return ThreadRunner(config)

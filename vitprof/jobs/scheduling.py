@@ -105,7 +105,6 @@ class MachineLock:
         return True
 
     def _take(self, free: list[Path]) -> None:
-        """Takes the first place that can be locked. Raises `OSError` where there is none."""
         error = OSError(f"all {N_PLACES} places are taken")
         for path in free:
             place = FileLock(path, blocking=False, mode=0o666, thread_local=False, on_acquired=self._write)
@@ -141,7 +140,6 @@ def holders() -> list[Holder]:
 
 
 def _places() -> Iterator[tuple[Path, Holder | None]]:
-    """Yields each place with its holder, None where it is free. One that this user may not use is skipped."""
     for number in range(N_PLACES):
         path = home.lock_dir() / f"job-{number}.lock"
         try:
@@ -172,7 +170,6 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _read(path: Path) -> Holder:
-    """Returns what the holder of a place wrote; an unknown `Holder` where that cannot be read."""
     with contextlib.suppress(OSError, ValidationError):
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
@@ -181,7 +178,6 @@ def _read(path: Path) -> Holder:
 
 
 def caller() -> str:
-    """Returns this program's name for people, such as "the dashboard"."""
     if "streamlit" in sys.modules:
         return "the dashboard"
     name, command = Path(sys.argv[0]).name, (sys.argv[1:] or [""])[0]
@@ -226,9 +222,7 @@ class Ahead:
 
 
 def queue_of(name: str) -> str:
-    """Returns the queue for a device: "auto" waits for the first GPU that CUDA shows (PyTorch in the job may not be
-    able to use it), else for the CPU, whose queue a simulated device shares: both load with it.
-    """
+    """Returns the queue for a device; "auto": of the first GPU shown, else the CPU's, as for a simulated device."""
     if is_simulated(name):
         return "cpu"
     if name != "auto":
@@ -262,14 +256,12 @@ def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
 
 
 def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[LiveRun]]:
-    """Returns a live run and the others on its machine whose programs still run; None and none where it is not live."""
     live = store.live_runs()
     mine = next((run for run in live if run.id == run_id), None)
     return mine, [run for run in live if mine is not None and run.id != run_id and _is_there(run, mine)]
 
 
 def _ahead(mine: LiveRun | None, others: Sequence[LiveRun]) -> list[LiveRun]:
-    """Returns those of the runs on the machine that `mine` waits for, running ones first."""
     ahead = [run for run in others if mine is not None and run.id < mine.id and not _fit_together(run, mine)]
     return sorted(ahead, key=lambda run: (run.status != "running", run.id))
 

@@ -93,7 +93,6 @@ class SpoolFile:
         self.size += len(data)
 
     def header(self) -> dict[str, Any]:
-        """Returns what the file says of itself. Raises `ValueError`."""
         header: dict[str, Any] = json.loads((self._stream().schema.metadata or {}).get(b"vitprof", b"{}"))
         if header.get("magic") != MAGIC:
             raise ValueError("another version of vitprof wrote it")
@@ -123,11 +122,9 @@ class SpoolFile:
             raise ValueError("it is damaged") from error
 
     def close(self) -> None:
-        """Closes and unlocks the file; a program that starts later finds it."""
         os.close(self._descriptor)
 
     def delete(self) -> None:
-        """Removes and closes the file."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
         self.close()
@@ -173,7 +170,6 @@ class Spool:
                 error = refused.strerror or str(refused)
 
     def append_values(self, values: Mapping[str, Any]) -> None:
-        """Adds columns of the run."""
         self.append(VALUES, json.dumps(plain_columns(values)).encode())
 
     def delete(self) -> None:
@@ -237,7 +233,6 @@ def import_left(
 
 
 def _left(store: RunStore, lines: list[str]) -> dict[int, _Files]:
-    """Returns the files that were left for this store, open, by run."""
     found: dict[int, _Files] = {}
     for path in (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*"))):
         if (file := SpoolFile.left(path)) is None:
@@ -263,8 +258,8 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, _Files]:
 def _import(
     store: RunStore, files: _Files, late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
 ) -> list[str]:
-    """Imports what can be read of a run's files, and sums it up. Returns lines for the user. Raises `StoreAwayError`,
-    and `TimeoutError` once it is `late`; the files are then open.
+    """Imports what can be read of a run's files; returns lines. Raises `StoreAwayError`, `TimeoutError` once it is
+    `late`.
     """
     names, header = _names(files), files[0][1]
     run_id, why = header["run"]["id"], header["why"]

@@ -73,9 +73,7 @@ class JobRecorder:
         start: Callable[[], Runner] | None = None,
         lock: scheduling.MachineLock | None = None,
     ) -> None:
-        """`start` starts what is to be recorded, by default the job of the run's config. `lock` is what it
-        holds in its turn; a script that does not wait for a turn takes one when it runs.
-        """
+        """`start` starts what is to be recorded, by default the job of the run's config."""
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
         self._logs, self._launcher = logs, launcher or Launcher()
         run = store.run(run_id)
@@ -95,10 +93,7 @@ class JobRecorder:
         self._origin: float | None = None  # when it was started first
 
     def run(self) -> None:
-        """Starts the job and records it to its end. Raises `VitprofError` if it could not be started.
-
-        May be called again for a script that begins again after its "end": that is recorded into the same run.
-        """
+        """Starts the job and records it to its end. Raises `VitprofError` if it could not be started."""
         if self._stop.is_set():
             self.outbox.add(status="stopped", stage="", error=NOT_BEGUN)
             self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
@@ -134,15 +129,12 @@ class JobRecorder:
         self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def fail(self, reason: str) -> None:
-        """Records that the run failed, where `run` raised."""
         self._end = "failed", reason
         self.outbox.add(status="failed", stage="", error=reason)
         self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
 
     def leave(self) -> str:
-        """Ends the recording. Returns a line on what became of the data that the store does not have; "" where it has
-        them all.
-        """
+        """Ends the recording. Returns a line on the data that the store does not have; "" where it has them all."""
         return "" if self.outbox.wait(LEAVE_AFTER_S) else self.outbox.leave()
 
     @property
@@ -155,9 +147,7 @@ class JobRecorder:
         return start_runner(self._config, log_file(self._run_id, self._logs), self._launcher, self._stop)
 
     def _follow(self, runner: Runner) -> None:
-        """Takes the job's messages until it ends. Asks it to stop when `stop` is set; kills it where it is not gone
-        `STOP_GRACE_S` after that, or after its last message.
-        """
+        """Takes the job's messages until it ends."""
         flushed, every_s = self._clock(), OWN_FLUSH_EVERY_S if is_own_script(self._config) else FLUSH_EVERY_S
         kill_at: float | None = None
         for message in runner.messages():

@@ -40,10 +40,7 @@ def carried(work: Callable[P, R]) -> Callable[P, R]:
 
 
 def may_stop(started_by: str) -> bool:
-    """Returns whether the current user may stop what `started_by` started.
-
-    Users may stop their own jobs and those without an owner; the user of this machine may stop any job.
-    """
+    """Returns whether the current user may stop what `started_by` started."""
     return who() in ("", started_by) or not started_by
 
 

@@ -1,8 +1,4 @@
-"""Collects the marks of a training loop's steps, and resolves those of the device without making the loop wait for it.
-
-Columns are derived from them later, many steps at once, in the thread that sends (`step_columns`). A probe at the
-end of the warm-up finds out whether the host launches slower than the device works.
-"""
+"""Collects the marks of a training loop's steps, and resolves those of the device without making the loop wait."""
 
 from __future__ import annotations
 
@@ -70,7 +66,6 @@ class StepRecorder:
             device.release(reached)
 
     def _resolve(self, marks: StepMarks) -> None:
-        """Turns the device's marks of a step that it has passed into times, releases them, and emits the step."""
         passed = [getattr(marks, name) for name in DEVICE_MARKS]
         for name, mark in zip(DEVICE_MARKS, passed, strict=True):
             if mark is not None:
@@ -155,9 +150,7 @@ class LaunchProbe:
         return compute_s
 
     def ask(self, steps_left: float) -> int:
-        """Decides, before the first step that would count, whether to gate steps. Returns the number of steps added to
-        the warm-up: 0 if the host did not set the pace, or with fewer than `LEAST_LEFT` steps left in the job.
-        """
+        """Decides, before a step counts, whether to gate steps. Returns the number added to the warm-up."""
         first, self.asks_at = self.asks_at, NEVER
         if not self._seen:  # the device is far behind: it works slower than the host launches
             self._paced = False

@@ -1,9 +1,4 @@
-"""The columns of step records, from the marks of many steps at once: the one place with their formulas.
-
-Built-in and watched loops note marks only, each by its name; the thread that sends calls `derive`. All times are on the
-host's monotonic clock: marks of an asynchronous device are resolved before (`recorder.StepRecorder`). Receivers import
-this, too: it needs no PyTorch.
-"""
+"""The columns of step records, from the marks of many steps at once: the one place with their formulas."""
 
 from __future__ import annotations
 
@@ -121,10 +116,7 @@ AT_ONCE = 256
 
 
 def gather(steps: Iterable[StepMarks]) -> Columns:
-    """Returns the marks of these steps by column. What is None is NaN.
-
-    A few at a time stay in the CPU's caches from the first look to the last, which halves the cost.
-    """
+    """Returns the marks of these steps by column, NaN for None; a few at a time, which stay in the CPU's caches."""
     noted, blocks = iter(steps), [np.empty(0)]
     while rows := [(*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)]:
         # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile

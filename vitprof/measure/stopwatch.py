@@ -1,8 +1,4 @@
-"""Times each stage of making a batch where it happens, and adds deliberate waits to a stage.
-
-The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows too it counts from the
-machine's start: a worker process's readings can be compared with the training loop's.
-"""
+"""Times each stage of making a batch where it happens, and adds deliberate waits to a stage."""
 
 from __future__ import annotations
 

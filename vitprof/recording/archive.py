@@ -118,7 +118,6 @@ def _members_of(recording: Recording) -> tuple[bytes, bytes, bytes]:
 
 
 def _parquet(series: Columns) -> bytes:
-    """Returns the columns that have any value; a reader gets NaN for the others."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -211,7 +210,6 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes
 
 
 def _json(data: bytes, what: str) -> dict[str, Any]:
-    """Returns the JSON object in `data`, harmless. Raises `ArchiveError`."""
     try:
         value: Any = json.loads(data.decode(), parse_constant=int)  # int("NaN") raises: RFC 8259 has none
     except (ValueError, RecursionError) as error:
@@ -221,7 +219,6 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def _recording(number: int, members: dict[str, bytes]) -> Recording:
-    """Returns a recording that fits its type and makes sense. Raises `ArchiveError` that names the file."""
     names = _names(number)
     values = _json(members.pop(names[0]), names[0])
     try:
@@ -265,7 +262,6 @@ NOT_AS_WRITTEN = "config is not as vitprof writes it"
 
 
 def _check(run: Recording) -> None:
-    """Raises `ArchiveError` for values that have the right type and that no run has."""
     origin = run.facts.get("imported") or {}
     spans = [(phase.t_start_s, phase.t_end_s) for phase in run.phases]
     times = [run.t_origin_s or 0.0, run.training_since_s or 0.0, *(t for span in spans for t in span)]

@@ -1,7 +1,4 @@
-"""Values of a recording as plain ones that JSON can carry, and back: both follow from the types of its dataclasses.
-
-pydantic is imported at the first use: the watched process, which has the records too, does not need it.
-"""
+"""Values of a recording as plain ones that JSON can carry, and back: both follow from the types of its dataclasses."""
 
 from __future__ import annotations
 
@@ -71,9 +68,7 @@ def from_plain(kind: type[T], values: Any) -> T:
 
 
 def schema(kind: Any, name: str) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`; it allows no
-    unknown fields, unless the type keeps them.
-    """
+    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`."""
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 

@@ -53,12 +53,10 @@ class Case:
 
     @property
     def slowed(self) -> RunConfig:
-        """Returns the slowed job."""
         return replace(self.base, **self.changes)
 
     @property
     def compute_ms(self) -> float:
-        """Returns how many milliseconds the simulated device computes for each batch."""
         return accelerator(self.base.device).compute_s(self.base.batch_size) * 1e3
 
     @property
@@ -239,10 +237,7 @@ class Observed:
 
 
 def observe(store: RunStore, run_id: int, case: Case) -> Observed:
-    """Returns the figures of a run of `case`. Raises `JobError` where it did not finish or has too few steady steps.
-
-    The verdict does not see the setting that names the injected wait: it must find the cause by itself.
-    """
+    """Returns the figures of a run of `case`. Raises `JobError` where it did not finish or has too few steady steps."""
     run = store.run(run_id)
     if run.status != "done" or run.summary is None:
         raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
@@ -339,9 +334,7 @@ def _contention_ms(observed: Observed) -> float:
 
 
 def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
-    """Returns the result of `case`: medians over `rounds`, and the cause that most of them named. `failure` says why
-    the last round could not be compared.
-    """
+    """Returns the result of `case`: medians over `rounds`, and the cause that most of them named."""
 
     def middle(figure: Callable[[Round], float]) -> float:
         return median(np.array([figure(r) for r in rounds]))

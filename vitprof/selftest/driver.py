@@ -104,7 +104,6 @@ class Selftest:
             raise JobStopped("the selftest was stopped")
 
     def result(self, case: Case) -> Result:
-        """Returns the result of a case that was measured."""
         measured = self.measured[case.name]
         return known.case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
 
@@ -130,7 +129,6 @@ class Selftest:
                     yield from self._slowed(case, reference)
 
     def _slowed(self, case: Case, reference: Observed) -> Generator[Trial, None, None]:
-        """Yields the slowed job of a case, with what must go on while it runs, and compares it with its reference."""
         trial = self._trial(case.slowed, case, "slowed")
         sleeper, n_waits, wait_ms = None, 1, math.nan  # NaN: no wait of known length, the run itself shows what it took
         if case.hogs:
@@ -162,7 +160,6 @@ class Selftest:
         return Trial(replace(config, isolation=isolation), role, f"{case.name}, {role} run")
 
     def _observe(self, case: Case) -> Observed:
-        """Returns the figures of the run that has just ended. Raises `JobError` where it did not finish."""
         return known.observe(self._manager.store, self._run_id, case)
 
     def _watch(self, trial: Trial, run_id: int) -> None:
@@ -183,7 +180,6 @@ class Selftest:
 
 
 def _waits(case: Case) -> tuple[int, float]:
-    """Returns how many waits each batch of `case` is given, one after another, and the length of each in ms."""
     if case.injected_ms is not None:
         return 1, case.injected_ms
     slowed = case.slowed

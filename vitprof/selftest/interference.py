@@ -20,7 +20,7 @@ system has spread the load; with two, it gets about a third of a core on any mac
 
 class BusyCores:
     """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block, when they are
-    killed. If this process is killed, their standard input ends and they exit.
+    killed.
     """
 
     def __init__(self) -> None:
@@ -70,11 +70,7 @@ class BusyCores:
 
 
 class Sleeper:
-    """A thread that sleeps for `seconds` again and again, and records how long each sleep took.
-
-    A process that has slept continues when the system gives it a core: 0.06 ms late on an idle machine, 1 ms and more
-    on a busy one. That is part of the wait that a job is given, so it is measured while the job runs.
-    """
+    """A thread that sleeps for `seconds` again and again, and records how long each sleep took."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

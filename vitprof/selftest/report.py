@@ -74,16 +74,13 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Returns whether the case ran, and cause, size and idle share are right."""
         return self.cause_ok and self.size_ok and self.idle_ok and not self.failure
 
     @property
     def status(self) -> Status:
-        """Returns whether the case passed."""
         return "passed" if self.ok else "failed"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values."""
         return asdict(self) | {"ok": self.ok, "wrong": self.wrong}
 
     @property
@@ -126,12 +123,10 @@ class Outcome:
 
     @property
     def words(self) -> str:
-        """Returns status, name, expectation and measurement in one line."""
         measured = ": ".join(filter(None, (self.measured, self.wrong)))
         return f"{self.status.upper()}: {self.case}. Expected: {self.expected}. Measured: {measured or 'nothing'}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, as JSON can hold them."""
         return asdict(self)
 
 
@@ -177,7 +172,6 @@ class SelftestReport(Generic[R_co]):
         return f"{title} passed: {len(passed)} of {self.asked}{rest}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON; NaN becomes None."""
         values = {name: getattr(self, name) for name in ("ok", "stopped", "sentence", "seconds", "asked")}
         if self.machine:
             values |= {"advice": self.advice, "machine": self.machine}

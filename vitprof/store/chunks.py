@@ -73,9 +73,7 @@ class Chunk:
         return list((pa.parquet.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
 
     def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
-        """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError` for data that
-        are no chunk.
-        """
+        """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError`."""
         table = self.table(names)
         return {name: _floats(table[name]) for name in table.column_names if names is None or name in names}
 
@@ -159,7 +157,6 @@ def in_order(kind: Kind, series: Series) -> Series:
 
 
 def n_rows(series: Series) -> int:
-    """Returns the number of rows."""
     return len(next(iter(series.values()), ()))
 
 

@@ -111,9 +111,7 @@ FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
 
 
 def listed(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the columns of `LISTED` for a config given as plain values; those that a config of another version lacks
-    are left out.
-    """
+    """Returns the columns of `LISTED` that a config given as plain values has."""
     kinds = {"batch_size": int}
     return {name: config[name] for name in LISTED if isinstance(config.get(name), kinds.get(name, str))}
 
@@ -169,7 +167,6 @@ def _on_connect(connection: Any, _record: Any) -> None:
 
 
 def _version(db: sa.Connection) -> str | None:
-    """Returns the version of the store in a database, None where there is no store in it."""
     tables = sa.inspect(db)
     for table, column in ((versions.name, "version_num"), ("vitprof_store", "version")):  # the latter up to version 6
         if tables.has_table(table):
@@ -218,7 +215,6 @@ def now_utc() -> str:
 
 
 def inserted_id(inserted: sa.CursorResult[Any]) -> int:
-    """Returns the id of the row that was just inserted."""
     key = inserted.inserted_primary_key
     assert key is not None
     return int(key[0])
@@ -232,11 +228,7 @@ def readable(rows: Iterable[sa.Row[Any]], read: Callable[[sa.Row[Any]], Stored])
 
 
 class Database:
-    """An open database with the store's tables. Raises `StoreError`.
-
-    A database that can only be read here can be opened and read. So can one that another program keeps locked, as far
-    as the database system allows that.
-    """
+    """An open database with the store's tables. Raises `StoreError`."""
 
     def __init__(self, url: str | None = None) -> None:
         parsed = _parse(url or database_url())
@@ -292,10 +284,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """Yields a connection whose changes are committed at the end of the block, all or none.
-
-        Raises `StoreError`; `StoreAwayError` where the same may work later.
-        """
+        """Yields a connection whose changes are committed at the end of the block, all or none. Raises `StoreError`."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -327,5 +316,4 @@ class Database:
             return db.execute(query.where(key == value)).one_or_none()
 
     def close(self) -> None:
-        """Closes all connections to the database."""
         self._engine.dispose()

@@ -76,9 +76,7 @@ def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list
 
 
 def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
-    """Returns one prediction for each strategy in `found` (oldest first): the newest checked one, else the newest. The
-    fastest comes first.
-    """
+    """Returns one prediction for each strategy in `found` (oldest first): the newest checked one, else the newest."""
     kept: dict[str, StoredPrediction] = {}
     for p in found:
         before = kept.get(p.config.strategy)
@@ -94,9 +92,7 @@ def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> Non
 
 
 def calibrate(store: RunStore, *, host: str | None = None, device: str | None = None) -> Calibration:
-    """Returns how accurate the checked predictions were: all of them, or those of one machine and one device (named as
-    in `RunConfig.device`).
-    """
+    """Returns how accurate the checked predictions were: all, or those of one machine and one device."""
     query = sa.select(predictions, runs.c.owner_host).join(runs, runs.c.id == predictions.c.profile_run_id)
     with store.transaction() as db:
         rows = db.execute(query.where(predictions.c.measured_per_s.is_not(None))).fetchall()
@@ -105,7 +101,6 @@ def calibrate(store: RunStore, *, host: str | None = None, device: str | None = 
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:
-    """Returns a row as a `StoredPrediction`. Raises `StoreError` where this version of vitprof cannot read it."""
     values = dict(row._mapping)
     try:
         config = RunConfig.from_dict(values["config"])

@@ -34,9 +34,7 @@ class RunStore(Listing, SeriesStore):
     """The runs in one database. Methods are transactions that any thread may call; all of them raise `StoreError`."""
 
     def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> int:
-        """Adds a run with status "queued", owned by this process, and returns its id. `started_by`: the dashboard's
-        user, "" where there is no login.
-        """
+        """Adds a run with status "queued", owned by this process, and returns its id."""
         values = {
             "name": run_name(config),
             "status": "queued",
@@ -54,9 +52,7 @@ class RunStore(Listing, SeriesStore):
     def record(
         self, run_id: int, chunks: Iterable[Chunk] = (), values: Mapping[str, Any] | None = None, *, again: bool = False
     ) -> None:
-        """Adds steps and telemetry and sets columns of a run, all of it or nothing; with `again`, skips the rows that
-        are stored already.
-        """
+        """Adds steps, telemetry and columns of a run, all or nothing; `again`: skips rows that are stored already."""
         with self.writing() as db:
             insert_chunks(db, run_id, chunks, again=again)
             if values:
@@ -84,9 +80,7 @@ class RunStore(Listing, SeriesStore):
         oldest_first: bool = False,
         group_key: str | None = None,
     ) -> list[StoredRun]:
-        """Returns runs with one of `statuses` (default: all), of one group (default: any), newest first, without those
-        that this version cannot read: `list_runs` has them, and `run` says why.
-        """
+        """Returns the readable runs with one of `statuses` (default: all), of a group (default: any), newest first."""
         query = sa.select(*STORED).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
         if group_key is not None:
             query = query.where(runs.c.group_key == group_key)
@@ -103,8 +97,7 @@ class RunStore(Listing, SeriesStore):
     def edit(
         self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
     ) -> None:
-        """Sets the values that are given, all or none of them. A name has 1 to 200 characters;
-        a note or tags may be empty. Raises `StoreError`."""
+        """Sets the values that are given, all or none of them. Raises `StoreError`."""
         values: dict[str, str] = {}
         if name is not None:
             values["name"] = checked_name(name)
@@ -121,19 +114,15 @@ class RunStore(Listing, SeriesStore):
                 _set_tags(db, run_id, kept)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
-        """Returns the run's tags, sorted."""
         query = sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
 
     def delete(self, run_id: int) -> None:
-        """Deletes a run, see `delete_many`."""
         self.delete_many([run_id])
 
     def delete_many(self, run_ids: Iterable[int]) -> None:
-        """Deletes runs with all that belongs to them, and the runs and predictions made for them: all, or none. Raises
-        `StoreError` if one of them does not exist or is still running.
-        """
+        """Deletes runs with all that was made for them: all, or none. Raises `StoreError` if one is missing or live."""
         wanted = list(dict.fromkeys(run_ids))
         with self.transaction() as db:
             for run_id in wanted:
@@ -209,9 +198,7 @@ class RunImport:
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
-        """Adds a run that has ended, with its series and tags, and returns its new id. `values`: plain columns of
-        `runs`, without those of the owner, which this process becomes.
-        """
+        """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""
         run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **plain_columns(values))))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
@@ -227,12 +214,10 @@ def importing(store: RunStore) -> Iterator[RunImport]:
 
 
 def _own_columns() -> dict[str, Any]:
-    """Returns the owner's columns for a run of this process."""
     return dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
 
 
 def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
-    """Adds tags to a run that has none of them."""
     if rows := [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]:
         db.execute(sa.insert(run_tags), rows)
 
@@ -266,7 +251,6 @@ def checked_tags(tags: Iterable[str]) -> set[str]:
 
 
 def _short(what: str, text: str, most: int) -> str:
-    """Returns `text` without surrounding white space. Raises `StoreError` if it is too long."""
     text = text.strip()
     if len(text) > most:
         raise StoreError(f"{what}: {len(text)} characters are too many; give at most {most}")

@@ -94,9 +94,7 @@ class SeriesStore(Database):
     def steps_in_parts(
         self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None, rows: int = PART_ROWS
     ) -> Iterator[Series]:
-        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part. A
-        run of any length takes the memory of one part. All parts show the run as it was at the first one.
-        """
+        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part."""
         wanted = _with_number("steps", names)
         waiting: list[Series] = []
         n, none_yet = 0, True
@@ -126,7 +124,6 @@ class SeriesStore(Database):
         return {name: whole[name] for name in names or whole}
 
     def _part(self, row: sa.Row[Any], names: Sequence[str] | None, after: int, until: int | None) -> Series:
-        """Returns the rows of a chunk with numbers above `after` and up to `until`."""
         chunk = _chunk(row)
         try:
             part = chunk.read(names)
@@ -162,7 +159,6 @@ def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:
 
 
 def _chunks(run_id: int, kind: Kind, after: int, until: int | None) -> sa.Select[Any]:
-    """Returns the query for the chunks that may have rows with numbers above `after` and up to `until`, in order."""
     query = sa.select(series).where(series.c.run_id == run_id, series.c.kind == kind, series.c.last > after)
     if until is not None:
         query = query.where(series.c.chunk <= until)

@@ -117,12 +117,10 @@ class StoredRun(Recording):
 
     @property
     def id(self) -> int:
-        """Returns its number in the store."""
         return self.run_id
 
     @property
     def live(self) -> bool:
-        """Returns whether it is queued or running."""
         return self.status in LIVE_STATUSES
 
     @property
@@ -210,12 +208,10 @@ class RunRow:
 
     @property
     def live(self) -> bool:
-        """Returns whether it is queued or running."""
         return self.status in LIVE_STATUSES
 
     @property
     def simulated(self) -> bool:
-        """Returns whether it ran on a simulated device."""
         return accelerators.is_simulated(self.device)
 
 
@@ -316,8 +312,8 @@ class Listing(Database):
             return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
 
     def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
-        """Returns the runs that were created after a run on its machine, began after `since_s` (seconds on the
-        monotonic clock), and have ended.
+        """Returns the ended runs that were created after a run on its machine and began after `since_s` (monotonic
+        clock).
         """
         host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
         later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s

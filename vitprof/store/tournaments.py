@@ -54,7 +54,6 @@ class StoredTournament:
 
     @property
     def group_key(self) -> str:
-        """Returns the `group_key` of its runs."""
         return RunGroup("tournament", self.id).key
 
     @property
@@ -78,10 +77,7 @@ class TrialRun:
 
 
 def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
-    """Stores a tournament with status "queued" and returns its id. Its default name is the title of `spec`.
-
-    Raises `ConfigError` for a name that cannot be shown.
-    """
+    """Stores a tournament with status "queued" and returns its id. Raises `ConfigError` for a name that is refused."""
     name = name.strip() or spec.title
     if reason := why_no_name(name):
         raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", reason)
@@ -162,9 +158,7 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
 
 
 def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
-    """Adds `n` rounds to those that a tournament has had, and removes its time limit; it is then paused. Raises
-    `ConfigError` for a number that is not allowed, `JobError` where a program runs it.
-    """
+    """Adds `n` rounds to a tournament, without a time limit, and pauses it. Raises `ConfigError`, `JobError`."""
     now = tournament(store, tournament_id)
     if now.held:
         raise JobError(f"tournament {tournament_id} is running; let it end or stop it first")
@@ -176,9 +170,7 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
 
 
 def release(store: RunStore, tournament_id: int) -> None:
-    """Takes a tournament and its runs from another machine that the user says is gone; that cannot be known here.
-    Raises `JobError` where its program is on this machine and still runs.
-    """
+    """Takes a tournament and its runs from another machine that the user calls gone. Raises `JobError` if it is not."""
     now = tournament(store, tournament_id)
     if not now.held:
         return

@@ -49,7 +49,6 @@ def cards(call: Call) -> Iterator[GpuInfo]:
 
 
 def _slices(call: Call, handle: Any) -> Iterator[Any]:
-    """Yields the handles of a GPU's slices; none where it is not in MIG mode."""
     mode = call("nvmlDeviceGetMigMode", handle)  # the current mode, and that after the next reset
     if mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         for place in range(call("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
@@ -82,11 +81,7 @@ def free_bytes(call: Call, uuid: str) -> float:
 
 
 def memory_of(call: Call, handle: Any) -> Any:
-    """Returns NVML's figures for the device memory; None where it has none.
-
-    Version 2 separates memory in use from what the driver reserves, as nvidia-smi does; drivers before 510 have only
-    version 1.
-    """
+    """Returns NVML's figures for the device memory (version 1 from drivers before 510); None where it has none."""
     version_2 = getattr(pynvml, "nvmlMemory_v2", None)  # the old package pynvml lacks it
     memory = None if version_2 is None else call("nvmlDeviceGetMemoryInfo", handle, version_2)
     return call("nvmlDeviceGetMemoryInfo", handle) if memory is None else memory

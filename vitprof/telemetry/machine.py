@@ -101,7 +101,6 @@ class MachineWatch:
             return self._last
 
     def close(self) -> None:
-        """Ends the session with NVML. May be called again."""
         with self._lock:
             if self._nvml is not None:
                 self._nvml.close()

@@ -1,8 +1,4 @@
-"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and nothing raises.
-
-Every pynvml call passes through `Nvml.call` (nvitop's idea): one place handles missing libraries, old drivers, figures
-that a GPU does not have, and GPUs that fall off the bus in the middle of a run.
-"""
+"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and nothing raises."""
 
 from __future__ import annotations
 
@@ -67,7 +63,6 @@ class Gpm:
             self._ask("nvmlGpmSampleFree", self._samples.pop())
 
     def _sample(self) -> Any:
-        """Returns the counters as they are now, in the one of the two samples that does not hold the last reading."""
         while len(self._samples) < 2:
             if (sample := self._answer("nvmlGpmSampleAlloc")) is None:
                 return None
@@ -97,7 +92,6 @@ class Gpm:
         return values
 
     def _answer(self, function: str, *args: Any) -> Any:
-        """Returns what NVML answers; None with `why_not` set where it does not."""
         if (answer := self._ask(function, *args)) is None:
             self.why_not = f"NVML: {self._causes.get(function, 'no answer')}"
         return answer
@@ -190,7 +184,6 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
-        """Ends the session. May be called again; figures read afterwards are NaN."""
         for device in self._devices.values():
             if device.gpm is not None:
                 with contextlib.suppress(_LostError):
@@ -225,9 +218,7 @@ class Nvml:
         return list(cards(self.call)) if self.available else []
 
     def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
-        """Returns the current figures (`GPU_FIELDS`) of a GPU, named by UUID or by NVML's index; `pids` are the job's
-        processes. A figure that cannot be read is NaN, see `why_not`; all are while the GPU is `lost`.
-        """
+        """Returns the figures (`GPU_FIELDS`) of a GPU, by UUID or NVML's index; NaN where unknown, see `why_not`."""
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
             return nothing
@@ -261,14 +252,12 @@ class Nvml:
         return {pid: math.nan if size is None else float(size) for pid, size in sizes.items()}
 
     def _ask(self, function: str, *args: Any) -> Any:
-        """Returns what `call` returns, for a GPU that is being read. Raises `_LostError` if the GPU is lost."""
         answer = self.call(function, *args)
         if self._failure in _LOST:
             raise _LostError
         return answer
 
     def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
-        """Returns the figures that are available. Raises `_LostError`."""
         if device.handle is None:
             self._find(gpu, device)
         values, reasons = {}, {}
@@ -305,7 +294,6 @@ class Nvml:
         return values
 
     def _find(self, gpu: str | int, device: _Device) -> None:
-        """Sets the handles of a GPU that is read for the first time. Raises `_LostError` where there is none."""
         by = "nvmlDeviceGetHandleByIndex" if isinstance(gpu, int) else "nvmlDeviceGetHandleByUUID"
         handle = self._ask(by, gpu)
         if handle is None:

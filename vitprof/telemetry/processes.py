@@ -1,10 +1,4 @@
-"""CPU, memory and disk figures: of the machine, and of a job's process with its workers.
-
-They come from /proc where there is one, else from psutil, which knows all of it, on any system, and takes two to five
-times as long: it opens two files for a process where one has the figures, and that of every process of the machine to
-find the children of one. Between two samples a training job fills the CPU's caches, which makes each step of a sample
-four times as slow as in a loop of nothing else.
-"""
+"""CPU, memory and disk figures: of the machine, and of a job's process with its workers."""
 
 from __future__ import annotations
 
@@ -111,7 +105,6 @@ def disk_bytes() -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=1024)
 def _is_whole(name: str) -> bool:
-    """Returns whether a block device is a disk, not a partition of one."""
     return (BLOCK_DEVICES / name.replace("/", "!")).exists()
 
 
@@ -178,10 +171,7 @@ def disk_io_bytes() -> tuple[float, float]:
 
 
 class ProcessTree:
-    """CPU and memory of a process and its descendants, also of workers that outlive their parent.
-
-    Not counted: processes too short-lived for a scan to find, and what one used between the last sample and its end.
-    """
+    """CPU and memory of a process and its descendants, also of workers that outlive their parent."""
 
     def __init__(self, pid: int) -> None:
         self._cpu_s: dict[psutil.Process, float | None] = {}
@@ -198,12 +188,11 @@ class ProcessTree:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Returns the ids of the processes in the last sample."""
         return frozenset(process.pid for process in self._cpu_s)
 
     def sample(self, now: float) -> tuple[float, float]:
-        """Returns CPU percent since the last sample (100 = one core busy; NaN at first, and where `now` (s) is not
-        later) and resident bytes; NaN if no process is left.
+        """Returns CPU percent since the last sample (100 = one core; NaN at first) and resident bytes; NaN without a
+        process.
         """
         span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
@@ -245,7 +234,6 @@ class ProcessTree:
         self._rescan_s = max(RESCAN_S, (time.thread_time() - began_s) / RESCAN_SHARE)
 
     def _children(self, root: psutil.Process) -> list[psutil.Process]:
-        """Returns the processes below `root`. Raises `psutil.Error` where it is gone."""
         if not lists_children():
             return list(root.children(recursive=True))
         known = {process.pid: process for process in self._cpu_s if process.is_running()}
@@ -257,7 +245,6 @@ class ProcessTree:
 
 
 def _figures(process: psutil.Process) -> ProcessFigures | None:
-    """Returns the figures of a process; None where it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return process_figures(process.pid)
     try:

@@ -1,8 +1,4 @@
-"""The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job could not run.
-
-A stop has one of three signs: the state that the system reports for a process; a gap between samples in which the job
-used no CPU; and the clock that goes on while the machine sleeps. A loop that waits for a drive shows none of them.
-"""
+"""The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job could not run."""
 
 from __future__ import annotations
 
@@ -138,7 +134,6 @@ class Telemetry:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and waits for it. May be called again, and without `start`."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
@@ -187,7 +182,6 @@ class Telemetry:
         return figures
 
     def _find_gpu(self) -> str | None:
-        """Returns the UUID of the job's GPU; None for the CPU, and, with a notice, where NVML does not have it."""
         if not self._device.startswith("cuda"):
             return None
         if self._nvml is None:

@@ -39,7 +39,6 @@ def find_tmpfs() -> Tmpfs | None:
 
 
 def is_in_ram(path: Path) -> bool:
-    """Returns whether `path` is on a RAM disk."""
     real = path.resolve()
     mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
     nearest = next((mounts[p] for p in (real, *real.parents) if p in mounts), "")

@@ -65,7 +65,6 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
 
 
 def _gpu_of(gpu: dict[str, Any]) -> VisibleGpu:
-    """Returns a GPU from its JSON, which has lists for tuples."""
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()}
     return VisibleGpu(**values)
 
@@ -105,7 +104,6 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
 
 
 def _number(driver: Any, function: str, *args: Any) -> int | None:
-    """Returns the number that a function of the driver writes to its first argument; None where it fails."""
     value = ctypes.c_int()
     known = hasattr(driver, function) and getattr(driver, function)(ctypes.byref(value), *args) == 0
     return value.value if known else None

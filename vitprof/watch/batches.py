@@ -103,9 +103,7 @@ class Copies:
             setattr(Tensor, name, method)
 
     def begin(self, batch: Any, *, again: bool) -> None:
-        """Begins a step: watches for copies of the tensors in `batch` that are in host memory.
-        `again`: the batch is a kept one, which is copied only once.
-        """
+        """Begins a step: watches for copies of the tensors in `batch` that are in host memory."""
         self._again, self._worked = again, False
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
         self._stream = self._current_stream()

@@ -107,7 +107,6 @@ class Runs:
         run.iterator = weakref.ref(iterator)
 
     def _follow(self, run: Planned) -> None:
-        """Makes `run` the one that is recorded, if it is not so already."""
         current = self._current
         if current is not None and current is not run:
             current.over = True
@@ -222,7 +221,6 @@ class Watched(Proxy):
 
 
 def _begin(watched: Watched) -> Any:
-    """Begins an iteration, and returns a proxy of its iterator."""
     watcher, loader = the_watcher(), watched._vitprof_wrapped
     if watcher.guard.given_up or watcher.receiver is not watcher:  # this is inside another watched loader
         return iter(loader)

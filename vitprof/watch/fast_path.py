@@ -1,8 +1,4 @@
-"""Notes the steps of a plain loop with as little work between them as can be.
-
-A loop is plain where each step is one batch and the work on it, on the CPU: its times are only noted. Anything else
-that happens ends that, and `Loop` goes on from there.
-"""
+"""Notes the steps of a plain loop with as little work between them as can be."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class PlainSteps:
 
     def enter(self, iterator: Callable[[], Any], loop: Loop, times: FetchTimes | None) -> None:
         """Begins with the step that has just begun, if nothing sets it apart from those of a plain loop; `times`: how
-        its batch was made. `iterator` returns the train loader's iterator, or None where that is gone.
+        its batch was made.
         """
         step, steps = loop.step, loop.steps
         if step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:

@@ -121,7 +121,6 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
 
 
 def _sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
-    """Returns the times of each Compose; sums those with the same transforms, such as one made for each sample."""
     if len(laps) == 1:  # most datasets have one, and this runs once for each batch
         (lap,) = laps.values()
         return ((tuple(lap.names), lap.calls, tuple(lap.seconds)),) if lap.calls else ()

@@ -1,8 +1,4 @@
-"""Patches PyTorch's DataLoader: times next(), the dataset, collate, and torchvision's Compose.
-
-PyTorch is only half imported when this is installed: its classes can be patched; everything else waits for the first
-`next()`.
-"""
+"""Patches PyTorch's DataLoader: times next(), the dataset, collate, and torchvision's Compose."""
 
 from __future__ import annotations
 
@@ -82,7 +78,6 @@ def time_fetching(dataloader: ModuleType) -> None:
 
 
 def _report_beginning(kind: Any, guard: Guard, watcher: Watcher) -> None:
-    """Patches `__iter__` of a DataLoader class to report to `watcher` each iteration that begins."""
     begin = kind.__iter__
 
     @functools.wraps(begin)
@@ -99,7 +94,6 @@ def _report_beginning(kind: Any, guard: Guard, watcher: Watcher) -> None:
 
 
 def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
-    """Patches `__next__` to report to `watcher` each batch that is requested and returned."""
     following, plain = dataloader._BaseDataLoaderIter.__next__, watcher.plain
 
     @functools.wraps(following)

@@ -364,7 +364,6 @@ class Loop:
         self.step, self.state, self.requested = None, State.PAUSED, None
 
     def close(self) -> None:
-        """Sends what is left, and ends the recording."""
         if self._copies is not None:
             self._copies.close()
         self.steps.close()

@@ -55,10 +55,7 @@ RANKS = (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("OMPI_COMM_WORLD_RANK",), ("PM
 
 
 def is_watched_rank() -> bool:
-    """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process.
-
-    The rank is PyTorch's own once it is known, else what torchrun, Lightning, mpirun or srun told the process.
-    """
+    """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and getattr(distributed, "is_initialized", bool)():
         return bool(distributed.get_rank() == 0)
@@ -76,10 +73,7 @@ def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
 
 
 class Guard:
-    """A wrapper for all calls into vitprof: calls functions until one fails, and none after that.
-
-    A trial of a tournament then ends: it runs only to be watched, and its script would train to its end.
-    """
+    """A wrapper for all calls into vitprof: calls functions until one fails, and none after that."""
 
     def __init__(self) -> None:
         self.given_up = False

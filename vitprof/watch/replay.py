@@ -1,8 +1,4 @@
-"""Measures headroom in a script's own loop: blocks of steps on kept batches alternate with blocks on new ones.
-
-Steps on kept batches show how fast training would be if loading took no time and none of the machine; alternating
-blocks see the same state of it. The first steps of a block are left out, until the workers' queue is as it would be.
-"""
+"""Measures headroom in a script's own loop: blocks of steps on kept batches alternate with blocks on new ones."""
 
 from __future__ import annotations
 
@@ -126,7 +122,6 @@ class Replay:
 
 
 def _copied(batch: Any) -> Any:
-    """Returns a copy of a batch: copied tensors in containers of the same kind."""
     if isinstance(batch, Tensor):
         return torch.empty_like(batch, pin_memory=batch.is_pinned()).copy_(batch)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

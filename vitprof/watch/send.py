@@ -71,9 +71,7 @@ class Session:
         """Whether an "end" was sent, and no new beginning since."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
-        """Connects, now that the train loader is known, and sends from here on: the receiver takes the first process
-        that connects for the one that trains. Raises `OSError`.
-        """
+        """Connects, now that the train loader is known, and sends from here on. Raises `OSError`."""
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}
         self._connection = connect()
@@ -122,7 +120,6 @@ class Session:
             self._connection = None
 
     def _say_where(self) -> None:
-        """Says at the end of a run that a collector records where to find it."""
         if self._wanted is None or self._wanted.quiet or self._thread is threading.current_thread():
             return
         self._known.wait(END_LIMIT_S)

@@ -1,7 +1,4 @@
-"""Buffers the steps of a watched training: holds them until it is certain that they are training, then sends them.
-
-The training thread only notes marks; the thread that sends derives the columns of many steps at once.
-"""
+"""Buffers the steps of a watched training: holds them until it is certain that they are training, then sends them."""
 
 from __future__ import annotations
 
@@ -74,7 +71,7 @@ class PlainBlock:
 
 class StepEnds:
     """Where the steps of an asynchronous device end: when the optimizer had stepped, unless the device still worked as
-    the next batch was requested. The time from there to the next step is outside of both.
+    the next batch was requested.
     """
 
     recorder: StepRecorder
@@ -153,9 +150,7 @@ class Steps:
         self.transforms = TransformSums()
 
     def confirm(self, loader: dict[str, Any], batch: Any, *, headroom: bool) -> None:
-        """Sends the steps so far, and from here on every step of `loader` (its facts); `batch`: one of its batches, if
-        at hand; `headroom`: serve kept ones in some steps. Raises `OSError` where no program can record the run.
-        """
+        """Sends the steps so far, and from here on those of `loader` (its facts). Raises `OSError` without receiver."""
         if loader.get("batch_size") is None:
             loader = {**loader, "batch_size": n_samples(batch) or None}
         if headroom:
@@ -170,10 +165,7 @@ class Steps:
             self.transforms.add((transforms, samples))
 
     def step(self, marks: StepMarks, now_s: float, compute_end: Any, stepped: tuple[float, Any] | None = None) -> None:
-        """Records a step that ended at `now_s`; `compute_end` is the device's mark there.
-
-        `stepped`: when an optimizer stepped last, with the device's mark there; None where that is not known.
-        """
+        """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
         marks.step, marks.warmup = self.n, self.warming_up
         if self.replay is not None:
             replaying = self.replay.replaying
@@ -214,7 +206,6 @@ class Steps:
         block.closed = True
 
     def _send(self) -> None:
-        """Sends the columns of all steps that are finished. May be called in any thread."""
         steps = self._buffer
         with self._sending:
             while steps:
@@ -230,7 +221,6 @@ class Steps:
             self.transforms.send(self._session.facts, perf_counter())
 
     def _noted(self) -> Iterator[StepMarks]:
-        """Takes the steps at the front of the buffer, up to a block."""
         while self._buffer and isinstance(self._buffer[0], StepMarks):
             yield self._buffer.popleft()  # type: ignore[misc]
 
@@ -241,7 +231,6 @@ class Steps:
         self._session.steps(columns if self.replay is None else self.replay.add(columns))
 
     def flush(self) -> None:
-        """Sends all steps, once the device has finished them, and the facts of the run."""
         self._recorder.resolve()
         self._send()
         self.transforms.send(self._session.facts)
@@ -251,7 +240,6 @@ class Steps:
             self.replay.send(self._session.facts)
 
     def close(self) -> None:
-        """Sends what is left and ends the session."""
         try:
             if self.confirmed:
                 self._send()

@@ -123,7 +123,6 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
 
 
 def _led_here(frame: FrameType | None) -> tuple[list[str], str]:
-    """Returns the lines of code from the DataLoader outward, and the nearest one outside of installed libraries."""
     chain: list[str] = []
     where = ""
     while frame is not None and len(chain) < MOST_FRAMES:

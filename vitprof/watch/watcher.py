@@ -1,8 +1,4 @@
-"""Turns what a script does with its loaders and optimizers into events of the loop that trains.
-
-The train loader is the first one that is iterated while gradients are on and an optimizer steps. Batches of other
-loaders with gradients on belong to the current step.
-"""
+"""Turns what a script does with its loaders and optimizers into events of the loop that trains."""
 
 from __future__ import annotations
 
@@ -121,7 +117,6 @@ class Watcher:
     # which loader trains
 
     def _take(self, iterator: Any, now: float) -> bool:
-        """Takes the loader of `iterator` as the candidate, or for the next epoch; returns whether it is."""
         seen, ours = self.loaders.of(iterator), self.loaders.ours
         if self.loaders.declares and (seen is None or not seen.declared):
             return False
@@ -175,7 +170,6 @@ class Watcher:
     # ends
 
     def _enough(self, steps: Any) -> bool:
-        """Returns whether watching has ended after the number of steps to run; may raise `EnoughSteps`."""
         ends = bool(self._end_after and steps.n >= self._end_after)
         if not steps.confirmed or not (ends or (self._detach_after and steps.n >= self._detach_after)):
             return False
@@ -193,7 +187,6 @@ class Watcher:
             self.loop.close()
 
     def close(self) -> None:
-        """Ends the watching, and sends what is left. May be called in any thread."""
         self.plain.drop()
         if self.loop is not None:
             self.loop.close()
@@ -209,10 +202,7 @@ class Watcher:
 
 
 def _follow(watcher: Watcher, worked_on: Any) -> None:
-    """Moves the loop to the device of a tensor that the script trains with, until it is known that it trains.
-
-    A loop that begins before there is anything on a GPU is taken for one on the CPU.
-    """
+    """Moves the loop to the device of a tensor that the script trains with, until it is known that it trains."""
     import torch
 
     loop = watcher.loop
@@ -224,10 +214,7 @@ def _follow(watcher: Watcher, worked_on: Any) -> None:
 
 
 def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None) -> Loop:
-    """Returns a new loop, at its first batch with gradients on; does what had to wait for PyTorch.
-
-    `where`: the `torch.device` that it trains on; by default the one that seems to be in use.
-    """
+    """Returns a new loop, at its first batch with gradients on; does what had to wait for PyTorch."""
     import torch
 
     from vitprof.measure.devices import open_device
@@ -288,7 +275,6 @@ def report_work(watcher: Watcher) -> None:
 
 @functools.cache
 def the_watcher() -> Watcher:
-    """Returns the watcher of this process."""
     guard = Guard()
     watcher = Watcher(guard)
     guard.at_end = watcher.close

@@ -33,8 +33,11 @@ class Candidate:
     """A setting to try. None: the strategy's own value, or it has no such setting."""
 
     workers: int | None
+    """Worker processes of the loader."""
     prefetch_factor: int | None
+    """Batches that each worker keeps ready."""
     batch_size: int
+    """Samples in a batch."""
 
 
 @dataclass(frozen=True)

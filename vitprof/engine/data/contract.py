@@ -29,7 +29,6 @@ def silent(fraction: float, message: str) -> None:
 
 
 def never() -> bool:
-    """Returns that nothing is to stop."""
     return False
 
 

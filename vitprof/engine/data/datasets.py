@@ -1,9 +1,4 @@
-"""Data sets: `prepare` makes or downloads one once and checks it each time; `open_source` reads it.
-
-Each is kept in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
-`manifest.json` that records what made it and each file's size (SHA-256 too, where that is quick). The whole directory
-is made elsewhere and renamed into place in one step, so it is either complete or absent.
-"""
+"""Data sets: `prepare` makes or downloads one once and checks it each time; `open_source` reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +20,6 @@ MANIFEST = "manifest.json"
 
 
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
-    """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk."""
     there, hashed = _files(info, directory), _hashed(info)
     files = {
         name: {"size": path.stat().st_size} | ({"sha256": _sha256(path)} if hashed else {})
@@ -41,10 +35,7 @@ def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> 
 def read_manifest(
     root: Path, dicts: tuple[str, ...] = ("maker", "files"), numbers: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """Returns the manifest in `root`, a data set's or a storage's, with these entries; None if nothing is there.
-
-    Raises `DataError` if it is unreadable, damaged, or missing although `root` has content.
-    """
+    """Returns the manifest of a data set or storage; None if nothing is there. Raises `DataError` if it is damaged."""
     path = root / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -64,10 +55,7 @@ def read_manifest(
 
 
 def check(root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
-    """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs.
-
-    For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers find such files.
-    """
+    """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs."""
     remedy = f"delete {root} and it is made again"
     recorded: dict[str, Any] = manifest["files"]
     hashed = _hashed(info)
@@ -107,15 +95,11 @@ MAKERS: dict[str, Maker] = {"digits": digits, "mnist": mnist, "photos": photos}
 
 
 def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
-    """Returns name in the manifest -> path of the files that should be there, of photos of those that are."""
     return {name: mnist.raw_dir(root) / name for name in mnist.FILES} if info.kind == "idx" else photos.files(root)
 
 
 def _hashed(info: DatasetInfo) -> bool:
-    """Returns whether content is compared too: reading a gigabyte of photos takes seconds, and decoding finds damage.
-
-    A set that is not hashed is made one file at a time, and continued where a try was interrupted.
-    """
+    """Returns whether content is compared too: reading a gigabyte of photos takes seconds; decoding finds damage."""
     return info.kind == "idx"
 
 
@@ -181,7 +165,6 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
 
 
 def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Makes the set in `directory` and moves it to `root`."""
     maker = MAKERS[info.name]
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
     maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)

@@ -1,8 +1,4 @@
-"""The data set `digits`: rendered glyphs 0-9 under random distortion and noise, in MNIST's form and file format.
-
-It needs no network and no font file, so everything vitprof shows can be tried anywhere. It is easy enough for a tiny
-ViT to learn in one or two epochs, and hard enough that loss and accuracy change visibly meanwhile.
-"""
+"""The data set `digits`: rendered glyphs 0-9 under random distortion and noise, in MNIST's form and file format."""
 
 from __future__ import annotations
 
@@ -160,7 +156,6 @@ def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random
 def _bilinear(
     flat: NDArray[np.float32], x: NDArray[np.float32], y: NDArray[np.float32], glyph: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Returns the glyphs' values at x, y (n, height, width), in glyph pixels; background outside the canvas."""
     # The outermost ring of each canvas is background: clamping to it is the same as padding.
     limit = np.float32(CANVAS - 1.001)
     np.clip(x, 0, limit, out=x)

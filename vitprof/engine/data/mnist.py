@@ -1,8 +1,4 @@
-"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, which `digits` has too.
-
-An IDX file is a big-endian header (magic number, then the length of each axis) followed by the raw values.
-Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or three (images).
-"""
+"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, also for `digits`."""
 
 from __future__ import annotations
 
@@ -65,10 +61,7 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Reads an IDX file. Returns a writable uint8 array of shape (n,) or (n, height, width).
-
-    Raises a `DataError` if it is missing, has another magic number, or is not exactly as long as its header says.
-    """
+    """Reads a file as a writable uint8 array, (n,) or (n, height, width). Raises `DataError` if it is damaged."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -91,7 +84,6 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def _header(path: Path, raw: bytes, n: int) -> tuple[int, ...]:
-    """Returns `n` big-endian unsigned 32-bit integers."""
     if len(raw) != 4 * n:
         raise _unusable(path, "it ends inside its header")
     return struct.unpack(f">{n}I", raw)
@@ -146,10 +138,7 @@ NEEDED_BYTES = 70_000_000
 
 
 def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) -> None:
-    """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
-
-    torchvision checks the archives' MD5. `stop()` is called before and after. Raises `DataError` and `JobStopped`.
-    """
+    """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. Raises `DataError` and `JobStopped`."""
     ensure_space(directory, NEEDED_BYTES)
     progress(0.0, "downloading MNIST")
     _stop_if_asked(stop)
@@ -189,7 +178,6 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the reasons in torchvision's error, which has a line for each mirror between headings, each once."""
     lines = [line.strip(" <>") for line in str(error).splitlines()]
     messages = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]
     return "; ".join(dict.fromkeys(messages)) or type(error).__name__

@@ -1,8 +1,4 @@
-"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder.
-
-`<root>/train/<class>/<id>.jpg` and `<root>/test/<class>/<id>.jpg`, about 500 x 375 as in ImageNet, quality 90. What
-they show: `vitprof.engine.data.scenes`.
-"""
+"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder."""
 
 from __future__ import annotations
 
@@ -108,7 +104,6 @@ def make(
 
 
 def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
-    """Yields the file, the label and the random stream of each image."""
     for stream, (split, n) in enumerate((("train", n_train), ("test", n_test))):
         labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
         for i, label in enumerate(labels):
@@ -116,7 +111,6 @@ def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tup
 
 
 def _n_files(directory: Path) -> int:
-    """Returns the number of files that an earlier try has left."""
     return sum(len(os.listdir(folder)) for folder in folders(directory) if folder.is_dir())
 
 

@@ -96,7 +96,6 @@ def draw(label: int, rng: np.random.Generator) -> Image:
 
 
 def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Image:
-    """Returns a random part of a field."""
     top, left = rng.integers(FIELD - height), rng.integers(FIELD - width)
     return field[top : top + height, left : left + width]
 
@@ -133,7 +132,6 @@ def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
 
 
 def _put_flat_object(image: Any, rng: np.random.Generator) -> None:
-    """Draws an ellipse or a box of one colour somewhere in the image, in place."""
     height, width = image.shape[:2]
     colour = rng.uniform(30, 225, 3).tolist()
     centre = (int(rng.integers(width)), int(rng.integers(height)))

@@ -22,11 +22,7 @@ def open_loader(
     buffer: Buffer | None = None,
     mark: Callable[[], Mark] | None = None,
 ) -> Loader:
-    """Starts the loader that the resolved `config` names over one split, in `storage`.
-
-    `buffer` gives the memory for batches made in this process; None: new memory for each. `mark` is that of the
-    training device, for loaders that make batches on it (`Batch.decoded`); None if their time is not measured.
-    """
+    """Starts the loader that the resolved `config` names; batches made in this process take memory from `buffer`."""
     if config.loader == "dali":
         from vitprof.engine.loaders import dali  # it needs packages that only image files need
 

@@ -1,8 +1,4 @@
-"""Makers: they read a batch from the storage, decode, crop and augment it. Loaders decide when, and in which thread.
-
-A maker is a pure function of (epoch, indices): every loader, in any process or thread, makes the same batch of the same
-samples, including random crops.
-"""
+"""Makers: they read a batch from the storage, decode, crop and augment it."""
 
 from __future__ import annotations
 
@@ -129,10 +125,7 @@ class EncodedMaker(StorageMaker):
         return Stopwatch(self._wait if first else None)
 
     def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch) -> list[str]:
-        """Decodes the samples into `rows` (b, height, width, channels). Returns each one's error message, "" if none.
-
-        Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are skipped.
-        """
+        """Decodes the samples into `rows`. Returns each one's error message, "" if none, or raises `SampleError`."""
         return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
 
     def finish(self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch, begun_s: float) -> Batch:

@@ -1,9 +1,5 @@
-"""NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU.
-
-The encoded files come from the storage, read by threads of this process a few batches ahead, so any storage and any
-location works. The crops are those of `EncodedMaker`, so every strategy trains on the same images; DALI resizes with
-antialiasing, as Pillow does. A file that is not a complete JPEG is found before DALI gets it; damage inside the
-compressed data goes unnoticed: DALI decodes it silently where simplejpeg raises an error.
+"""NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU. The crops are those
+of `EncodedMaker`, so every strategy trains on the same images; DALI resizes with antialiasing, as Pillow does.
 """
 
 from __future__ import annotations
@@ -97,10 +93,8 @@ class UnderWay:
         return [sample for sample in samples if not isinstance(sample, str)]
 
     def times(self) -> BatchTimes:
-        """Returns the times of the batch, which is handed over now.
-
-        DALI reports neither the times of its parts nor when a batch was done; on the CPU that is now at the latest. On
-        the GPU decoding may end later: `Batch.decoded` tells when. Crop and flip are part of decoding.
+        """Returns the times of the batch, which is handed over now: DALI reports neither its parts nor when it was
+        done.
         """
         read_s = sum(stopwatch.read_s for stopwatch in self.stopwatches)
         return BatchTimes(read_s, math.nan, 0.0, math.nan, self.begun_s, perf_counter())
@@ -165,7 +159,6 @@ class DaliLoader:
                 self._break_off()
 
     def _begin(self, epoch: int, indices: Tensor) -> UnderWay:
-        """Starts to read the samples at `indices` (b,) int64, with their crops for `epoch`."""
         chosen = indices.tolist()
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
         starts = range(0, len(chosen), piece)
@@ -178,7 +171,6 @@ class DaliLoader:
         return UnderWay(indices, pieces, stopwatches)
 
     def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
-        """Returns the sample. Returns the error message of an unreadable one where such samples are skipped."""
         try:
             begun = perf_counter()
             stopwatch.wait("read")
@@ -196,7 +188,6 @@ class DaliLoader:
             return str(error)
 
     def _feed(self, batch: UnderWay) -> UnderWay:
-        """Waits until a batch is read and gives it to the pipeline."""
         if samples := batch.read():
             feed(self._pipeline, samples)
             self._pipeline.schedule_run()
@@ -219,7 +210,6 @@ class DaliLoader:
         return Batch(images_first(images), labels, batch.unreadable, batch.times() if self._times else None, decoded)
 
     def _output(self) -> Tensor:
-        """Returns the pipeline's next batch: (b, height, width, channels) uint8, on the device that decodes."""
         # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its memory
         # is not used again before it is read.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
@@ -241,7 +231,6 @@ class DaliLoader:
         return made
 
     def _break_off(self) -> None:
-        """Cancels or waits for everything under way: nothing is read or decoded afterwards."""
         pieces = [piece for batch in self._reading for piece in batch.pieces]
         wait([piece for piece in pieces if not piece.cancel()])
         self._reading.clear()

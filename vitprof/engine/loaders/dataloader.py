@@ -1,7 +1,4 @@
-"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage.
-
-The Dataset's own code is unchanged. Each batch is timed around it, and the storage times stages inside it.
-"""
+"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage."""
 
 from __future__ import annotations
 
@@ -143,10 +140,7 @@ Ticket = tuple[int, NDArray[np.int64]]
 
 
 class Order(Sampler[Any]):
-    """The order of the current epoch: indices, or whole batches as a `Ticket` each.
-
-    Indices are made as in PyTorch's RandomSampler: one randperm, one list.
-    """
+    """The order of the current epoch: indices, or whole batches as a `Ticket` each."""
 
     def __init__(self, schedule: Schedule, *, whole: bool) -> None:
         self._schedule, self._whole = schedule, whole
@@ -176,25 +170,17 @@ class TimedBatches(Dataset[Batch]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Returns the batch unchanged: the collate function for a Dataset that returns whole batches."""
     return batch
 
 
 def end_with_the_job(_worker: int) -> None:
-    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped.
-
-    By itself a worker checks for its owner only every 5 s, and never while stopped (SIGSTOP).
-    """
+    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped."""
     with contextlib.suppress(OSError, AttributeError):  # not available on this system
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def start_method(config: RunConfig) -> str | None:
-    """Returns the start method of worker processes; None means Python's default.
-
-    A job in its own process forks: 0.03 of spawn's time to the first batch, and no deadlock in 10 runs. The dashboard's
-    process, with its many threads, deadlocked in 5 of 16: a job in one of its threads uses a fork server.
-    """
+    """Returns the start method of workers; None: Python's default. A process with other threads must not fork."""
     if config.start_method is not None:
         return config.start_method
     if sys.platform != "linux":
@@ -235,7 +221,6 @@ class DataLoaderLoader:
             self._end_fleeting(batches)
 
     def _end_fleeting(self, batches: Iterator[Any] | None) -> None:
-        """Ends the workers of an epoch, unless they are persistent."""
         if not self._persistent:
             _end_workers(batches)
 
@@ -260,10 +245,7 @@ class DataLoaderLoader:
 
 
 def _end_workers(batches: Iterator[Any] | None) -> None:
-    """Ends the worker processes of a DataLoader's iterator, if it has any.
-
-    PyTorch has no public way (issue 57273). Dropping the iterator would do it only when it is garbage-collected.
-    """
+    """Ends the workers of a DataLoader's iterator, if it has any. PyTorch has no public way (issue 57273)."""
     getattr(batches, "_shutdown_workers", lambda: None)()
 
 

@@ -1,7 +1,4 @@
-"""Locations: where a storage's files are while a job reads them, and how fast they can be read there.
-
-Importing this module does not import torch; the dashboard asks `vitprof.telemetry.tmpfs` for a RAM disk.
-"""
+"""Locations: where a storage's files are while a job reads them, and how fast they can be read there."""
 
 from __future__ import annotations
 
@@ -69,11 +66,7 @@ def open_location(
     stop: Stop,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Located]:
-    """Provides the files of `directory` at the location that the resolved `config` names, for the block.
-
-    Everything made for it is removed at the end; what a killed job left, at the next start. Close storages and loaders
-    before. Raises `DataError` (RAM disk missing or too small, disk full, unreadable file) and `JobStopped`.
-    """
+    """Provides the files of `directory` where the resolved `config` says. Raises `DataError` and `JobStopped`."""
     from vitprof.engine.storage.contract import Place  # here, since it imports torch
 
     remove_copies()

@@ -26,10 +26,7 @@ OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
 
 
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
-    """Yields the relative path and the size in bytes of each regular file under `directory`, ordered by name.
-
-    Links are followed; each directory is visited once. Raises a `DataError` that names what cannot be listed or read.
-    """
+    """Yields relative path and bytes of each regular file under `directory`, by name. Raises `DataError`."""
     seen: set[tuple[int, int]] = set()
 
     def fail(error: OSError) -> None:
@@ -230,13 +227,11 @@ class _Copy:
                     self._done[thread] += len(block)
 
     def _pay(self, n_bytes: int, n_files: int) -> None:
-        """Waits as long as the drive takes; opening a file counts with its first block."""
         if self._throttle is not None:
             self._throttle.wait(n_bytes, n_files, self._halt.is_set)
 
 
 def _read(descriptor: int, path: str, room: memoryview, at: int) -> None:
-    """Fills `room` from the file."""
     got = 0
     with reading(path):
         while got < len(room):

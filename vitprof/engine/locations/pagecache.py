@@ -1,7 +1,4 @@
-"""The system's page cache: measures how much of some files is in it, reads files into it, or drops them from it.
-
-Cold reads were measured to have 0.07 to 0.22 of the speed of warm ones, so a run records which it was.
-"""
+"""The system's page cache: measures how much of some files is in it, reads files into it, or drops them from it."""
 
 from __future__ import annotations
 
@@ -136,7 +133,6 @@ def _mincore() -> ctypes._FuncPointer | None:
 
 
 def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] | None:
-    """Returns (cached, all) pages of a file; None where the system does not tell."""
     with reading(path), path.open("rb", buffering=0) as file:
         facts = os.fstat(file.fileno())
         # Linux tells the truth only to the owner and users with write access (mm/mincore.c, can_do_mincore)

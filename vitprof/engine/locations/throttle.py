@@ -62,10 +62,7 @@ class TokenBucket:
             ) from error
 
     def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
-        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
-
-        Sooner if `stop()` turns true or the bucket is closed. Raises `DataError` if the state file cannot be used.
-        """
+        """Returns when the drive would have delivered this, sooner if `stop()` turns true. Raises `DataError`."""
         due = self._reserve(n_bytes, n_files)
         while (left := due - self._clock()) > 0:
             if left > LONGEST_SLEEP_S and ((stop is not None and stop()) or self._is_closed()):

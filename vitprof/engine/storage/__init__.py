@@ -1,8 +1,4 @@
-"""Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do.
-
-A storage gives one of three things (its form): finished samples through a torch Dataset, uint8 pixels in whole batches,
-or encoded images. A `Place` says where its files are and how fast they can be read (`vitprof.engine.locations`).
-"""
+"""Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do."""
 
 from __future__ import annotations
 
@@ -48,10 +44,7 @@ REGISTRY: dict[str, Entry] = {
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
-    """Opens one split of a storage: a `SampleStorage`, `PixelStorage` or `EncodedStorage`, as `parts.STORAGES` says.
-
-    `options` are the storage's own, such as `augment`. Raises `DataError` if a file is missing or damaged.
-    """
+    """Opens one split of a storage; `options` are its own, such as `augment`. Raises `DataError`."""
     entry = REGISTRY[name]
     return entry.get(entry.opener)(info, place, train, **options)
 

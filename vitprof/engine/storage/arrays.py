@@ -163,7 +163,6 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
 
 
 def _stored(info: DatasetInfo, place: contract.Place, train: bool) -> contract.PixelStorage:
-    """Returns a storage of the images: IDX files read into memory, or the array on disk that other sets have."""
     if info.kind != "idx":
         return MemmapStorage(info, place, train)
     images, labels = read_split(place.root, train)

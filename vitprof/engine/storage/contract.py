@@ -101,7 +101,6 @@ class StoredSplit:
         """Returns what `read` needs of an open file. Called by one thread at a time, once until `close`."""
 
     def _here(self) -> Any:
-        """Returns what `_open` returned in this process."""
         if self._opened is None or self._opened_by != Process.generation:
             with Process.opening:
                 if self._opened is None or self._opened_by != Process.generation:
@@ -115,15 +114,12 @@ class StoredSplit:
         return len(self.labels)
 
     def _unusable(self, what: str, error: type[DataError] = DataError) -> DataError:
-        """Returns the error to raise for a file or sample that cannot be used: one line that says what to do."""
         return error(f"{what}; {self._remedy}")
 
     def _room(self, indices: Tensor, out: Tensor | None) -> Tensor:
-        """Returns `out`, or new memory for the images at `indices`."""
         return torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
 
     def close(self) -> None:
-        """Closes what this process has open. May be called again; the next read opens it again."""
         self._opened = None
 
 
@@ -156,10 +152,7 @@ class PixelStorage(Storage, Protocol):
 
 
 def read_readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> tuple[Tensor, tuple[str, ...]]:
-    """Reads what can be read of the samples at `indices` into the first rows of `out`.
-
-    Returns the indices of these samples, and the message of each of the others.
-    """
+    """Reads what can be read into the first rows of `out`. Returns these indices, and the message of each other one."""
     unreadable: list[str] = []
     try:
         storage.read(indices, out[: len(indices)])

@@ -186,7 +186,6 @@ class _Loaded(StoredSplit):
     """The common part of storages that are read with `torch.load`."""
 
     def _load(self, path: str, error_type: type[DataError] = DataError, **options: Any) -> Any:
-        """Returns `torch.load(path, weights_only=True)`. Its errors become an `error_type` with a one-line message."""
         try:
             return torch.load(path, weights_only=True, map_location="cpu", **options)
         except Exception as error:  # parsers raise anything on a damaged file

@@ -54,7 +54,6 @@ class FileBeingWritten:
         self._raw.check()
 
     def close(self) -> None:
-        """Closes the file. It is complete if no method, including this one, has raised an error."""
         with self._raw:
             self._file.close()
         self._raw.check()
@@ -83,7 +82,6 @@ class _NeverFailing(io.FileIO):
             return size or 0
 
     def check(self) -> None:
-        """Raises the kept error, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -196,10 +194,7 @@ class _Storage(contract.StoredSplit):
 
 
 class ContiguousStorage(_Storage):
-    """Images in one piece of the file, mapped into memory: one gather of rows for each batch.
-
-    h5py says where that piece is. Reading through it, with sorted indices, takes about 1.6 times as long (measured).
-    """
+    """Images in one piece of the file, mapped into memory: one gather of rows for each batch."""
 
     _chunked = False
 

@@ -35,11 +35,7 @@ def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -
 
 
 def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Adds the files in `directory` and the room they take to `facts`, writes the manifest there and returns it.
-
-    Files next to it are listed with their size, directories with their number of entries: quickly compared, even
-    with 70,000 files. Raises `OSError` and `DataError`.
-    """
+    """Adds the files in `directory` and their room to `facts`, writes the manifest and returns it. Raises `OSError`."""
     files, folders = _files(directory)
     facts = facts | {"files": files, "folders": folders, "size_bytes": allocated_bytes(directory)}
     (directory / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -101,7 +97,6 @@ def _syncfs(directory: Path) -> bool:
 
 
 def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the sizes of the files directly in `root`, and the number of entries of each directory under it."""
     files: dict[str, int] = {}
     folders: dict[str, int] = {}
     left = [(root, "")]

@@ -1,8 +1,4 @@
-"""A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file.
-
-Both splits are in `data.mdb`: sample 12 of the training split has the key `train-00000012`, `meta-train` their number.
-Finished files are read without locks and without readahead, which would read pages that are not needed.
-"""
+"""A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Makes a storage from a data set once: timed, with progress, and never used half made.
-
-It is written to `<storage>.partial` in `<home>/prepared/<data set>`, chunk by chunk, and renamed when it is complete.
-An interrupted try starts over, except with many small files: then it continues from a journal.
-"""
+"""Makes a storage from a data set once: timed, with progress, and never used half made."""
 
 from __future__ import annotations
 
@@ -140,7 +136,6 @@ class _Making:
             raise
 
     def _unreadable(self, split: str, source: Source) -> dict[int, str]:
-        """Returns number -> reason for each sample that cannot be read."""
         read, tell, n = getattr(source, self._form.needs), self._tell(split), len(source.ids)
         reasons: dict[int, str] = {}
         for start in range(0, n, self._chunk):
@@ -216,7 +211,6 @@ class _Making:
             writer.close()
 
     def _seal(self, journal: Journal, sources: dict[str, Readable], began: float) -> dict[str, Any]:
-        """Writes the finished storage's manifest, and renames the directory to its final name."""
         self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
         journal.remove(self._partial)
         to_disk(self._partial)  # before the manifest, which records the room on disk: some file systems know it late
@@ -273,7 +267,6 @@ class Readable:
         return [file for first, last in self._runs(start, stop) for file in self._source.encoded(first, last)]
 
     def _runs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Returns the ranges [first, last) of the source that hold the kept samples [start, stop), in order."""
         kept = self._kept[start:stop]
         breaks = np.flatnonzero(np.diff(kept) != 1) + 1
         return [(int(run[0]), int(run[-1]) + 1) for run in np.split(kept, breaks)]
@@ -318,7 +311,6 @@ class Journal:
 
     @staticmethod
     def remove(directory: Path) -> None:
-        """Removes the journal; a finished storage has none."""
         for name in (JOURNAL, f"{JOURNAL}.tmp"):
             (directory / name).unlink(missing_ok=True)
 

@@ -1,8 +1,4 @@
-"""Samples one by one from MNIST's IDX files, as torchvision's own Dataset gives them.
-
-torchvision reads the whole file into memory when the Dataset is made; what takes time for each sample is the conversion
-to a PIL image, ToTensor and Normalize, as in the article that the strategies begin with.
-"""
+"""Samples one by one from MNIST's IDX files, as torchvision's own Dataset gives them."""
 
 from __future__ import annotations
 

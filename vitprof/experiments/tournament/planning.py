@@ -1,8 +1,4 @@
-"""The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own script.
-
-The first trial of a script is the script as it is. It shows the train loader and what the script writes; the user then
-agrees that it is repeated. The other trials change the arguments of that loader as it is constructed (`vitprof.watch`).
-"""
+"""The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own script."""
 
 from __future__ import annotations
 
@@ -156,10 +152,7 @@ CLOCK_S = 0.05
 def start_trial(
     spec: TournamentSpec, planned: PlannedTrial, number: int, opened: list[str] | None = None
 ) -> Callable[[Path], Runner]:
-    """Returns a function that starts a trial of the script, given the file for what the script prints.
-
-    `number` counts the starts of the script, from 1. Files that it opens for writing are added to `opened`.
-    """
+    """Returns a function that starts a trial of the script, given the file for what the script prints."""
     script, setting = _own(spec), planned.setting or OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
     trial = command.Trial(

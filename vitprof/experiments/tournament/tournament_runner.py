@@ -1,8 +1,4 @@
-"""Runs tournaments, with pause, stop and resume.
-
-What has been done is known from the runs in the store, so a tournament continues where it was left, also in another
-program after this one was killed. A run that was left unfinished is repeated.
-"""
+"""Runs tournaments, with pause, stop and resume."""
 
 from __future__ import annotations
 
@@ -27,11 +23,7 @@ STORE_GRACE_S, RETRY_S = 30.0, 0.5
 
 
 class TournamentRunner:
-    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run.
-
-    `why_not` says why a job cannot be run here (default: `why_not_here`). `watch` is called with the id of the current
-    run, again and again.
-    """
+    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run."""
 
     def __init__(
         self,
@@ -67,7 +59,6 @@ class TournamentRunner:
 
     @property
     def alive(self) -> bool:
-        """Returns whether the thread is still running."""
         return self._thread.is_alive()
 
     def pause(self) -> None:
@@ -101,7 +92,6 @@ class TournamentRunner:
         self._thread.join()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits at most `timeout` seconds for the thread to end; returns whether it has."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -109,7 +99,6 @@ class TournamentRunner:
         return "running" if self._requested is None else "paused"
 
     def _end_requested(self) -> End | None:
-        """Returns how the user wants it to end, where that is so; then it is too late to resume it."""
         with self._lock:
             self._over = self._requested is not None
             return self._requested
@@ -137,9 +126,7 @@ class TournamentRunner:
             time.sleep(RETRY_S)
 
     def _run_while_there(self) -> tuple[TournamentStatus, str]:
-        """Runs what is left; where the store is unavailable, continues when it is back. Raises `StoreAwayError` after
-        three minutes in which no run has ended.
-        """
+        """Runs what is left, again once the store is back. Raises `StoreAwayError` after 3 minutes without a run."""
         until = 0.0
         while True:
             n_ended = self._n_ended
@@ -171,7 +158,6 @@ class TournamentRunners:
         self._runners: dict[int, TournamentRunner] = {}
 
     def runner(self, tournament_id: int) -> TournamentRunner | None:
-        """Returns the runner of a tournament; None where this program is not running it."""
         runner = self._runners.get(tournament_id)
         return runner if runner is not None and runner.alive else None
 
@@ -193,9 +179,7 @@ class TournamentRunners:
             runner.pause()
 
     def stop(self, tournament_id: int) -> None:
-        """Stops the running trial and starts no more. One that no program is running is marked as stopped. Raises
-        `JobError` where the user may not stop it.
-        """
+        """Stops the running trial and starts no more. Raises `JobError` where the user may not stop it."""
         self._check_may_stop(tournament_id)
         if (runner := self.runner(tournament_id)) is not None:
             runner.stop()

@@ -66,7 +66,6 @@ def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[Plann
 
 
 def _run_s(now: TournamentState) -> float:
-    """Returns the seconds that a run typically took; 0 without any."""
     took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
     return float(np.median(took)) if took else 0.0
 
@@ -74,11 +73,7 @@ def _run_s(now: TournamentState) -> float:
 def _halved(
     view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
 ) -> Iterator[Next]:
-    """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each.
-
-    Where the time is too short for all, only some begin, spread over the list. Settings that were not begun or cut
-    short before, also by another program, stay out.
-    """
+    """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each."""
     now, base = view.look(), baseline_of(spec, planned)
     others = [t for t in planned if not t.refused and t.key != base]
     began = {e.key for e in now.entries if e.outcomes}
@@ -101,9 +96,7 @@ def _halved(
 
 
 def _disturbed(now: TournamentState, rivals: Sequence[PlannedTrial], n: int, number: int) -> Iterator[Next]:
-    """Yields another run of each trial that would drop out after a round in which other programs took clearly more CPU
-    from it than from the others. That run counts as its next round, should the trial continue.
-    """
+    """Yields another run of each trial that would drop out after a round in which other programs slowed it most."""
     keys = [t.key for t in rivals]
     of_round = {e.key: o.others_cores for e in now.entries if e.key in keys for o in e.outcomes if o.round == number}
     least = min((cores for cores in of_round.values() if np.isfinite(cores)), default=np.nan)
@@ -126,12 +119,10 @@ def _is_out(now: TournamentState, key: str) -> bool:
 
 
 def _speed(now: TournamentState, key: str) -> float:
-    """Returns samples/s of all blocks of a trial's rounds that count; NaN without any."""
     return _mean(np.concatenate([np.empty(0), *rounds_of(now.entry(key)).values()]))
 
 
 def _mean(blocks_per_s: Floats) -> float:
-    """Returns the harmonic mean, as all blocks have the same number of samples; NaN without any."""
     return len(blocks_per_s) / float(np.sum(1 / blocks_per_s)) if len(blocks_per_s) else math.nan
 
 
@@ -160,9 +151,7 @@ NOTHING: Evidence = (np.empty(0), np.empty(0))
 
 
 class EarlyStop:
-    """Decides whether a trial is worth running on, before it is started and while it runs. One that other programs
-    slowed down is judged by the most that it would have reached without them.
-    """
+    """Decides whether a trial is worth running on, before it is started and while it runs."""
 
     def __init__(self, store: RunStore, now: TournamentState, board: Leaderboard, trial: PlannedTrial) -> None:
         self._store, entry = store, now.entry(trial.key)
@@ -190,7 +179,6 @@ class EarlyStop:
         return reason
 
     def _cannot_win(self, how: str, evidence: Evidence) -> str:
-        """Returns why the trial cannot win, in words that begin with `how`; "" where it may still win."""
         best = self._best
         measured, at_most = (np.concatenate(of) for of in zip(*self._earlier, evidence, strict=True))
         if best is None or not scores.cannot_win(at_most, best.within_low):
@@ -205,10 +193,7 @@ class EarlyStop:
 
 
 def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:
-    """Returns the best trial so far with this one's batch size and page cache, if there is one besides `entry`.
-
-    Another batch size is another question: the setting that loads best at this one is worth its full time.
-    """
+    """Returns the best trial so far with this one's batch size and page cache, if there is one besides `entry`."""
     rows = (row for row in board.rows if row.rank is not None)
     alike = (entry.batch_size, entry.page_cache)
     best = next((row for row in rows if (row.entry.batch_size, row.entry.page_cache) == alike), None)
@@ -229,10 +214,7 @@ def _evidence(blocks_per_s: Floats, others_cores: float) -> Evidence:
 
 
 class TournamentTrials:
-    """An iterable of what is left to run: begun again after a failure, it goes on with what is not in the store.
-
-    `requested` returns how the user wants it to end, or None; `status` what the tournament's status is meanwhile.
-    """
+    """An iterable of what is left to run: begun again after a failure, it goes on with what is not in the store."""
 
     def __init__(
         self,
@@ -296,7 +278,6 @@ class TournamentTrials:
         return "done", ""
 
     def _first(self) -> Iterator[Trial]:
-        """Yields a user's own script as it is, learns from it, and ends until the user agrees that it is repeated."""
         assert self._spec.script is not None
         if self._spec.script.loader is None:
             opened: list[str] = []
@@ -333,7 +314,6 @@ class TournamentTrials:
         set_status(self._store, self._id, self._status(), cut=self._cut)
 
     def _time_limit(self, now: TournamentState) -> End | None:
-        """Returns how the time limit ends the tournament, where it is reached."""
         limit = self._spec.seconds
         if limit is None or now.spent_s < limit:
             return None
@@ -344,6 +324,5 @@ class TournamentTrials:
 
 
 def _settled(now: TournamentState, trial: PlannedTrial, number: int) -> bool:
-    """Returns whether a setting needs no run in a round: it is done already, or the setting is out."""
     done = any(o.round == number and o.status == "done" for o in now.entry(trial.key).outcomes)
     return done or _is_out(now, trial.key)

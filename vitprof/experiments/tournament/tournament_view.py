@@ -53,7 +53,6 @@ class TournamentState:
     """Seconds that its runs took in total."""
 
     def entry(self, key: str) -> Entry:
-        """Returns the trial with this key."""
         return next(e for e in self.entries if e.key == key)
 
 
@@ -121,7 +120,6 @@ class TournamentView:
         )
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Returns the entries, each with how its setting changes the losses against the script as it is."""
         of = {e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")] for e in entries}
         as_it_is = of.get(UNCHANGED, [])
         return tuple(replace(e, losses=loss_effect(as_it_is, of[e.key]).sentence) for e in entries)
@@ -147,7 +145,6 @@ class TournamentView:
 
 
 def rounds_of(now: TournamentState) -> int:
-    """Returns how many rounds there have been."""
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
@@ -177,7 +174,6 @@ def blocks_of(store: RunStore, run_id: int) -> Floats:
 def _status(
     trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], stored: StoredTournament
 ) -> tuple[Status, str]:
-    """Returns the status of a trial, and the reason where it needs one."""
     if trial.refused:
         return "refused", trial.refused
     if failed := next((o for o in outcomes if o.status == "failed"), None):
@@ -243,12 +239,7 @@ def _progress(
     newest: Mapping[str, Mapping[int, TrialRun]],
     spent: Mapping[int, float],
 ) -> Progress:
-    """Returns the progress of a tournament from its plan, its entries and the newest run of each trial and round.
-
-    Counted are runs that have ended by themselves or were cut short, the running one, and those that are certain to
-    come: without the other runs of a trial that is out, and without rounds that may be added. `spent`: run id ->
-    seconds.
-    """
+    """Returns the progress: runs that ended or were cut short, the running one, and those that are certain to come."""
     out = {e.key for e in entries if e.status in ("failed", "cut")}
     took = {e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}
     typical = _mean([seconds for mine in took.values() for seconds in mine])

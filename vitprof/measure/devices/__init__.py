@@ -1,9 +1,4 @@
-"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point.
-
-A mark is cheap and never waits. On the CPU it is a reading of the clock; on CUDA it is an event recorded in the current
-stream, resolved once the device has passed it; on a simulated device it is the time at which the device will pass it.
-Nothing here synchronises inside a step: that would destroy the overlap that prefetching is for.
-"""
+"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point."""
 
 from __future__ import annotations
 
@@ -28,10 +23,7 @@ Mark = Any
 
 
 class Pinning:
-    """A source of host memory that is page-locked ("pinned") as long as the system allows it. For any thread.
-
-    A system may refuse it because of a limit on locked memory, or for lack of RAM. A job then continues without it.
-    """
+    """A source of host memory that is page-locked ("pinned") as long as the system allows it."""
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
         """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first refusal."""
@@ -195,7 +187,6 @@ class CpuDevice(HostMemoryDevice):
         return
 
     def environment(self) -> dict[str, Any]:
-        """Returns the processor's name."""
         try:
             with open("/proc/cpuinfo", encoding="utf-8") as lines:
                 name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

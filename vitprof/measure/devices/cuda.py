@@ -222,7 +222,6 @@ def _find_anchor(
 
 
 def _uuid(device: torch.device) -> str | None:
-    """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is unknown."""
     for gpu in shown_here():
         if gpu.index == device.index and gpu.uuid:
             return gpu.uuid
@@ -255,10 +254,7 @@ def other_accelerator() -> str:
 
 
 def why_no_cuda() -> Finding | None:
-    """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another accelerator.
-
-    None if it has neither, or if the GPUs are hidden on purpose.
-    """
+    """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another accelerator."""
     if other := other_accelerator():
         wrong = f"it has {other}, which vitprof does not support yet"
         return Finding("note", f"PyTorch {torch.__version__}", wrong, "choose device cpu, or a simulated GPU")
@@ -282,7 +278,6 @@ def nvml_lists() -> tuple[str, list[str]]:
 
 
 def _cuda_error() -> str:
-    """Returns PyTorch's message on why CUDA does not start, in one line."""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError) as error:  # AssertionError: a build without CUDA
@@ -291,9 +286,7 @@ def _cuda_error() -> str:
 
 
 def first_kernel(device: torch.device) -> Finding | None:
-    """Makes `device` the current one, and runs one small kernel. Returns what is wrong if that fails for another reason
-    than memory, None if it works.
-    """
+    """Makes `device` the current one and runs a small kernel. Returns what is wrong, other than memory, or None."""
     try:
         torch.cuda.set_device(device)  # makes the context: a card in exclusive mode or with a defect fails here
         torch.zeros(1, device=device).add_(1).item()
@@ -371,7 +364,6 @@ def out_of_memory(error: str, config: RunConfig, memory: DeviceMemory | None) ->
 
 
 def _less(config: RunConfig) -> list[str]:
-    """Returns settings that take less of the device's memory, beginning with those that cost nothing else."""
     settings = {
         "transfer pinned (resident keeps the whole set on the device)": config.transfer == "resident",
         "replay host": config.replay == "device",
@@ -384,9 +376,7 @@ def _less(config: RunConfig) -> list[str]:
 
 
 def report_out_of_memory(job: Callable[[], bool], config: RunConfig) -> bool:
-    """Returns what `job`, a run of `config`, returns. Raises `DeviceError` if the device is out of memory, after the
-    job's memory there has been released.
-    """
+    """Returns what `job`, a run of `config`, returns. Raises `DeviceError` if the device is out of memory."""
     try:
         return job()
     except RuntimeError as error:

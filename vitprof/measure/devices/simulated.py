@@ -1,9 +1,4 @@
-"""A simulated accelerator: it takes the time of a real one, and computes nothing.
-
-Work is queued and done in order, as in CUDA. A step's time is known when it is launched, so the end of everything
-launched so far is arithmetic, and a mark is the time when the work before it will be done: no thread, no CPU and no
-lock while it "computes".
-"""
+"""A simulated accelerator: it takes the time of a real one, and computes nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +64,7 @@ class SimulatedDevice(HostMemoryDevice):
 
     def launch(self, samples: int, *, train: bool = True, normalise: bool = False) -> float:
         """Queues a step on `samples` samples, with `normalise` also their normalising; waits while the launch queue is
-        full. Returns the exact mark where it begins: one made before the launch may be a little early.
+        full.
         """
         queued = self._queued
         while queued and queued[0] <= self._clock():

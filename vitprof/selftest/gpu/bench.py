@@ -48,10 +48,7 @@ class Bench:
     """Directory for everything that is written; the caller removes it."""
 
     def spin(self, seconds: float) -> float:
-        """Returns the seconds to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time.
-
-        A gate counts ticks of a clock whose rate changes with the load, so it is measured just before it is used.
-        """
+        """Returns what to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time."""
         device = self.device
         device.gate(max(0.05, seconds))  # loads the kernel, and lets the clock rise
         took = median(self.timed(lambda: device.gate(seconds)) for _ in range(CALIBRATIONS))
@@ -73,9 +70,7 @@ class Bench:
         return resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings))
 
     def run(self, *, trains: Callable[[RunConfig, Device], Trainer] | None = None, **settings: Any) -> Recorded:
-        """Trains with these `settings` in this process, and returns all that the job reported: the job's own model
-        unless `trains` returns another trainer. Raises what the job raises.
-        """
+        """Trains with these `settings` in this process, and returns all that the job reported."""
         from vitprof.engine.train import train
 
         recorded = Recorded(self.config(**settings), self.clock())
@@ -99,7 +94,6 @@ class Recorded:
     notices: list[str] = field(default_factory=list)
 
     def environment(self, facts: dict[str, Any]) -> None:
-        """Keeps facts about what the job runs on."""
         self.known |= facts
 
     def gauges(self, read: Callable[[], dict[str, float]]) -> None:
@@ -109,19 +103,15 @@ class Recorded:
         """Ignores how far the job is."""
 
     def step(self, marks: StepMarks) -> None:
-        """Keeps a step."""
         self.marks.append(marks)
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
-        """Keeps a phase: a span of time that is not a step."""
         self.phases.append(Phase(name, t_start_s, t_end_s))
 
     def notice(self, line: str) -> None:
-        """Keeps a line for the user."""
         self.notices.append(line)
 
     def facts(self, values: dict[str, Any]) -> None:
-        """Keeps figures of the job as a whole."""
         self.known |= values
 
     @property
@@ -183,5 +173,4 @@ class Spinning:
         """Does nothing: these jobs do not evaluate."""
 
     def evaluated(self) -> dict[str, float]:
-        """Returns no figures."""
         return {}

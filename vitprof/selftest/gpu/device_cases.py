@@ -30,9 +30,7 @@ MOST_DRIFT_S = 100e-6
 
 
 def clock_mapping(bench: Bench) -> Outcome:
-    """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them at the end, so
-    that the mapping cannot rely on the time at which a mark is read.
-    """
+    """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them at the end."""
     device = bench.device
     brackets, marks = [], []
     for _ in range(MARKS):
@@ -170,13 +168,11 @@ def launch_bound(bench: Bench) -> Outcome:
 
 
 def _launched(bench: Bench, kernel_s: float, every_s: float) -> tuple[Recorded, Callable[[], None]]:
-    """Returns a job whose steps are `KERNELS` short waits each, and what launches those of a step."""
     kernels = Spinning(bench.device, bench.spin(kernel_s), KERNELS, every_s, bench.clock)
     return bench.run(trains=lambda config, device: kernels, **LAUNCHED_JOB), kernels.launch
 
 
 def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
-    """Returns the seconds of a step in which a kernel ran, by torch.profiler; NaN where it sees none."""
     assert bench.kernels_s is not None
 
     def work() -> None:
@@ -188,10 +184,7 @@ def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
 
 
 def kernels_s(work: Callable[[], None]) -> float:
-    """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none is seen.
-
-    torch.profiler uses CUPTI, which some containers and drivers deny to users. `work` must wait for its device.
-    """
+    """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none is seen."""
     from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 

@@ -130,9 +130,7 @@ def run_gpu_selftest(
 
 
 def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[], bool]) -> dict[str, Any]:
-    """Runs the process of a case and returns its message, or why there is none as {"error": ...}. Raises `JobStopped`
-    once `report()` returns true.
-    """
+    """Runs the process of a case and returns its message, or why there is none as {"error": ...}."""
     answer, ends_s = log.with_suffix(".json"), time.monotonic() + limit_s
     with log.open("wb") as errors, answer.open("wb") as output:
         process = subprocess.Popen(
@@ -190,7 +188,7 @@ def device_facts(bench: Bench) -> dict[str, Any]:
 
 def run_case(name: str, bench: Bench) -> Outcome:
     """Runs a case and returns its outcome: not run where the device has too little memory, failed where it raises
-    another `Exception`. Ctrl-C still propagates.
+    another `Exception`.
     """
     from vitprof.measure.devices.cuda import is_out_of_memory
 
@@ -201,7 +199,6 @@ def run_case(name: str, bench: Bench) -> Outcome:
 
 
 def _printed(error: Exception) -> str:
-    """Returns the message of an error in a line; prints where it comes from unless it is one of vitprof's own."""
     if not isinstance(error, VitprofError):
         traceback.print_exception(error)
     return one_line(error)

@@ -43,9 +43,7 @@ IDLE_CASES = (
 
 
 def known_idle(bench: Bench) -> Outcome:
-    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait. The
-    device is busy for a known time in each step.
-    """
+    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait."""
     rounds: dict[str, list[Round]] = {case.name: [] for case in IDLE_CASES}
     compute_ms: list[float] = []
     for _ in range(ROUNDS):
@@ -115,9 +113,7 @@ COST_JOB: dict[str, Any] = {"strategy": "memory", "transfer": "blocking", "batch
 
 
 def own_cost(bench: Bench) -> Outcome:
-    """Trains in turns with all marks and clocks and in a plain loop, and compares the times of a step by the host's
-    clock: at least `LEAST_COST_ROUNDS` times, and more while it is open on which side of 2% the cost is.
-    """
+    """Compares a step with all marks and clocks and one of a plain loop, in turns, until it is decided."""
     pairs: list[tuple[float, float]] = []
     low = high = math.nan
     while len(pairs) < MOST_COST_ROUNDS:
@@ -144,7 +140,6 @@ def _cost_job(**changes: Any) -> dict[str, Any]:
 
 
 def _recorded_s(bench: Bench) -> float:
-    """Returns the median seconds of a step that is recorded as in any run."""
     # the steps behind gates count as warm-up too
     steps = bench.run(**_cost_job()).steps
     starts = [steps["t_start_s"][(steps["epoch"] == epoch) & (steps["warmup"] == 0)] for epoch in set(steps["epoch"])]
@@ -161,12 +156,10 @@ class Unmarked:
         return getattr(self._device, name)
 
     def mark(self) -> float:
-        """Returns a placeholder for a mark."""
         return 0.0
 
 
 def _plain_s(bench: Bench) -> float:
-    """Returns the median seconds of a step of the same loop written plainly: fetch, copy, train."""
     from vitprof.engine.pipeline import open_pipeline
     from vitprof.engine.trainer import open_trainer
 

@@ -8,10 +8,7 @@ from vitprof.watch.declared import RUNS, Planned, guarded, prepare, script_name,
 
 
 class FrameworkRun:
-    """The run of a training whose loop a framework has: its callback says when it begins, and what a step is.
-
-    Only the first process of a distributed job is watched. Nothing here raises an error of its own.
-    """
+    """The run of a training whose loop a framework has: its callback says when it begins, and what a step is."""
 
     def __init__(self, name: str = "", *, quiet: bool = False) -> None:
         """`name`: by default the script's; `quiet`: print no line at the end. Make it before workers start."""

@@ -19,7 +19,6 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def _callback() -> Any:
-    """Returns the class `Callback` of the package that is in use. Raises `ImportError` where there is none."""
     loaded = [name for name in PACKAGES if name in sys.modules]
     for name in loaded or PACKAGES:
         try:
@@ -36,10 +35,7 @@ else:
 
 
 class LightningCallback(Callback):
-    """A callback that watches `Trainer.fit`, on the first rank: `Trainer(callbacks=[vitprof.LightningCallback()])`.
-
-    The time of Lightning, its loggers and other callbacks between two steps is recorded apart from them.
-    """
+    """A callback that watches `Trainer.fit`, on the first rank: `Trainer(callbacks=[vitprof.LightningCallback()])`."""
 
     def __init__(self, *, name: str = "", quiet: bool = False) -> None:
         """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end."""
@@ -52,7 +48,6 @@ class LightningCallback(Callback):
             guarded(self._watch, trainer.fit_loop._data_fetcher)
 
     def _watch(self, fetcher: Any) -> None:
-        """Puts a watched loader and iterator between Lightning and its combined loader."""
         watched = watch(fetcher.combined_loader, name=self._run.name, quiet=self._run.quiet)
         if type(watched) is not type(fetcher.combined_loader):
             self._run.planned = watched._vitprof_run

@@ -1,7 +1,4 @@
-"""Python runs this at the start of each process below `vitprof watch`. It is idle where PyTorch is never imported.
-
-If there is another `sitecustomize` behind this one on the path, it is run as well.
-"""
+"""Python runs this at the start of each process below `vitprof watch`. It is idle where PyTorch is never imported."""
 
 import importlib
 import os
