@@ -16,7 +16,6 @@ import platformdirs
 from vitprof.errors import VitprofError
 
 SHARED = Path("/tmp")
-"""A folder that all users of this machine share, whatever their TMPDIR says."""
 STORE_FILE = "recordings.sqlite"
 """File name of the run store in the home, unless `VITPROF_DB` names another database."""
 OLD_STORE_FILE = "runs.sqlite"

@@ -7,9 +7,7 @@ import re
 MAX_NAME = 200
 """Length of the longest name that a run or a tournament can have, in characters."""
 NAME_CUT = f"cut to the first {MAX_NAME} characters: names are no longer than that"
-"""What to say when `cut_name` shortens a name that a person gave."""
 UNNAMED = "unnamed"
-"""Shown where nothing is left of a name."""
 MARK = "\ufffd"
 """Replaces a character that cannot be shown: Unicode's replacement character."""
 _HARMFUL = (

@@ -26,7 +26,6 @@ DATALOADER = ("workers", "prefetch_factor", "pin_memory", "persistent_workers", 
 LOADING = (*DATALOADER, "decoder", "shuffle")
 CACHE_AND_DRIVE = ("cache_mb", "slow_drive", "slow_mb_s", "slow_latency_ms")
 KNOBS: tuple[str, ...] = (*LOADING, *CACHE_AND_DRIVE)
-"""Fields of `RunConfig` that only some parts take (`vitprof.config.parts`). None means the strategy's default."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("fp32", "tf32", "bf16", "fp16"),
     "compile_mode": ("reduce-overhead", "max-autotune"),

@@ -39,11 +39,8 @@ class Card:
     bf16_flop_per_s: float
     """Peak rate of the tensor cores without sparsity, accumulating in fp32."""
     memory_bytes_per_s: float
-    """Peak bandwidth of its memory."""
     link_bytes_per_s: float
-    """Peak bandwidth of its PCIe link, one way."""
     source: str
-    """Where the figures are published."""
 
     def flop_per_s(self, precision: Precision) -> float:
         """Returns the peak rate in that precision. TF32 has half of bf16's (A100: 156 of 312 TFLOP/s, NVIDIA)."""
@@ -87,9 +84,7 @@ class Measured:
     card: Card
     precision: Precision
     sample_s: float
-    """Seconds for each sample."""
     source: str
-    """Where it is published."""
 
 
 TIMM = "timm's table of training on an RTX 3090 (PyTorch 1.12, AMP)"
@@ -144,19 +139,16 @@ class Accelerator:
     sample_s: float
     """Additional seconds for each sample."""
     origin: str
-    """Where the figures come from."""
     pinned_bytes_per_s: float = 12e9
     """Rate of copies from page-locked memory. PCIe 3.0 x16 carries 15.75 GB/s; about 12 are reached in practice."""
     pageable_bytes_per_s: float = 6e9
     """Rate of copies from other memory, which the driver first moves to a page-locked buffer of its own."""
     copy_latency_s: float = 10e-6
-    """Seconds from the call to the first byte of a copy."""
     launch_s: float = 0.0
     """Seconds that the host needs to launch a training step; a forward pass takes a third of that. 0: no time."""
     normalise_s: float = 0.0
     """Seconds of device work to normalise a batch, in the step or in a stream of its own; 0: part of the step."""
     gather_s: float = 0.0
-    """Seconds of device work to gather a batch from a set that is on the device."""
     queue_steps: int = 3
     """Most steps that can be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
 

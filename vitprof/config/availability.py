@@ -66,7 +66,6 @@ class Availability:
     verdict: Verdict
     """ok: it runs as it should; note: it runs, with a limit; bad: it would fail."""
     reason: str
-    """Why it is not ok, in one line; empty if it is."""
 
 
 OK = Availability("ok", "")

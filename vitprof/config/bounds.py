@@ -14,7 +14,6 @@ class Bounds:
     least: float
     most: float
     whole: bool = True
-    """Whether it must be a whole number."""
 
     @property
     def allowed(self) -> str:
@@ -74,15 +73,11 @@ MORE_ROUNDS = 7
 MOST_TRIALS = 1000
 """Most trials of a tournament. More would take days, and nobody reads a leaderboard of that length."""
 ANCHOR_REPEATS = Bounds(0, 100)
-"""Number of times that each anchor of a headroom is run."""
 TUNING_S = RUN_BOUNDS["seconds"]
-"""Seconds for a tuning."""
 LOADING_S = Bounds(0.1, 600, whole=False)
-"""Seconds of the loader-only run of a prediction."""
 WATCHED_STEPS = RUN_BOUNDS["steps"]
 """Training steps after which a watched script is ended, or is no longer watched."""
 LEAST_PER_S = Bounds(1e-6, 1e12, whole=False)
-"""Samples per second that a check can demand."""
 
 LIST_PAGE = Bounds(1, 2**31 - 1)
 """Runs on a page of a list, and the number of that page."""

@@ -56,11 +56,9 @@ class DatasetInfo:
     std: tuple[float, ...]
     """Standard deviation of the pixels scaled to 0..1, for each channel; divides them once the mean is subtracted."""
     flips: bool
-    """Whether a mirrored image still belongs to its class."""
     any_size: bool
     """Whether it can be made with any number of images."""
     note: str
-    """What it consists of and how it comes here, in sentences."""
 
     @property
     def directory(self) -> str:
@@ -129,9 +127,7 @@ class ModelPreset:
     head: Literal["mlp", "linear"]
     """Classification head: "mlp" is the article's Linear-GELU-Linear, "linear" the usual LayerNorm and one Linear."""
     scale: float
-    """Factor on the attention logits."""
     lr: float
-    """Default learning rate for Adam."""
 
 
 # "tiny" is exactly the model of the article on whole data sets in memory, its attention scale dim**-0.5 included (the

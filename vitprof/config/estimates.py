@@ -19,9 +19,7 @@ class PreparedStorage:
     """A storage that was prepared earlier."""
 
     size_bytes: int
-    """Disk space that it takes."""
     prepare_s: float
-    """Seconds that making it took."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,6 @@ class Duration:
     """The estimated time of a run, from the click to its end."""
 
     seconds: float
-    """Estimated time of the run; NaN where it depends on the loader's speed alone."""
     least: bool
     """Whether `seconds` is a lower bound."""
     first_step_s: float

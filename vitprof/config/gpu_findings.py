@@ -13,7 +13,6 @@ from typing import Literal
 from vitprof.telemetry.visible import VisibleGpu
 
 Version = tuple[int, int]
-"""Major and minor number."""
 
 LEAST_DRIVERS: dict[int, int] = {13: 580, 12: 525, 11: 450}
 """Major version of CUDA -> major version of the oldest driver that runs programs built for it (NVIDIA's CUDA release
@@ -35,9 +34,7 @@ class Finding:
     where: str
     """What it is about: a driver, a package, a GPU or an environment variable."""
     wrong: str
-    """What is wrong with it."""
     todo: str
-    """What to do about it."""
 
     @property
     def line(self) -> str:

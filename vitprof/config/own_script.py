@@ -25,9 +25,7 @@ ARGUMENTS = {
     "start_method": "multiprocessing_context",
     "batch_size": "batch_size",
 }
-"""Setting of a run -> the argument of a DataLoader that means the same."""
 VARIED = (*ARGUMENTS, "decode_cache")
-"""Names of what can be varied, in the order in which they are shown."""
 
 
 def is_own_script(config: RunConfig) -> bool:

@@ -27,7 +27,6 @@ class Part:
     name: str
     title: str
     what: str
-    """What it does, in a sentence."""
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The settings it takes (names in `vitprof.config.KNOBS`), with their defaults."""
     packages: tuple[str, ...] = ()
@@ -53,9 +52,7 @@ class StoragePart(Part):
 
     form: Form = "pixels"
     kinds: tuple[str, ...] = ("idx", "jpeg")
-    """Kinds of data sets that it can store (`DatasetInfo.kind`)."""
     access: Access = "file"
-    """How a sample is reached while training."""
     transforms: bool = False
     """Whether its samples come through torchvision's transforms, which may augment them."""
     read_from: Mapping[str, str | None] = field(default_factory=dict)
@@ -249,9 +246,7 @@ class LoaderPart(Part):
     """What builds batches."""
 
     forms: tuple[Form, ...] = ("samples", "pixels", "encoded")
-    """Forms of storages that it can read."""
     kinds: tuple[str, ...] = ("idx", "jpeg")
-    """Kinds of data sets that it can load (`DatasetInfo.kind`)."""
     made_by: Concurrency = "loop"
     decodes: bool = False
     """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""

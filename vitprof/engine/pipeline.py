@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo, dataset_info
@@ -45,7 +43,7 @@ class Split:
     n: int
     loader: Loader
     transfer: Transfer
-    to_input: Callable[[Tensor], Tensor]
+    to_input: Callable[[torch.Tensor], torch.Tensor]
     """Turns a batch on the device into the model's input; for transfers that do not do it themselves."""
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
@@ -61,9 +59,7 @@ class Pipeline:
     train: Split
     test: Split | None
     facts: dict[str, Any]
-    """Figures about storage, location and cache, for the run's record."""
     root: Path
-    """Where the files of the storage are read."""
 
 
 @contextmanager
@@ -142,7 +138,7 @@ def _tell_of_wait(config: RunConfig, events: Events) -> None:
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
     pixels: Pixels = getattr(storage, "pixels", "uint8")
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
-    to_input: Callable[[Tensor], Tensor] = as_it_is
+    to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     if isinstance(device, SimulatedDevice):
         if device.accelerator.normalise_s:
             to_input = device.normalise
@@ -166,14 +162,14 @@ def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> 
     """Returns `config`, without `pin_memory` if the system refuses it: the DataLoader's thread would end the job."""
     bytes_each = 4 if STORAGES[config.storage or ""].form == "samples" else 1
     device.pinning.empty((config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8)
-    return dataclasses.replace(config, pin_memory=False) if device.pinning.refused else config
+    return replace(config, pin_memory=False) if device.pinning.refused else config
 
 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
-    def on_device(tensor: Tensor) -> Tensor:
+    def on_device(tensor: torch.Tensor) -> torch.Tensor:
         return device.upload(tensor.clone())
 
-    def in_host_memory(tensor: Tensor) -> Tensor:
+    def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
         # A blocking copy takes batches from whatever memory they are in; the other transfers need pinned memory.
         pinned = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
         pinned &= tensor.is_pinned() or config.transfer != "blocking"
@@ -210,7 +206,9 @@ class ReplayLoader:
         return
 
 
-def keep_batches(loader: Loader, place: Callable[[Tensor], Tensor], stop: Callable[[], bool]) -> ReplayLoader:
+def keep_batches(
+    loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Callable[[], bool]
+) -> ReplayLoader:
     """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
 
     At most `MOST_BATCHES` and `MOST_BYTES` of images; a smaller batch only if it is the first. `place` copies images or

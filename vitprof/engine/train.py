@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import os
@@ -11,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
@@ -146,7 +145,7 @@ def _train(
     start = clock()
     if device is None:
         device = open_device(config.device, clock, events.notice)
-        config = dataclasses.replace(config, device=device.name)  # "auto" is settled once, for loaders too
+        config = replace(config, device=device.name)  # "auto" is settled once, for loaders too
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()})
     if device.gauges is not None:
@@ -200,17 +199,12 @@ class Budget:
     """The length of a job, and how much of it is done."""
 
     steps: int
-    """Steps to make; 0 if the job is not limited in steps."""
     seconds: float
-    """Seconds to train for; infinite if the job is not limited in seconds."""
     began: float
-    """When training began, on the job's clock."""
     least: int = 0
     """Steps to make even if the seconds are over."""
     done: int = 0
-    """Steps made so far."""
     reported: float = -math.inf
-    """When progress was last reported, on the job's clock."""
 
     def steps_left(self, now: float) -> float:
         """Returns the number of steps left; for a job limited in seconds, an estimate from its pace so far."""

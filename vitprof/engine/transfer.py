@@ -11,7 +11,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from vitprof.engine.loaders.contract import Batch, Buffer
 from vitprof.engine.storage.arrays import MemoryStorage
@@ -26,8 +25,8 @@ from vitprof.measure.stopwatch import Wait
 class Moved(NamedTuple):
     """A batch on the device, and marks of when it got there."""
 
-    images: Tensor
-    labels: Tensor
+    images: torch.Tensor
+    labels: torch.Tensor
     copy_start: Mark
     copy_end: Mark
     ready: Mark
@@ -55,8 +54,7 @@ class Transfer:
         raise NotImplementedError
 
 
-ToInput = Callable[[Tensor], Tensor]
-"""Images in the storage's pixel format on the device -> the model's input."""
+ToInput = Callable[[torch.Tensor], torch.Tensor]
 
 
 class BlockingCopy(Transfer):
@@ -83,7 +81,7 @@ class PinnedCopy(BlockingCopy):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self._ring = Ring(device)
-        self._in_use: Tensor | None = None
+        self._in_use: torch.Tensor | None = None
         self.buffer = self._ring.take
         self.stage = None if device.immediate else self._ring.stage
 
@@ -156,7 +154,7 @@ class Gathered(MemoryStorage):
         self.last: tuple[Mark, Mark] | None = None
         """Marks where the last gather began and ended."""
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         began = self._mark()
         images = super().read(indices, out)
         self.last = began, self._mark()
@@ -240,11 +238,11 @@ Stage = Callable[[Batch], Batch]
 class Packed:
     """A buffer: images and, after them, their labels, in one piece of memory, so that one copy moves both."""
 
-    whole: Tensor
+    whole: torch.Tensor
     """(n,) uint8"""
-    images: Tensor
+    images: torch.Tensor
     """The beginning of `whole`, in the memory order of a batch's images, usually (b, height, width, channels) uint8."""
-    labels: Tensor
+    labels: torch.Tensor
     """The end of `whole`, (b,) int64."""
 
     @classmethod
@@ -255,7 +253,7 @@ class Packed:
         whole = pinning.empty((labels_at + LABEL_BYTES * shape[0],), torch.uint8)
         return cls(whole, whole[:used].view(dtype).view(shape), whole[labels_at:].view(torch.int64))
 
-    def split(self, copy: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def split(self, copy: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the images and labels in `copy`, a copy of `whole`, as many as `images` and in their memory order."""
         copied = copy[: self.images.nbytes].view(images.dtype).as_strided(images.shape, images.stride())
         labels = copy[len(copy) - LABEL_BYTES * len(self.labels) :].view(torch.int64)
@@ -274,7 +272,7 @@ class Ring:
         self._free: dict[tuple[tuple[int, ...], torch.dtype], list[Packed]] = {}
         """By shape and dtype. There are usually two: that of a batch, and that of an epoch's last batch."""
 
-    def take(self, shape: tuple[int, ...], dtype: torch.dtype = torch.uint8) -> Tensor:
+    def take(self, shape: tuple[int, ...], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
         """Returns memory for a batch's images, of `shape` in memory order. It is reserved until it is given back."""
         with self._lock:
             being_read = self._being_read
@@ -287,15 +285,15 @@ class Ring:
             self._lent[buffer.images.data_ptr()] = buffer
         return buffer.images
 
-    def holds(self, images: Tensor) -> bool:
+    def holds(self, images: torch.Tensor) -> bool:
         """Returns whether `images` are in a buffer that the ring has lent."""
         return images.data_ptr() in self._lent
 
-    def buffer_of(self, images: Tensor) -> Packed | None:
+    def buffer_of(self, images: torch.Tensor) -> Packed | None:
         """Returns the buffer that `images` are in; None if it is not one that the ring has lent."""
         return self._lent.get(images.data_ptr())
 
-    def give_back(self, images: Tensor, read: Mark) -> None:
+    def give_back(self, images: torch.Tensor, read: Mark) -> None:
         """Returns the buffer that `images` are in to the ring, to be used again once the device has passed `read`."""
         with self._lock:
             buffer = self._lent.pop(images.data_ptr(), None)
@@ -323,7 +321,7 @@ class Ring:
         labels.copy_(batch.labels)
         return batch._replace(images=images, labels=labels)
 
-    def upload(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def upload(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Starts to copy a staged batch. Returns its images and labels on the device."""
         images, labels = batch.images, batch.labels
         buffer = self.buffer_of(images)
@@ -331,13 +329,13 @@ class Ring:
             return buffer.split(self._device.upload(buffer.whole, non_blocking=True), images)
         return self._device.upload(images, non_blocking=True), self._device.upload(labels, non_blocking=True)
 
-    def let_go(self, images: Tensor) -> None:
+    def let_go(self, images: torch.Tensor) -> None:
         """Lets the memory that `images` are in be used again once the copies launched so far are done."""
         if self.holds(images):
             self.give_back(images, self._device.mark())  # a mark of its own: the recorder releases its own sooner
 
 
-def to_pinned(ring: Ring, images: Tensor) -> Tensor:
+def to_pinned(ring: Ring, images: torch.Tensor) -> torch.Tensor:
     """Returns a copy of `images` (b, channels, height, width) in a buffer of the ring, in the same memory order."""
     if images.is_contiguous():
         return ring.take(tuple(images.shape), images.dtype).copy_(images)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage.contract import Pixels
@@ -31,7 +30,7 @@ CROP_RATIO = (3 / 4, 4 / 3)
 """Range of a crop's width over its height, as in torchvision's RandomResizedCrop."""
 
 
-def affine(uniform: Tensor, info: DatasetInfo) -> Tensor:
+def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
     """Returns for each row of `uniform` (b, N_UNIFORM) in 0..1 the theta of `affine_grid`, (b, 2, 3)."""
     u = uniform.unbind(1)
     angle = (2 * u[0] - 1) * ROTATION_RAD
@@ -53,13 +52,13 @@ def affine(uniform: Tensor, info: DatasetInfo) -> Tensor:
     )
 
 
-def on_device(images: Tensor, theta: Tensor) -> Tensor:
+def on_device(images: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
     """Returns a new tensor: `images` (b, channels, side, side) float under the maps `theta` (b, 2, 3), zero outside."""
     grid = F.affine_grid(theta.to(images.dtype), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
-def on_cpu(images: NDArray[np.uint8], theta: Tensor) -> None:
+def on_cpu(images: NDArray[np.uint8], theta: torch.Tensor) -> None:
     """Does the same in place, one image after another: `images` (b, side, side, channels) uint8, contiguous."""
     cv2, side = opencv(), images.shape[1]
     for image, matrix in zip(images, in_pixels(theta, side), strict=True):
@@ -67,7 +66,7 @@ def on_cpu(images: NDArray[np.uint8], theta: Tensor) -> None:
         image[:] = moved.reshape(image.shape)
 
 
-def in_pixels(theta: Tensor, side: int) -> NDArray[np.float64]:
+def in_pixels(theta: torch.Tensor, side: int) -> NDArray[np.float64]:
     """Returns the maps in pixel coordinates, (b, 2, 3): pixel x has its centre at (2 x + 1) / side - 1."""
     matrix: NDArray[np.float64] = theta.double().numpy().copy()
     linear = matrix[:, :, :2]
@@ -86,7 +85,6 @@ AREA_SHARE = (0.08, 1.0)
 ASPECT_RATIO = (3 / 4, 4 / 3)
 """Range of a random crop's width over its height: also torchvision's default."""
 FIT_TRIES = 10
-"""How often torchvision draws area and ratio at most until the crop fits."""
 N_CROP_UNIFORM = 2 * FIT_TRIES + 3
 """Uniform numbers that `random_crop` takes: an area and a ratio for each try, then top, left and flip."""
 
@@ -180,7 +178,7 @@ class ToInput:
         if augment_seed is not None:
             self._generator = torch.Generator(device).manual_seed(augment_seed)
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
         normalised = self._pixels == "normalised"
         if self._pixels == "uint8":
             images = images.float().div_(255)
@@ -197,5 +195,5 @@ class ToInput:
         return images.to(self._dtype)
 
 
-def as_it_is(images: Tensor) -> Tensor:
+def as_it_is(images: torch.Tensor) -> torch.Tensor:
     return images

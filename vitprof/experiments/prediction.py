@@ -24,7 +24,6 @@ from vitprof.store.predictions import StoredPrediction, list_predictions, predic
 MICRO, CHECK = "loader-only", "check"
 """Roles in the group: the run that a prediction is made from, and the one that checks it."""
 MICRO_S = 2.0
-"""Seconds of a loader-only run: 40 batches of 50 ms."""
 USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-ahead", "device")
 """Strategies to predict unless others are given: each loads in a different way, and needs no copy of the data set."""
 

@@ -39,7 +39,6 @@ class Progress:
     done: int
     """Runs that have ended (tuning: settings that were tried; self-test on a GPU: cases)."""
     total: int
-    """Those that are certain so far: a rule may add some, or leave some out."""
     fraction: float
     """Share that is done, 0..1."""
     seconds_left: float = math.nan

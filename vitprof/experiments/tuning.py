@@ -37,13 +37,10 @@ PREFETCH_FACTORS = (2, 4, 8)
 LEAST_TRIED, LEAST_TRIED_FRAC = 3, 0.25
 """Least number of settings, and least share of all, that must have been tried before the best is named."""
 DEFAULT_S = 240.0
-"""Seconds of a search unless given: enough to name the best of the 40 settings of a DataLoader with workers."""
 CHECKS = LEAST_ROUNDS
 """How often winner and default are run again: with fewer runs their difference is hardly ever known."""
 LEAST_S = 1.0
-"""Least seconds of training that say anything about a setting: 20 steps of 50 ms."""
 CHECK_SHARE = 1 / 3
-"""Share of the time for running winner and default again."""
 LEAST_RUNS = 2
 """Least settings besides the default that are worth a check; with time for fewer, all of it goes into trying."""
 OVERHEAD_S = {"process": 4.0, "thread": 0.3}

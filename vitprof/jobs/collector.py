@@ -35,11 +35,8 @@ class Listener:
         """`on_steps` is called in the thread with finished steps as they arrive."""
         self._connections, self._on_steps = connections, on_steps
         self.inbox: queue.Queue[Message | None] = queue.Queue()
-        """The messages, in order, and None when no more can come."""
         self.heard = False
-        """Whether any message has come."""
         self.listens = True
-        """False once no more messages can come."""
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
 

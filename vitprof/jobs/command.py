@@ -198,9 +198,7 @@ class Trial:
     command: Sequence[str]
     directory: str
     number: int
-    """The trial's number, from 1; the script finds it in VITPROF_TRIAL."""
     steps: int
-    """Training steps after which the script is ended."""
     arguments: Mapping[str, Any]
     """Arguments of the train DataLoader to change, by PyTorch's names."""
     place: str = ""
@@ -241,9 +239,7 @@ class TrialRunner(CommandRunner):
         """`opened`: the list to which `close` adds the files that were opened for writing, with `lists_opened`."""
         self._trial, self._log, self._opened = trial, log, opened if opened is not None else []
         self._n = 0
-        """Steps reported so far."""
         self._wrong = ""
-        """Why the trial does not measure its setting; "" where it does."""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         handle, name = tempfile.mkstemp(prefix=temporary_prefix("trial"))

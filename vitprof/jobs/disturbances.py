@@ -65,7 +65,6 @@ class SuspendedSteps:
         self.settled = 0
         """The number of stops whose steps were found."""
         self.notices: list[str] = []
-        """What the user should know, one line for each of those that matters."""
 
     def add(self, steps: Series) -> None:
         """Adds finished steps, and drops those that are too old to be searched."""
@@ -104,9 +103,7 @@ class Disturbances:
         self._to_mark: deque[int] = deque()
         """Numbers of suspended steps that the store may not have marked yet."""
         self._looked_s = -math.inf
-        """When other jobs were looked for."""
         self.lock: MachineLock | None = None
-        """The run's place on the machine while it goes on."""
 
     @property
     def notices(self) -> list[str]:

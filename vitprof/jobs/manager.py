@@ -23,7 +23,6 @@ from vitprof.store import RunStore
 from vitprof.store.stored_run import this_program
 
 RETRY_S = 5.0
-"""Time (s) between two tries to record that a run was stopped before it began, while the store is unavailable."""
 WAIT_FOR_STORE_S = 180.0
 """How long (s) `wait` waits for an unavailable store after a run's end: as long as a backup takes, or the restart of a
 database server."""
@@ -38,9 +37,7 @@ class _Job:
 
     run_id: int
     started_by: str
-    """The user who submitted it, see `users.who`."""
     start: Callable[[Path], Runner] | None
-    """Starts something other than a job of its config."""
     waiting: bool = True
     """Whether it is in the queue. The thread that clears this, which `JobManager._turn` guards, runs it or ends it."""
     anyway: bool = False
@@ -48,7 +45,6 @@ class _Job:
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     lock: scheduling.MachineLock | None = None
-    """What it holds in its turn."""
     outbox: Outbox | None = None
     """That of a run that has begun, until the store has all of it."""
     over_s: float = math.inf

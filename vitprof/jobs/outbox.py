@@ -21,17 +21,14 @@ from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import Chunk, chunks_of, columns_of, joined
 
 RETRY_S = 1.0
-"""Time (s) between two tries to reach a store that is unavailable."""
 MOST_BYTES = 256 << 20
 """Most bytes of steps and telemetry that wait: over a million steps."""
 PATIENCE_BYTES = 8 << 20
 """Bytes that may wait while a write goes on; beyond that the store is taken to be unavailable."""
 CHUNKS_AT_ONCE = 128
-"""Most chunks in a transaction: a minute of a run."""
 LEAVE_S = 6.0
 """How long (s) the program's end waits for the current write: SQLite waits 5 s for a lock."""
 COMPACT_EVERY = 64
-"""The number of writes after which the store is asked to merge what has become many chunks."""
 NOTICED_FROM_S = 1.0
 """A store that was unavailable for less than this (s), and lost nothing, is not worth a notice."""
 
@@ -50,7 +47,6 @@ class Batch:
 
     chunks: list[Chunk] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
-    """New values of the run's columns, by name."""
     ending: Ending | None = None
     """The end of the run, which is written alone."""
 
@@ -65,14 +61,12 @@ class Outages:
 
     n: int = 0
     since_s: float = 0.0
-    """When the last one began, on the outbox's clock: with the write that failed."""
     seconds: float = 0.0
     why: str = ""
     lost: dict[str, int] = field(default_factory=lambda: {"steps": 0, "telemetry": 0})
     """Rows that nothing had room for, by kind."""
     why_lost: str = ""
     notices: list[str] = field(default_factory=list)
-    """The notice for the user; empty where there is nothing to say."""
 
     def end(self, now_s: float, outcome: str, *, for_good: bool) -> None:
         """Ends the last outage."""
@@ -106,14 +100,12 @@ class Outbox:
         self._waiting: Batch | None = None
         """What is to be written next; an empty one where it is only time to look."""
         self._write: Batch | None = None
-        """What is being written."""
         self._n_writes = self._n_samples = 0
         self._ending: Ending | None = None
         self._spool: Spool | None = None
         """The files of what waits while the store is unavailable; None while it takes what is written."""
         self._outages = Outages(since_s=clock())
         self._notices: list[str] = []
-        """The job's notices, as they were last added."""
         self._leaving = False
         self._thread: threading.Thread | None = None
 

@@ -59,6 +59,7 @@ class MachineCheck:
     found: str
     """What it is here, in words."""
     verdict: Literal["ok", "note", "bad"]
+    """ok: as it should be; note: works, with a limit; bad: something will fail."""
     meaning: str
     """What it means and what to do; empty where there is nothing to say."""
 

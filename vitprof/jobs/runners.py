@@ -38,9 +38,7 @@ OPENMP_SLEEPS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 busy program on two cores, a job then takes batches at half the rate (docs/results.md). OpenMP reads them as PyTorch is
 loaded. OpenBLAS, OpenCV and DataLoader workers have a single thread in jobs."""
 OPENMP_CHOICES = (*OPENMP_SLEEPS, "GOMP_SPINCOUNT", "KMP_LIBRARY")
-"""Variables by which a user chooses how threads of OpenMP wait."""
 ANSWER_S = 5.0
-"""How long (s) a fork may take; about 10 ms is usual."""
 
 
 def command(module: str, *args: str) -> list[str]:

@@ -31,7 +31,6 @@ from vitprof.telemetry.visible import visible_gpus
 N_PLACES = 32
 """Jobs that the machine can have at once: some that share it, watched scripts, and those that did not wait."""
 MAX_BYTES = 4096
-"""Bytes to read of a place: any user can write to it."""
 CHECK_S = 1.0
 """How long (s) to wait for another program that looks through the places, which takes it 2 ms. One that is suspended
 meanwhile is not waited for."""
@@ -43,9 +42,7 @@ class Holder:
     """A job that has a place, as its program wrote it."""
 
     program: str = "a program"
-    """The program's name for people: "vitprof run", "the dashboard"."""
     run: int = 0
-    """The run's number in the store of that program; 0 where it does not say."""
     device: str = "?"
     """The queue that the job is in, see `scheduling.queue_of`."""
     shares: bool = False
@@ -55,11 +52,8 @@ class Holder:
     store: str = ""
     """Which store the run is in: `store_mark` of its URL."""
     home: str = ""
-    """The program's `home.home`."""
     user: str = ""
-    """The user who runs the program."""
     pid: int = 0
-    """The program's process id."""
 
     def fits(self, shares: bool, device: str) -> bool:
         """Returns whether a job may run at the same time: both agreed to share the machine, on different devices."""

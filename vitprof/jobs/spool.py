@@ -32,7 +32,6 @@ DAMAGED = "vitprof-damaged-"
 """Prefix of a file that could not be read to its end; it is not read again."""
 MAGIC = "vitprof spool 2"
 VALUES = "values"
-"""The kind of an entry with columns of the run; the others are kinds of chunks."""
 IMPORT_S = 20.0
 """How long (s) a starting program may spend on importing files; the rest is imported at the next start."""
 OWNED_BY = ("id", "created_utc", "owner_host", "owner_pid", "owner_started")
@@ -198,7 +197,6 @@ def _schema(header: Mapping[str, Any] | None = None) -> Any:
 
 
 _Files = list[tuple[SpoolFile, dict[str, Any]]]
-"""Files of one run with their headers, in their order."""
 
 
 def import_left(

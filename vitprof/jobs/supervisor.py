@@ -83,7 +83,6 @@ class JobRecorder:
         """After `run` it may hold data that the store does not have yet; `leave` ends that."""
         self._start = start or self._start_job
         self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
-        """Columns of the run that messages add to."""
         self._steps: list[Columns] = []
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()

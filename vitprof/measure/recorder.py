@@ -116,7 +116,6 @@ class LaunchProbe:
     def __init__(self, device: Device, warmup_steps: int) -> None:
         self._device = device
         self.steady_from = warmup_steps
-        """Number of the first step after the warm-up."""
         can_ask = not device.immediate and warmup_steps >= LEAST_WARMUP
         self.asks_at = warmup_steps if can_ask else NEVER
         """The step before which `ask` is to be called; `NEVER` where it is not."""

@@ -21,15 +21,10 @@ class BatchTimes(NamedTuple):
     read_s: float
     """Seconds spent reading bytes from storage, over all samples. This and the next three are NaN where unknown."""
     decode_s: float
-    """Seconds spent decoding and cropping."""
     transform_s: float
-    """Seconds spent in transforms and augmentation."""
     collate_s: float
-    """Seconds spent putting the samples into one batch."""
     start_s: float
-    """When work on the batch began."""
     end_s: float
-    """When the batch was complete."""
     worker: float = math.nan
     """Number of the worker process that made it; NaN where none did."""
     queue_depth: float = math.nan
@@ -110,9 +105,7 @@ class StepMarks:
 _MARKS = tuple(name for name in StepMarks.__slots__ if name != "made")
 _marks_of = attrgetter(*_MARKS)
 NAMES = _MARKS + BatchTimes._fields
-"""All that is noted of a step."""
 AT_ONCE = 256
-"""Steps that are gathered together."""
 
 
 def gather(steps: Iterable[StepMarks]) -> Columns:

@@ -48,7 +48,6 @@ class Stopwatch:
         self.noted: tuple[Stage, ...] = ()
         """Stages that a Dataset times here while it makes a sample."""
         self.rest: Literal["read", "decode", ""] = ""
-        """The stage that the rest of its `__getitem__` counts as; empty if neither."""
         self._wait = wait
         self.restart()
 

@@ -32,7 +32,6 @@ class Note:
 
     kind: str
     values: dict[str, Any]
-    """JSON values."""
 
 
 Message = Note | Columns

@@ -6,10 +6,9 @@ milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
 SCHEMA_VERSION = 2
@@ -72,8 +71,7 @@ def columns(record: type) -> tuple[Column, ...]:
     """Returns the columns of a record class, in order."""
     types = get_type_hints(record)
     return tuple(
-        Column(f.name, integer=types[f.name] is int, doc=f.metadata.get("description", ""))
-        for f in dataclasses.fields(record)
+        Column(f.name, integer=types[f.name] is int, doc=f.metadata.get("description", "")) for f in fields(record)
     )
 
 

@@ -32,11 +32,8 @@ class Case:
 
     name: str
     what: str
-    """The slowdown, in words."""
     base: RunConfig
-    """The reference."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that are different in the slowed job."""
     launch_ms: float = 0.0
     """Milliseconds that launching a step takes in the slowed job; 0 where launches are not slowed."""
     hogs: bool = False
@@ -207,17 +204,13 @@ class Observed:
     """Figures of a run of a case, over its steady steps."""
 
     kind: str
-    """The verdict's kind."""
     cause: str
-    """The cause that the verdict names."""
     cause_ms: float
-    """Milliseconds for each batch that the verdict attributes to that cause."""
     launch_ms: float
     """Milliseconds that, by the verdict, the device waited for launches inside each step; 0 where it is not known."""
     launching_ms: float
     """Mean milliseconds from the arrival of a batch to the last launch of its step, by the host's clock."""
     signatures: tuple[str, ...]
-    """Names of the patterns that were found."""
     exposed_ms: Mapping[str, float]
     """Part of loading -> milliseconds for each batch that the verdict attributes to it."""
     idle_frac: float
@@ -225,15 +218,12 @@ class Observed:
     true_idle_frac: float
     """The idle share by arithmetic: from the device's known time, and steps and launches by the host's clock."""
     step_ms: float
-    """Mean milliseconds of a step by the host's clock: from one launch to the next."""
     cpu_ms: float
     """CPU milliseconds of the job for each step, by the system; NaN without a reading in the steady ones."""
     fetch_ms: float
     """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads together."""
     start_s: float
-    """When the steady steps began, in seconds on the monotonic clock."""
     end_s: float
-    """When they ended."""
 
 
 def observe(store: RunStore, run_id: int, case: Case) -> Observed:

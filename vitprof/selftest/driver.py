@@ -24,7 +24,6 @@ from vitprof.selftest.report import Result, SelftestReport
 from vitprof.store import RunStore
 
 RETRIES = 3
-"""Additional rounds that a case gets before it counts as failed, since other programs can spoil one."""
 
 
 def run_selftest(
@@ -68,7 +67,6 @@ class Measured:
     rounds: list[Round] = field(default_factory=list)
     retries: int = 0
     failure: str = ""
-    """Why the last round failed; "" where it did not."""
 
 
 class Selftest:

@@ -30,7 +30,6 @@ Kind = Literal["steps", "telemetry"]
 NUMBER: Mapping[Kind, str] = {"steps": "step", "telemetry": "seq"}
 """The column that numbers the rows, in ascending order."""
 COLUMNS: Mapping[Kind, tuple[str, ...]] = {"steps": STEP_COLUMNS, "telemetry": ("seq", *TELEMETRY_COLUMNS)}
-"""The columns that this version knows."""
 MOST_ROWS = 32_768
 """Most rows of a Parquet chunk: 8 MB as float64, 1.5 MB as it is stored."""
 PARQUET = b"PAR1"
@@ -38,7 +37,6 @@ PARQUET = b"PAR1"
 LARGEST_S = 9e9
 """The largest time (s) that is stored as nanoseconds: int64 ends at 9.2e9 s."""
 EXACT = 2.0**53
-"""The first whole numbers that float64 cannot tell apart."""
 
 
 def arrow() -> Any:
@@ -55,7 +53,6 @@ class Chunk:
     kind: Kind
     rank: int
     first: int
-    """Number of its first row."""
     last: int
     rows: int
     data: bytes

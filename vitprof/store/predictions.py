@@ -32,11 +32,8 @@ class StoredPrediction:
     created_utc: str
     """ISO 8601 with a Z."""
     samples_per_s: float
-    """Predicted throughput."""
     low: float
-    """Lower end of its interval, in samples/s."""
     high: float
-    """Upper end."""
     measured_per_s: float | None
     """Throughput (samples/s) of the run that checked it; None as long as it is "predicted, not run"."""
 

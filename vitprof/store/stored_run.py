@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 import psutil
@@ -131,10 +130,9 @@ class StoredRun(Recording):
 
 STORED = tuple(
     runs.c.id.label("run_id") if f.name == "run_id" else runs.c[f.name]
-    for f in dataclasses.fields(StoredRun)
+    for f in fields(StoredRun)
     if f.name == "run_id" or f.name in runs.c
 )
-"""The columns that make a `StoredRun`."""
 
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
@@ -215,7 +213,7 @@ class RunRow:
         return accelerators.is_simulated(self.device)
 
 
-ROW_COLUMNS = tuple(f.name for f in dataclasses.fields(RunRow) if f.name in runs.c)
+ROW_COLUMNS = tuple(f.name for f in fields(RunRow) if f.name in runs.c)
 
 
 @dataclass(frozen=True)
@@ -332,7 +330,7 @@ class Listing(Database):
 
 def _live_columns() -> sa.Select[Any]:
     shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
-    return sa.select(*(runs.c[f.name] for f in dataclasses.fields(LiveRun) if f.name != "share_machine"), shares)
+    return sa.select(*(runs.c[f.name] for f in fields(LiveRun) if f.name != "share_machine"), shares)
 
 
 def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:

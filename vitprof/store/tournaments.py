@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -165,7 +164,7 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
     had = max((number for mine in newest_runs(store, tournament_id).values() for number in mine), default=0)
     TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
     TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
-    set_spec(store, tournament_id, dataclasses.replace(now.spec, repeats=had + n, seconds=None))
+    set_spec(store, tournament_id, replace(now.spec, repeats=had + n, seconds=None))
     set_status(store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
@@ -24,9 +23,7 @@ class GpuInfo:
     uuid: str
     """`GPU-...`, for a slice `MIG-...`; the one name that means the same to NVML, CUDA and torch."""
     memory_bytes: float
-    """Total device memory; NaN where it cannot be read."""
     driver: str
-    """Version of the driver; empty where it cannot be read."""
     power_limit_w: float = math.nan
     """The GPU's power limit, as set now; NaN where it cannot be read. For a slice, its GPU's limit."""
     slice_of: str = ""
@@ -45,7 +42,7 @@ def cards(call: Call) -> Iterator[GpuInfo]:
         for part in _slices(call, handle):
             info = _info(call, index, part, driver)
             if info is not None:
-                yield dataclasses.replace(info, slice_of=gpu.uuid, power_limit_w=gpu.power_limit_w)
+                yield replace(info, slice_of=gpu.uuid, power_limit_w=gpu.power_limit_w)
 
 
 def _slices(call: Call, handle: Any) -> Iterator[Any]:

@@ -17,7 +17,6 @@ from vitprof.telemetry.nvml import Nvml
 from vitprof.telemetry.processes import MachineCpu, Rate, disk_io_bytes
 
 READ_EVERY_S = 1.0
-"""Age (s) up to which a reading is used again."""
 STALE_S = 5.0
 """Age (s) from which a reading is too old to compute current rates from."""
 
@@ -41,12 +40,10 @@ class GpuNow:
     util_pct: float
     """NVML's utilisation: share of the past 1/6 to 1 s in which any kernel ran."""
     memory_bytes: float
-    """Device memory in use, by all processes."""
     power_w: float
     temp_c: float
     processes: tuple[GpuProcess, ...]
     lost: str
-    """Why it does not answer; "" if it does."""
 
 
 @dataclass(frozen=True)

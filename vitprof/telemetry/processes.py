@@ -114,7 +114,6 @@ def _units() -> tuple[int, int]:
 
 
 RESCAN_S = 1.0
-"""Least time (s) between two scans of the process tree."""
 RESCAN_SHARE = 0.01
 """Most of one core that scans may use, as a share. Where the kernel does not list children, psutil reads every process
 of the machine: 12 us a process is 50 ms with 4,000 processes (measured here)."""

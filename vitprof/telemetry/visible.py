@@ -10,7 +10,6 @@ one takes the first.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import json
 import os
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -41,7 +40,6 @@ class VisibleGpu:
     uuid: str
     """`GPU-...`, for a slice `MIG-...`; "" where the driver does not report it."""
     memory_bytes: float
-    """Total device memory."""
     cuda_driver: tuple[int, int] | None = None
     """Newest version of CUDA that the driver supports, such as (13, 0); None where it does not report it."""
     capability: tuple[int, int] | None = None
@@ -165,4 +163,4 @@ def choices(gpus: Sequence[VisibleGpu]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps([dataclasses.asdict(gpu) for gpu in shown_here()]))  # noqa: T201
+    print(json.dumps([asdict(gpu) for gpu in shown_here()]))  # noqa: T201

@@ -66,7 +66,6 @@ class Copy(NamedTuple):
     start: Any
     end: Any
     ended_s: float
-    """When the host had launched it."""
     holds_up: bool
     """Whether the work launched after it waits for it, since both are in one stream."""
 
@@ -84,20 +83,16 @@ class Copies:
         self._watched: dict[int, weakref.ref[Tensor]] = {}
         """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
         self._copy: Copy | None = None
-        """The copy that belongs to the current step."""
         self._next: Copy | None = None
-        """The copy for the next step."""
         self._ended: tuple[float, Any] | None = None
         """When and at which mark the current step ended: before the copy for the next one."""
         self._worked = False
-        """Whether the script has worked in the current step."""
         self._began: Any = None
         self._again = False
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
         self._stream = self._current_stream()
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
-        """Methods that another tool had set on `Tensor`; usually they are inherited."""
         self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         for name, method in self._methods.items():
             setattr(Tensor, name, method)

@@ -48,13 +48,11 @@ class Planned:
     facts: dict[str, Any]
     """See `loaders.loader_facts`."""
     owner: weakref.ref[Any]
-    """The watched loader that `vitprof.watch` returned."""
     replaces: bool
     """Whether the loader of the run before had the same name and still existed: this is another run."""
     passive: bool = False
     """Whether it is not watched, or no longer."""
     over: bool = False
-    """Whether another run has followed this one."""
     iterator: weakref.ref[Any] | None = None
     """The iterator of the current loop over it; None where that is over."""
 

@@ -25,9 +25,7 @@ class PlainSteps:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self.on = False
-        """True while the loop is plain."""
         self.worked = False
-        """True once the current step has worked on its batch."""
         self.short_times = 0
         """How often the loop was plain for a few steps only."""
 

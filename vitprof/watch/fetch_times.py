@@ -166,7 +166,6 @@ def times_of(batch: Fetched) -> FetchTimes | None:
 
 MAX_NAME = 60
 NAMED = frozenset((FunctionType, BuiltinFunctionType, MethodType))
-"""Types of callables that have a name of their own."""
 CLASSIC = (("self", "img", "t"), ("transforms",))
 V2 = (("self", "inputs", "needs_unpacking", "transform", "outputs"), ("len", "transforms"))
 """Variables and names in the methods that are replaced; one with others may do something else."""

@@ -67,11 +67,9 @@ class Request(NamedTuple):
     asked_s: float
     """When it was made, after vitprof's own work for it."""
     own_s: float
-    """The time of that work."""
     begun_s: float
     """The time to begin the iteration, where this is its first batch."""
     queue_depth: float
-    """The number of batches that were ready then."""
 
 
 class Step:
@@ -88,7 +86,6 @@ class Step:
         self.others, self.others_since_s = 0, math.nan
         """The number of batches of other loaders since the last backward pass, and when the first was requested."""
         self.joined = False
-        """Whether it worked on another loader's batch."""
         self.stepped: tuple[float, Any] | None = None
         """When an optimizer last stepped, with the device's mark; None if more work was seen since."""
         self.n_stepped = 0
@@ -141,16 +138,13 @@ class Loop:
         self._copies = None if device.immediate else Copies(device, guard, clock)
         self.state = State.IDLE
         self.step: Step | None = None
-        """The current step, in the states FETCHED, WORKED and LEFT."""
         self.requested: Request | None = None
-        """The request for a batch, in the state WAITING."""
         self.epoch = 0
         self.expects_work = True
         """Whether a batch without any work on it counts as fetched ahead; True once any work was seen."""
         self.ahead = NOTHING
         """The batches that the current step waited for before its last one."""
         self._left_s = math.nan
-        """When the script left the previous step that it marks."""
         self._validating_since_s = math.nan
         self._validated = False
         """Whether the last step ended in validation with gradients."""

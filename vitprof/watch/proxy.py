@@ -11,7 +11,6 @@ PASSED_ON = (
 )
 """Methods that Python looks up in an object's class. A proxy has those that the class of its object has."""
 _CLASSES: dict[tuple[type, type], type] = {}
-"""The classes of proxies made so far, by base class and class of the object."""
 
 
 class Proxy:

@@ -14,7 +14,6 @@ from vitprof.measure.step_columns import Columns
 from vitprof.watch.batches import tensors
 
 MOST_KEPT = 8
-"""Most batches to keep, from the warm-up."""
 MOST_OF_MEMORY = 0.1
 """Most of the free memory that they may take, as a share."""
 SETTLE_STEPS = 2
@@ -22,7 +21,6 @@ SETTLE_STEPS = 2
 BLOCK_STEPS, BLOCK_S = 10, 0.2
 """The least number of steps that count in a block, and their least time (s)."""
 MOST_BLOCKS = 200
-"""The number of blocks after which all batches are new."""
 SUMMED = ("step_s", "compute_s", "data_wait_s")
 
 
@@ -43,7 +41,6 @@ class Replay:
         self._blocks: dict[int, list[float]] = {}
         """Block -> number of steps that count, and the sums of `SUMMED`."""
         self._block_of: dict[float, int] = {}
-        """Step -> its block, for steps that count and are not recorded yet."""
         self._over = False
         self.why_not = ""
         """Why no kept batches are served; "" where they are, or all blocks are done."""

@@ -44,7 +44,6 @@ class Wanted:
     """The wishes of a script that watches itself."""
 
     name: str
-    """The run's name."""
     quiet: bool
     """Whether to print no line at the end of the run that says where to find it."""
 
@@ -68,7 +67,6 @@ class Session:
         self._known = threading.Event()
         """Set when the run's number is known, or that there is none."""
         self._ended = False
-        """Whether an "end" was sent, and no new beginning since."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
         """Connects, now that the train loader is known, and sends from here on. Raises `OSError`."""
@@ -203,7 +201,6 @@ class Connection:
         self.collector = starting is not None
         """Whether a collector receives the data; it does not see how the script ends, unless that is sent."""
         self.run: int | None = None
-        """The run's number, once it is known."""
         self.refusal = ""
         """Why nothing is recorded; "" where it is."""
         self.limit(START_LIMIT_S if self.collector else SEND_LIMIT_S)

@@ -26,7 +26,6 @@ WARMUP_STEPS = 5
 DEVICE_COLUMNS = ("h2d_s", "compute_start_s", "compute_s", "gap_s", "exposed_wait_s", "h2d_start_s")
 """What is not known of a device that is not timed."""
 TRANSFORMS_EVERY_S = 3.0
-"""How often (s) to send the times of transforms."""
 
 NOTED = (*Fetched._fields, "compute_end", "loss")
 """The figures that are noted of a step: its batch, its end (s), its loss."""
@@ -41,9 +40,7 @@ class PlainBlock:
         self._epoch, self._previous_end = epoch, previous_end
         self._figures = array("d")
         self.add = self._figures.extend
-        """Adds a step: its figures in the order of `NOTED`."""
         self.closed = False
-        """True once no more steps will come."""
 
     def take(self) -> Columns | None:
         """Returns the marks of the steps since the last call, for `derive`; None if there are none."""
@@ -82,7 +79,6 @@ class StepEnds:
         """When the optimizer of each step that the device has not passed yet stepped, with the device's mark; NaN where
         something that is not a step came between two."""
         self._left_s = math.nan
-        """When the last step that the device has passed was over: the script has done something else since."""
 
     def resume(self) -> None:
         """Makes the next step's gap count from here."""
@@ -121,9 +117,7 @@ class Steps:
         self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
         self._sending = threading.Lock()
         self.may_be_plain = device.immediate and watched
-        """Whether steps may be added to a `plain_block`."""
         self.confirmed = False
-        """Whether the recorded steps are known to be training."""
         self.n = 0
         """The number of steps so far, without those on kept batches."""
         self._joined = 0
@@ -135,7 +129,6 @@ class Steps:
         self._fetched_in_a_thread = False
         self.phase = self._session.phase
         self.resume = self._recorder.resume if device.immediate else self._ends.resume
-        """Makes the next step's gap count from here."""
         self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
 
     @property

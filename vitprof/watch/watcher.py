@@ -47,7 +47,6 @@ class Watcher:
         self.has_begun = False
         """Whether any loader that may train was iterated with gradients on; then work on batches is reported."""
         self.kept: Any = None
-        """The kept batch to serve in place of the one that is requested."""
         self._entered = 0
         """The number of steps that the script has entered and not left."""
         self._asked_in = self._stepped_in = 0

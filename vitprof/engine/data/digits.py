@@ -38,7 +38,6 @@ SHEAR = 0.25
 SHIFT_PX = 3.0
 CONTRAST = (0.45, 1.0)
 NOISE_STD = (0.02, 0.16)
-"""Standard deviation of the Gaussian pixel noise, white = 1."""
 
 
 def make(

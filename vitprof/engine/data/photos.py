@@ -24,7 +24,6 @@ CLASSES = 100
 BYTES_AN_IMAGE = 105_000
 """Approximate room that an image takes on disk (measured); free space is checked with it before anything is made."""
 IMAGES_A_CHUNK = 32
-"""Images made between two calls of `stop`, about 0.1 s of one core."""
 
 
 SUFFIXES = (".jpg", ".jpeg")

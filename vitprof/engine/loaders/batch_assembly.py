@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DatasetInfo
@@ -34,7 +33,7 @@ class Maker(Protocol):
     shape: tuple[int, int, int]
     """(height, width, channels) of the images it makes."""
 
-    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+    def __call__(self, epoch: int, indices: torch.Tensor, out: torch.Tensor | None = None) -> Batch:
         """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
 
         With `RunConfig.loader_times` it has its times. Raises `SampleError` unless unreadable samples are skipped.
@@ -44,7 +43,7 @@ class Maker(Protocol):
         """Returns the same maker without the wait that `RunConfig.inject` adds to each batch."""
 
 
-def images_first(pixels: Tensor) -> Tensor:
+def images_first(pixels: torch.Tensor) -> torch.Tensor:
     """Returns a view of `pixels` (b, height, width, channels) as (b, channels, height, width)."""
     return pixels.permute(0, 3, 1, 2)
 
@@ -71,7 +70,7 @@ class PixelMaker(StorageMaker):
         super().__init__(storage, info, config, train)
         self.shape = storage.shape
 
-    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+    def __call__(self, epoch: int, indices: torch.Tensor, out: torch.Tensor | None = None) -> Batch:
         times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off must cost next to nothing
         begun = perf_counter() if times else 0.0
         if wait is not None:
@@ -114,7 +113,7 @@ class EncodedMaker(StorageMaker):
 
         self._decode = open_decoder(config.decoder or "simplejpeg")
 
-    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+    def __call__(self, epoch: int, indices: torch.Tensor, out: torch.Tensor | None = None) -> Batch:
         begun, stopwatch = perf_counter(), self.stopwatch(first=True)
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
@@ -128,7 +127,9 @@ class EncodedMaker(StorageMaker):
         """Decodes the samples into `rows`. Returns each one's error message, "" if none, or raises `SampleError`."""
         return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
 
-    def finish(self, indices: Tensor, out: Tensor, wrong: list[str], stopwatch: Stopwatch, begun_s: float) -> Batch:
+    def finish(
+        self, indices: torch.Tensor, out: torch.Tensor, wrong: list[str], stopwatch: Stopwatch, begun_s: float
+    ) -> Batch:
         """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
         filled = perf_counter()
         if self._wait is not None:
@@ -187,7 +188,7 @@ def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: b
     return crop if flips else crop._replace(flip=False)
 
 
-def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
+def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: torch.Tensor) -> torch.Tensor:
     """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `affine` does."""
     uniform = [transforms.sample_uniform(seed, epoch, i, transforms.N_UNIFORM) for i in indices.tolist()]
     return transforms.affine(torch.from_numpy(np.array(uniform).reshape(-1, transforms.N_UNIFORM)), info)

@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, Maker
@@ -26,7 +25,7 @@ from vitprof.measure.stopwatch import Stopwatch
 class BatchReader:
     """A loader that makes each batch when the loop asks for it, in the loop's thread: with `make(epoch, indices)`."""
 
-    def __init__(self, schedule: Schedule, make: Callable[[int, Tensor], Batch]) -> None:
+    def __init__(self, schedule: Schedule, make: Callable[[int, torch.Tensor], Batch]) -> None:
         self._schedule, self._make = schedule, make
 
     def __len__(self) -> int:
@@ -41,7 +40,7 @@ class BatchReader:
         return
 
 
-def in_buffers(make: Maker, buffer: Buffer | None) -> Callable[[int, Tensor], Batch]:
+def in_buffers(make: Maker, buffer: Buffer | None) -> Callable[[int, torch.Tensor], Batch]:
     """Returns a function that makes a batch in one read, in memory of `buffer` if that is given."""
     if buffer is None:
         return make
@@ -49,16 +48,16 @@ def in_buffers(make: Maker, buffer: Buffer | None) -> Callable[[int, Tensor], Ba
     return lambda epoch, indices: make(epoch, indices, buffer((len(indices), *shape)))
 
 
-def of_samples(samples: Any, collate: Callable[[Any], Any]) -> Callable[[int, Tensor], Batch]:
+def of_samples(samples: Any, collate: Callable[[Any], Any]) -> Callable[[int, torch.Tensor], Batch]:
     """Returns a function that makes a batch of a Dataset's samples: index, transform, stack."""
     return lambda _, indices: Batch(*collate(fetch(samples, indices.tolist())))
 
 
-def one_by_one(make: Maker) -> Callable[[int, Tensor], Batch]:
+def one_by_one(make: Maker) -> Callable[[int, torch.Tensor], Batch]:
     """Returns a function that makes a batch of a storage's pixels or encoded images one by one: read, decode, stack."""
     another = make.punctual()  # a deliberate wait is added once to the batch, not to each sample
 
-    def made(epoch: int, indices: Tensor) -> Batch:
+    def made(epoch: int, indices: torch.Tensor) -> Batch:
         first, *others = indices.split(1)  # type: ignore[no-untyped-call]
         return _joined([make(epoch, first), *(another(epoch, index) for index in others)])
 
@@ -157,19 +156,17 @@ def _joined(samples: list[Batch]) -> Batch:
 
 
 TASKS_A_WORKER = 4
-"""Pieces of a batch for each thread: no thread waits long for the last, and a piece is worth a task."""
 
 
 @dataclass
 class UnderWay:
     """A batch that is being filled."""
 
-    indices: Tensor
-    out: Tensor
+    indices: torch.Tensor
+    out: torch.Tensor
     n_pieces: int
     pieces: list[Future[None]] = field(default_factory=list)
     batch: Batch | None = None
-    """The finished batch, once all pieces are done."""
     _wrong: dict[int, list[str]] = field(default_factory=dict)
     _stopwatch: Stopwatch = field(default_factory=Stopwatch)
     _begun_s: float = math.inf
@@ -234,7 +231,7 @@ class ThreadsLoader:
         finally:
             mine.drain()
 
-    def _begin(self, epoch: int, indices: Tensor, broken_off: threading.Event) -> UnderWay:
+    def _begin(self, epoch: int, indices: torch.Tensor, broken_off: threading.Event) -> UnderWay:
         shape = (len(indices), *self._make.shape)
         out = torch.empty(shape, dtype=torch.uint8) if self._buffer is None else self._buffer(shape)
         rows, chosen, make = out.numpy(), indices.tolist(), self._make

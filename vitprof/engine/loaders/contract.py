@@ -7,12 +7,11 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.measure.step_columns import BatchTimes
 
-Buffer = Callable[[tuple[int, ...]], Tensor]
+Buffer = Callable[[tuple[int, ...]], torch.Tensor]
 """Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""
 BLOCK_SAMPLES = 128
 """Samples of a block in a block shuffle, where the storage has no chunks of its own."""
@@ -21,9 +20,9 @@ BLOCK_SAMPLES = 128
 class Batch(NamedTuple):
     """Some samples of a split. A plain tuple of tensors, so that a DataLoader can pin it and send it."""
 
-    images: Tensor
+    images: torch.Tensor
     """(b, channels, height, width), uint8 as stored or float32; often channels-last in memory."""
-    labels: Tensor
+    labels: torch.Tensor
     """(b,) int64"""
     unreadable: tuple[str, ...] = ()
     """One line for each sample that was left out because it cannot be read."""
@@ -65,13 +64,13 @@ class Schedule:
     def __len__(self) -> int:
         return math.ceil(self.n / self.batch_size)
 
-    def batches(self, epoch: int) -> tuple[Tensor, ...]:
+    def batches(self, epoch: int) -> tuple[torch.Tensor, ...]:
         """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
         order = epoch_order(self.n, self._seed, epoch, self._shuffle, self._block).to(self._device)
         return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> Tensor:
+def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> torch.Tensor:
     """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
 
     `shuffle` "full" permutes samples; "block" permutes blocks of `block` consecutive samples and keeps the stored order

@@ -18,7 +18,6 @@ import numpy as np
 import simplejpeg
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from vitprof.config import RunConfig
@@ -45,7 +44,6 @@ class Sample(NamedTuple):
     """The inputs of the pipeline for one sample; the fields are their names there."""
 
     encoded: NDArray[np.uint8]
-    """The bytes of a JPEG file."""
     start: NDArray[np.int32]
     """(top, left) of the crop in pixels of the original."""
     shape: NDArray[np.int32]
@@ -65,15 +63,14 @@ class Sample(NamedTuple):
 class UnderWay:
     """A batch that is being read or decoded."""
 
-    indices: Tensor
+    indices: torch.Tensor
     """(b,) int64"""
     pieces: list[Future[list[Sample | str]]]
     stopwatches: list[Stopwatch]
-    """One for each piece."""
     begun_s: float = field(default_factory=perf_counter)
     """When reading was requested, on the host's monotonic clock."""
     in_pipeline: bool = False
-    good: Tensor | None = None
+    good: torch.Tensor | None = None
     """Indices of the samples that could be read."""
     unreadable: tuple[str, ...] = ()
     failure: BaseException | None = None
@@ -158,7 +155,7 @@ class DaliLoader:
             if self._decoding is decoding:
                 self._break_off()
 
-    def _begin(self, epoch: int, indices: Tensor) -> UnderWay:
+    def _begin(self, epoch: int, indices: torch.Tensor) -> UnderWay:
         chosen = indices.tolist()
         piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
         starts = range(0, len(chosen), piece)
@@ -209,7 +206,7 @@ class DaliLoader:
         labels = self._storage.labels.index_select(0, batch.good)
         return Batch(images_first(images), labels, batch.unreadable, batch.times() if self._times else None, decoded)
 
-    def _output(self) -> Tensor:
+    def _output(self) -> torch.Tensor:
         # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its memory
         # is not used again before it is read.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None

@@ -130,7 +130,6 @@ def open_samples(
 
 SHARED_MEMORY = Path("/dev/shm")
 PR_SET_PDEATHSIG = 1
-"""Of Linux's prctl(2)."""
 FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
 """The module that a fork server imports once, so that its workers need not import what it has."""
 

@@ -35,11 +35,9 @@ class Located:
     """A storage's files, where the job reads them."""
 
     place: Place
-    """Where to open the storage."""
     note: str
     """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
     copied: Copied = NOTHING_COPIED
-    """What was copied before training."""
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 

@@ -96,7 +96,6 @@ MOST_COPY_THREADS = 512
 """Most readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 with files of 100 KB;
 60,000 digits took 25 s with 512, 50 s with 256. Each holds one open file, and systems allow 1,024."""
 TELL_EVERY_S = 0.1
-"""How often progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
 """Longest time that a block of a throttled drive takes, so that progress moves and a stop is noticed."""
 

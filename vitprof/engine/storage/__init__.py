@@ -13,7 +13,6 @@ class Entry(NamedTuple):
     """Where a storage's code is. Imported when needed: h5py, lmdb and torchvision are slow to import."""
 
     module: str
-    """Module of this package."""
     opener: str
     """What opens the storage there: called with the data set's facts, the place, whether it is the training split."""
     format: str = ""

@@ -11,7 +11,6 @@ import psutil
 import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 from vitprof.config.catalog import DatasetInfo
@@ -55,7 +54,7 @@ class MemmapStorage(contract.StoredSplit):
         self.labels = contract.read_labels(place.root, train=train)
         self._here()
 
-    def _open(self) -> Tensor:
+    def _open(self) -> torch.Tensor:
         self._place.reading(0, 1)
         try:
             # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
@@ -73,7 +72,7 @@ class MemmapStorage(contract.StoredSplit):
             raise self._unusable(f"{self._path} holds {images.dtype} {images.shape}, not uint8 {wanted}")
         return torch.from_numpy(images)
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         self._place.reading(len(indices) * self._image_bytes)
         # as fast as np.take(out=, mode="clip"), and raises an error for a wrong index
         return torch.index_select(self._here(), 0, indices, out=out)
@@ -86,7 +85,7 @@ IMAGES_AT_ONCE = 256
 class _InMemory:
     """The common part of storages of tensors: no file is open."""
 
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         self.images, self.labels = images, labels
 
     def __len__(self) -> int:
@@ -99,14 +98,14 @@ class _InMemory:
 class MemoryStorage(_InMemory):
     """Images (n, height, width, channels) uint8 and labels (n,) int64, contiguous on one device."""
 
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         super().__init__(images, labels)
         _, height, width, channels = images.shape
         self.shape = (height, width, channels)
         self.device = images.device
         """Where images and labels are, and where the indices given to `read` must be."""
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         return torch.index_select(self.images, 0, indices, out=out)
 
     def to(self, device: torch.device) -> MemoryStorage:
@@ -119,7 +118,7 @@ class FloatStorage(_InMemory):
 
     pixels: contract.Pixels = "unit"
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         if stopwatch is not None:
             stopwatch.rest = "read"  # a sample is a row of the tensor as it is
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
@@ -178,12 +177,11 @@ class Cached:
     """The common part of caches of pixels and of encoded images: which sample is in which slot of the cache."""
 
     hit_frac: float
-    """Share of the samples that are in the cache: the hit rate of every epoch."""
 
-    def __init__(self, storage: Any, resident: Tensor) -> None:
+    def __init__(self, storage: Any, resident: torch.Tensor) -> None:
         n = len(storage)
         self._storage = storage
-        self.labels: Tensor = storage.labels
+        self.labels: torch.Tensor = storage.labels
         self.hit_frac = len(resident) / n if n else 0.0
         self._slot = torch.full((n,), -1, dtype=torch.int64)
         self._slot[resident] = torch.arange(len(resident))
@@ -203,11 +201,13 @@ class Cached:
 class CachedPixels(Cached):
     """A `PixelStorage` with part of it in memory."""
 
-    def __init__(self, storage: contract.PixelStorage, resident: Tensor, progress: OnProgress, stop: Stop) -> None:
+    def __init__(
+        self, storage: contract.PixelStorage, resident: torch.Tensor, progress: OnProgress, stop: Stop
+    ) -> None:
         self.shape = storage.shape
         # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other workers.
         self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
-        kept: list[Tensor] = []
+        kept: list[torch.Tensor] = []
         n = 0
         for start in range(0, len(resident), SAMPLES_AT_ONCE):
             _report(progress, stop, start, len(resident))
@@ -216,7 +216,7 @@ class CachedPixels(Cached):
             n += len(indices)
         super().__init__(storage, torch.cat(kept) if kept else resident[:0])
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
         slots = self._slot.index_select(0, indices)
@@ -233,7 +233,7 @@ class CachedEncoded(Cached):
     """An `EncodedStorage` with part of its encoded images in memory."""
 
     def __init__(
-        self, storage: contract.EncodedStorage, n_bytes: float, order: Tensor, progress: OnProgress, stop: Stop
+        self, storage: contract.EncodedStorage, n_bytes: float, order: torch.Tensor, progress: OnProgress, stop: Stop
     ) -> None:
         kept: list[int] = []
         pieces: list[bytes] = []

@@ -14,7 +14,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from vitprof.config.catalog import DatasetInfo
@@ -52,7 +51,7 @@ class Place:
 class Storage(Protocol):
     """One split of a data set, ready to be read. Can be pickled, and opens its files again in each process."""
 
-    labels: Tensor
+    labels: torch.Tensor
     """(n,) int64, in memory."""
 
     def __len__(self) -> int:
@@ -87,7 +86,7 @@ class StoredSplit:
     With a descriptor of their parent LMDB and HDF5 return wrong data (pytorch issues 11929 and 11887).
     """
 
-    labels: Tensor
+    labels: torch.Tensor
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         self._place = place
@@ -116,7 +115,7 @@ class StoredSplit:
     def _unusable(self, what: str, error: type[DataError] = DataError) -> DataError:
         return error(f"{what}; {self._remedy}")
 
-    def _room(self, indices: Tensor, out: Tensor | None) -> Tensor:
+    def _room(self, indices: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         return torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
 
     def close(self) -> None:
@@ -129,7 +128,7 @@ class SampleStorage(Storage, Protocol):
     pixels: Pixels
     """How the Dataset gives images."""
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         """Returns the Dataset: pairs of image (channels, height, width) and label.
 
         Samples note on `stopwatch` how long stages took: `Stopwatch.noted` is set to those, `Stopwatch.rest` to the
@@ -143,7 +142,7 @@ class PixelStorage(Storage, Protocol):
     shape: tuple[int, int, int]
     """(height, width, channels) of an image."""
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in `out` if it is given.
 
         Without `out` the result may be the storage's own memory: do not write to it. Safe to call from several threads.
@@ -151,7 +150,9 @@ class PixelStorage(Storage, Protocol):
         """
 
 
-def read_readable(storage: PixelStorage, indices: Tensor, out: Tensor) -> tuple[Tensor, tuple[str, ...]]:
+def read_readable(
+    storage: PixelStorage, indices: torch.Tensor, out: torch.Tensor
+) -> tuple[torch.Tensor, tuple[str, ...]]:
     """Reads what can be read into the first rows of `out`. Returns these indices, and the message of each other one."""
     unreadable: list[str] = []
     try:
@@ -220,7 +221,6 @@ class Format:
     open_writer: Callable[[Path, SplitFacts], SplitWriter]
     """(directory, facts) -> writer of one split."""
     bytes_a_sample: Callable[[DatasetInfo], float]
-    """Approximate room that a sample takes on disk; free space is checked with it before anything is written."""
     resumable: bool = False
     """Whether a try continues where the last one was interrupted, as with many small files: 70,000 take 7 to 19 s."""
 
@@ -248,7 +248,7 @@ def write_labels(directory: Path, splits: Mapping[str, tuple[list[str], NDArray[
     np.savez(directory / LABELS, allow_pickle=False, **arrays)
 
 
-def read_labels(root: Path, *, train: bool) -> Tensor:
+def read_labels(root: Path, *, train: bool) -> torch.Tensor:
     """Returns the labels (n,) int64 of a split of the storage in `root`. Raises a `DataError` that names the file."""
     return torch.from_numpy(_read(root, train=train)[1])
 

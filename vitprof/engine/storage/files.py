@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
@@ -81,7 +80,7 @@ class RawFilesStorage(StoredSplit):
         self.labels = contract.read_labels(place.root, train=train)
         self._paths = _paths(place.root, train)
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         out = self._room(indices, out)
         n_bytes = math.prod(self.shape)
         batch = out.view(-1).numpy().data  # view: a copy would leave `out` as it was
@@ -149,7 +148,6 @@ LABELS = "labels.json"
 """{ID: label} of both splits."""
 PARTITIONS = {"train": "train", "test": "validation"}
 OVERHEAD_BYTES = 1500
-"""Approximate size of what torch.save adds to the pixels."""
 
 
 class PtWriter(SplitWriter):
@@ -224,12 +222,12 @@ class PtStorage(_Loaded):
             raise self._unusable(f"{path} is damaged (not a JSON object)")
         return content
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         out = self._room(indices, out)
         for row, i in zip(out, indices.tolist(), strict=True):
             path = self._paths[i]
             image = self._load(path, SampleError)
-            if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.shape != self.shape:
+            if not isinstance(image, torch.Tensor) or image.dtype != torch.uint8 or image.shape != self.shape:
                 raise self._unusable(f"{path} holds {_described(image)}, not uint8 {self.shape}", SampleError)
             row.copy_(image)
             if self._place.throttle is not None:
@@ -268,7 +266,7 @@ class SingleStorage(_Loaded):
         self._image_bytes = image_bytes(info)
         self._here()
 
-    def _open(self) -> Tensor:
+    def _open(self) -> torch.Tensor:
         if not self._mapped and self._path.exists():
             n_bytes = self._path.stat().st_size
             ensure_memory(n_bytes, str(self._path))
@@ -276,7 +274,7 @@ class SingleStorage(_Loaded):
         self._place.reading(0, 1)
         content = self._load(str(self._path), mmap=self._mapped)
         images, labels = (content.get(name) if isinstance(content, dict) else None for name in ("images", "labels"))
-        if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
+        if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
             raise self._unusable(f"{self._path} holds no images and labels")
         if labels.dtype != torch.int64 or labels.dim() != 1:
             raise self._unusable(f"{self._path} holds labels {_described(labels)}, not int64 with one axis")
@@ -286,12 +284,14 @@ class SingleStorage(_Loaded):
         self.labels = labels.clone()  # not a part of the mapped file
         return images
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         images = self._here()
         if self._mapped:
             self._place.reading(len(indices) * self._image_bytes)
         elif (first := _first_of_run(indices)) is not None:
-            batch: Tensor = images[first : first + len(indices)]  # sliced, not gathered: the point of this storage
+            batch: torch.Tensor = images[
+                first : first + len(indices)
+            ]  # sliced, not gathered: the point of this storage
             if len(batch) == len(indices):
                 return batch if out is None else out.copy_(batch)
         return torch.index_select(images, 0, indices, out=out)
@@ -303,7 +303,7 @@ open_whole = partial(SingleStorage, mapped=False)
 """Opens <split>.pt read into memory; `read` of consecutive indices is a slice of it."""
 
 
-def _first_of_run(indices: Tensor) -> int | None:
+def _first_of_run(indices: torch.Tensor) -> int | None:
     """Returns the first index if each is one more than the last; None if not, or if there are none."""
     n = len(indices)
     if n == 0:
@@ -315,6 +315,6 @@ def _first_of_run(indices: Tensor) -> int | None:
 
 
 def _described(value: object) -> str:
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     return f"a {type(value).__name__}"

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from h5py import h5d, h5s, h5t
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import contract
@@ -204,7 +203,7 @@ class ContiguousStorage(_Storage):
             # A plain array, since every gather would go through a memmap's own methods.
             return np.asarray(np.memmap(self._path, np.uint8, "r", images.id.get_offset(), images.shape))
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         rows = self._here()
         out = self._room(indices, out)
         self._place.reading(out.nbytes)
@@ -227,7 +226,7 @@ class ChunkedStorage(_Storage):
             file.close()
             raise
 
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         out = self._room(indices, out)
         if not len(indices):
             return out

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -280,13 +279,10 @@ class Journal:
     """What has been written so far. Trusted only until the machine restarts: written data may be lost in a crash."""
 
     made_of: dict[str, Any]
-    """Identity of the storage (`manifest.identity`); a journal with a different one is ignored."""
     split: str = "train"
     """The split being written; those before it are complete."""
     done: int = 0
-    """Samples of that split that have been written."""
     spent_s: float = 0.0
-    """Seconds spent so far, in all tries."""
     unreadable: dict[str, dict[int, str]] = field(default_factory=dict)
     """Split -> number in the data set -> reason, for each sample that is left out."""
 
@@ -304,7 +300,7 @@ class Journal:
 
     def write(self, directory: Path) -> None:
         """Replaces the journal on disk atomically. Raises `OSError`."""
-        entry = dataclasses.asdict(self) | {"boot": _boot()}
+        entry = asdict(self) | {"boot": _boot()}
         temporary = directory / f"{JOURNAL}.tmp"
         temporary.write_text(json.dumps(entry), encoding="utf-8")
         os.replace(temporary, directory / JOURNAL)

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 import torch
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision import datasets, transforms
 
@@ -53,7 +52,7 @@ class IdxStorage(StoredSplit):
             ) from error
         self.labels = self._dataset.targets
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         dataset = self._dataset
         if stopwatch is not None:
             # Nothing is read any more: time outside the transforms is the conversion from array to PIL image.
@@ -96,7 +95,7 @@ class ImageFolderStorage(StoredSplit):
             raise self._unusable(f"{root} has {len(self._dataset):,} images instead of {expected:,}")
         self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[Tensor, int | Tensor]]:
+    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         dataset = self._dataset
         if stopwatch is not None:
             stopwatch.noted = ("read", "decode", "transform")

@@ -39,12 +39,10 @@ class TournamentRunner:
         self._manager, self._store, self._watch = manager, manager.store, watch
         self._lock = threading.Lock()  # held while it is decided whether the thread continues
         self._requested: End | None = None
-        """How the user wants it to end."""
         self._at_once = threading.Event()
         """Set where the running trial is not to be finished."""
         self._over = False
         self._n_ended = 0
-        """Runs that have ended in this runner."""
         spec = tournament(self._store, tournament_id).spec
         planned = plan(spec, why_not or functools.partial(why_not_here, machine=look_around()))
         refused = {t.key: t.refused for t in planned if t.refused}

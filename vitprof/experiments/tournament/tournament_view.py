@@ -30,7 +30,6 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
 
 BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s", "data_wait_s", "queue_depth")
-"""Columns that blocks of steps are made from."""
 BY_A_PERSON = "stopped by the user"
 """Why a trial has no more runs, where the tournament has no other reason."""
 EMPTY: Floats = np.empty(0)
@@ -46,11 +45,8 @@ class TournamentState:
     """In the order of the plan."""
     progress: Progress
     baseline: str
-    """Key of the trial that the others are compared with."""
     n_train: int
-    """Training samples of an epoch."""
     spent_s: float
-    """Seconds that its runs took in total."""
 
     def entry(self, key: str) -> Entry:
         return next(e for e in self.entries if e.key == key)

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.gpu_findings import Finding
@@ -17,7 +16,6 @@ from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
 Tell = Callable[[str], None]
-"""Takes a line to show to the user."""
 Mark = Any
 """What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
 
@@ -36,7 +34,7 @@ class Pinning:
     def refused(self) -> bool:
         return self.refusal is not None
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
         if self.wanted and not self.refused:
             try:
@@ -45,7 +43,7 @@ class Pinning:
                 self._refuse(error)
         return torch.empty(shape, dtype=dtype)
 
-    def pinned(self, tensor: Tensor) -> Tensor:
+    def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or refused."""
         if self.wanted and not self.refused:
             try:
@@ -71,7 +69,7 @@ class Stream(Protocol):
     def use(self) -> AbstractContextManager[Any]:
         """Returns a context: copies, marks and work inside it go to this stream."""
 
-    def join(self, *tensors: Tensor) -> None:
+    def join(self, *tensors: torch.Tensor) -> None:
         """Makes the training stream wait for all work in this one so far; it will read `tensors`, made here."""
 
 
@@ -111,13 +109,13 @@ class Device(Protocol):
     def gate(self, seconds: float) -> None:
         """Makes the device wait before what is launched next. Does nothing where work is done at once."""
 
-    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+    def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         """Returns `tensor` on the device; a blocking copy begins after all work launched so far."""
 
     def stream(self) -> Stream | None:
         """Returns a new stream; None where nothing can overlap."""
 
-    def keep(self, value: Tensor) -> Callable[[], float]:
+    def keep(self, value: torch.Tensor) -> Callable[[], float]:
         """Starts to copy a scalar to the host. Returns a function that gives it, once a later mark is reached."""
 
     def synchronize(self) -> None:
@@ -173,13 +171,13 @@ class CpuDevice(HostMemoryDevice):
     def gate(self, seconds: float) -> None:
         return
 
-    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+    def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor
 
     def stream(self) -> Stream | None:
         return None
 
-    def keep(self, value: Tensor) -> Callable[[], float]:
+    def keep(self, value: torch.Tensor) -> Callable[[], float]:
         kept = float(value.item())
         return lambda: kept
 
@@ -204,7 +202,7 @@ class UntimedDevice(CpuDevice):
         super().__init__(clock)
         self.name, self.torch_device = str(where), where
 
-    def keep(self, value: Tensor) -> Callable[[], float]:
+    def keep(self, value: torch.Tensor) -> Callable[[], float]:
         return lambda: math.nan  # reading it would make the script wait for the device
 
     def environment(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
@@ -78,7 +77,7 @@ class CudaStream:
     def use(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self._stream)
 
-    def join(self, *tensors: Tensor) -> None:
+    def join(self, *tensors: torch.Tensor) -> None:
         trains = torch.cuda.current_stream(self._device)
         trains.wait_stream(self._stream)
         for tensor in tensors:
@@ -163,13 +162,13 @@ class CudaDevice:
         # a kernel that spins for a number of cycles: at a lower clock it takes longer
         torch.cuda._sleep(int(seconds * self._clock_hz))  # type: ignore[no-untyped-call]
 
-    def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
+    def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor.to(self.torch_device, non_blocking=non_blocking)
 
     def stream(self) -> CudaStream:
         return CudaStream(self.torch_device)
 
-    def keep(self, value: Tensor) -> Callable[[], float]:
+    def keep(self, value: torch.Tensor) -> Callable[[], float]:
         slot = self._slots[self._next_slot]
         self._next_slot = (self._next_slot + 1) % SCALARS_UNDER_WAY
         slot.copy_(value.detach(), non_blocking=True)
@@ -312,9 +311,7 @@ class DeviceMemory:
     """Memory of a CUDA device at one moment, in bytes."""
 
     name: str
-    """The device's name."""
     total: int
-    """All memory of the device."""
     free: int
     """Memory that nothing holds: no other process, and not this one's allocator."""
     allocated: int

@@ -27,7 +27,6 @@ class SimulatedStream:
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
         self.free_s = -math.inf
-        """When all work in it will be done, on the host's clock."""
 
     @contextmanager
     def use(self) -> Iterator[None]:

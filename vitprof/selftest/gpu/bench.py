@@ -45,7 +45,6 @@ class Bench:
     kernels_s: Callable[[Callable[[], None]], float] | None = None
     """Runs work and returns the seconds in which a kernel of it ran, by another tool; None without such a tool."""
     directory: Path = Path()
-    """Directory for everything that is written; the caller removes it."""
 
     def spin(self, seconds: float) -> float:
         """Returns what to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time."""

@@ -124,7 +124,6 @@ def copy_bandwidth(bench: Bench) -> Outcome:
 
 
 KERNELS = 300
-"""Kernels of a step, about as many as the six layers of `tiny` have (`config.accelerators.LAUNCHES_PER_LAYER`)."""
 TINY_S, TINY_EVERY_S = 2e-6, 10e-6
 """Kernels of 2 us, one every 10 us: about as long as Python takes to launch one with PyTorch."""
 LONGER_S, LONGER_EVERY_S = 40e-6, 80e-6

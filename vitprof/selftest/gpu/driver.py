@@ -83,7 +83,6 @@ GPU_CASES = by_name(
     ),
 )
 TOTAL_S = sum(case.limit_s for case in GPU_CASES.values())
-"""The most seconds that the self-test takes."""
 
 
 def run_gpu_selftest(

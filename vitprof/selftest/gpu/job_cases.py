@@ -28,7 +28,6 @@ COMPUTE_MS = 1.0
 WAITS_MS = (2.0, 20.0)
 LATE_SLEEPS = 10
 ROUNDS = 3
-"""Rounds at most: a wait that is not right at once is measured again, and medians decide."""
 # Sample by sample in the loop, as tutorials do: every stage can be told apart. Few samples, so that 2 ms stand out.
 IDLE_JOB: dict[str, Any] = {"strategy": "per-sample", "batch_size": 8, "warmup_steps": 8, "steps": 40}
 IDLE_BASE = RunConfig(**IDLE_JOB)
@@ -186,7 +185,6 @@ def _plain_s(bench: Bench) -> float:
 
 
 STEPS = 20
-"""Steps of each strategy."""
 
 
 def settings_for(name: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ class FrameworkRun:
         """`name`: by default the script's; `quiet`: print no line at the end. Make it before workers start."""
         self.name, self.quiet = name or script_name(), quiet
         self.planned: Planned | None = None
-        """The run, from its begin to its end."""
         guarded(prepare)
 
     def begin(self, loader: Any) -> None:
