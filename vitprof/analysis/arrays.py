@@ -1,6 +1,4 @@
-"""Types of arrays and columns; means that ignore unknown values; intervals of ratios: of sums over steps, by a block
-bootstrap, and of two figures that have intervals themselves.
-"""
+"""Types of arrays and columns; means that ignore unknown values; intervals of ratios, by a block bootstrap."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ STD_OF_MAD = 1.4826
 
 
 def spread(values: Floats) -> float:
-    """Returns a robust standard deviation: the median absolute deviation, scaled for normal noise. NaN if nothing is
-    known.
-    """
+    """Returns the median absolute deviation, scaled to the standard deviation of normal noise; NaN if unknown."""
     return STD_OF_MAD * median(np.abs(values - median(values)))
 
 
@@ -74,11 +70,9 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 def ratio_intervals(parts: Sequence[Floats], whole: Floats) -> list[Interval]:
-    """Returns sum(part) / sum(whole) with its 95% interval for each of `parts`.
-
-    All are (n,), with one value a step. The bootstrap draws up to 20 blocks of neighbouring steps, because neighbours
-    are not independent (Kuensch 1989). Every part sees the same draws. With fewer than four steps there is no interval;
-    if `whole` sums to 0, there is no value either.
+    """Returns sum(part) / sum(whole) with its 95% interval for each of `parts`, (n,) by step: a bootstrap of up to 20
+    blocks, because neighbours are not independent (Kuensch 1989), with the same draws for all. No interval with fewer
+    than four steps.
     """
     sums = np.array([part.sum() for part in parts])
     whole_sum = float(whole.sum())
@@ -93,9 +87,8 @@ def ratio_intervals(parts: Sequence[Floats], whole: Floats) -> list[Interval]:
 
 
 def resampled(series: Sequence[Floats]) -> Floats:
-    """Returns the sums of each of m series, (n,), over resamples of its blocks of neighbours, (m, resamples).
-
-    Every series sees the same draws. Needs n > 0.
+    """Returns the sums of m series, (n,), over resamples of their blocks, (m, resamples), all with the same draws; n >
+    0.
     """
     blocks = min(BOOTSTRAP_BLOCKS, len(series[0]))
     drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
@@ -108,15 +101,12 @@ def block_sums(values: Floats, blocks: int) -> Floats:
 
 
 def ratio_interval(part: Floats, whole: Floats) -> Interval:
-    """Returns `ratio_intervals` of a single part, (n,)."""
     return ratio_intervals([part], whole)[0]
 
 
 def ratio_of(above: Interval, below: Interval) -> Interval:
-    """Returns `above` / `below`, both above 0 and independent of each other, with its interval.
-
-    Combines the two single intervals on logarithms by the method of Zou and Donner (Statistics in Medicine 2008), which
-    allows for asymmetry.
+    """Returns `above` / `below`, both above 0 and independent, with its interval, combined on logarithms by the method
+    of Zou and Donner (Statistics in Medicine 2008), which allows for asymmetry.
     """
     a, b = (Interval(*(math.log(v) if v > 0 else math.nan for v in interval)) for interval in (above, below))
     ratio = a.value - b.value

@@ -1,70 +1,49 @@
-"""Thresholds that verdicts, signatures and caveats of comparisons rest on.
-
-A number that only one rule uses is defined beside that rule.
-"""
+"""Thresholds of verdicts, signatures and caveats; a number that only one rule uses is defined beside that rule."""
 
 from __future__ import annotations
 
 MIN_STEPS = 20
-"""Steady steps below which nothing is concluded: no verdict, no signature, no interval in a leaderboard.
-The block bootstrap draws up to 20 blocks (`analysis.arrays`): with fewer steps each is a block."""
+"""Steady steps below which nothing is concluded: the block bootstrap draws up to 20 blocks (`analysis.arrays`)."""
 
 MODERATE_FRAC = 0.05
-"""Share of the time that the device idles for data from which a run is moderately input-bound.
-The lower end of the 95% interval decides."""
+"""Share of time idle for data from which a run is moderately input-bound, by the lower end of the 95% interval."""
 INPUT_BOUND_FRAC = 0.20
-"""Share of the time that the device idles for data from which a run is input-bound: without that wait it would be
-1 / (1 - 0.20) = 1.25 times as fast. The lower end of the 95% interval decides."""
+"""The same for input-bound: without that wait a run would be 1 / (1 - 0.20) = 1.25 times as fast."""
 EPOCH_STARTS_FRAC = 0.05
-"""Share of the wall clock of training that is spent waiting at the starts of epochs, from which a class that holds for
-the steady steps only is no verdict: as wide as the first class. Below it a job with short epochs keeps its verdict."""
+"""Share of the wall clock of training waited at epoch starts, from which the steady steps' class is no verdict."""
 SEVERAL_LOADERS_FRAC = 0.05
-"""Share of the steps that asked more than one loader for a batch, from which the data wait of one of them is not the
-loop's. A look at a batch for a log, or a validation with gradients on, is in fewer steps."""
+"""Share of the steps that asked several loaders, from which one's data wait is not the loop's; more than logs make."""
 LAUNCH_BOUND_FRAC = 0.20
-"""Share of the time that the device waits for Python and launches, between its steps and inside them, from which a run
-is launch-bound: the same as for data. The lower end of the 95% interval decides."""
+"""Share of time that the device waits for Python and launches, from which a run is launch-bound: as for data."""
 OUTSIDE_TOLD_FRAC = 0.10
 """Time outside of the steps with at least this share is named in the sentence."""
 
 QUEUED_FRAC = 0.3
-"""Other programs are the cause, not a stage's own work, if loading waited for a core for at least this share of the
-largest stage. One other program on each core takes half of the time (CFS and EEVDF share a core evenly)."""
+"""Share of the largest stage waited for a core, from which other programs are the cause: one on each takes half."""
 WORTH_ADVICE_FRAC = 0.20
-"""A stage of loading with at least this share of the idle time gets advice after the cause's own. Removing a smaller
-one would leave over four fifths of the idle time."""
+"""Share of the idle time from which a stage gets advice after the cause's own: the rest would stay above 4/5."""
 BUBBLES_TOLD_FRAC = 0.01
-"""Launch bubbles with at least this share of the time are named beside the idle time between steps: the sentence rounds
-its own figures to a percent."""
+"""Share of time from which launch bubbles are named beside the idle time, which is rounded to a percent."""
 COPIES_TOLD_FRAC = 0.10
-"""Copies with at least this share of the idle time are named beside the data wait: less does not change a percentage
-given with two digits and an interval."""
+"""Share of the idle time from which copies are named beside the data wait: less does not change two digits."""
 MOSTLY_CACHED_FRAC = 0.9
-"""Share of the files in the page cache from which a RAM disk or another cache has nothing to add: over a warm cache it
-was measured to gain 1.04 times."""
+"""Share of files in the page cache from which another cache adds nothing: over a warm one it gains 1.04 (measured)."""
 
 MIN_COST_FRAC = 0.01
-"""Share of the time below which a signature is not reported: half of the 2% by which vitprof itself may disturb what it
-measures."""
+"""Share of time below which no signature is reported: half of the 2% by which vitprof may disturb what it measures."""
 OTHERS_CORES = 0.25
-"""Cores that other programs must take to be reported. An idle system with a dashboard open takes a few percent of
-one."""
+"""Cores that other programs must take to be reported; an idle system with a dashboard takes a few percent of one."""
 OTHERS_CORES_FRAC = 0.1
-"""The same as a share of all cores; the larger of the two counts. With less taken, a loader could gain at most about a
-tenth from having them back."""
+"""The same as a share of all cores, if larger: with less, a loader could gain at most about a tenth."""
 BUSY_PCT = 90.0
-"""Use of all cores, in percent, from which programs wait for each other: schedulers' queues grow without bound towards
-100% (M/M/1: 10 times the service time at 90%)."""
+"""Use of all cores, in percent, from which programs queue for each other (M/M/1: 10 times the service time at 90%)."""
 
 EQUAL_FRAC = 0.05
 """Two settings are equal if they surely differ by less than this: nobody would change a setting for it."""
 CLOCK_FRAC = 0.05
-"""Relative difference between two runs' GPU clocks that makes comparing them unfair. A clock that is 5% lower makes
-compute-bound steps about 5% slower: as much as the verdict's first threshold."""
+"""Relative difference of two GPU clocks that is unfair: a compute-bound step is then as much slower, 5%."""
 CACHED_FRAC = 0.1
-"""Difference between two runs' shares of files in the page cache that makes comparing them unfair. A cold read takes
-4.5 to 14 times as long as a warm one (measured), so a tenth of the files read cold already makes reading 1.4
-to 2.3 times as slow."""
+"""Difference of two shares of cached files that is unfair: cold reads take 4.5 to 14 times as long (measured), so a
+tenth makes reading 1.4 to 2.3 times as slow."""
 OTHER_MEMORY_BYTES = 256 * 2**20
-"""Difference between two runs in device memory held by other processes that makes comparing them unfair. A CUDA context
-of another process takes some 250 to 500 MiB; a desktop's changes stay below."""
+"""Difference of other processes' device memory that is unfair: a CUDA context takes 250 to 500 MiB, a desktop less."""

@@ -1,6 +1,4 @@
-"""Charts of where time went, as bars: the device's by cause, a batch's loading by stage, a sample's by transform, and
-what each stage of loading adds to a step (headroom).
-"""
+"""Charts of where time went, as bars: the device's by cause, loading by stage, a sample's by transform, headroom."""
 
 from __future__ import annotations
 
@@ -21,10 +19,8 @@ NARROW_FRAC = 0.05
 
 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
-    """Returns where the device's time went, as one bar of 100%: compute, and the causes of its idle time.
-
-    If launch bubbles are known and there are any, compute is divided into kernels and bubbles. `intervals`
-    (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
+    """Returns where the device's time went, as one bar of 100%: compute (kernels and launch bubbles, where these are
+    known) and the causes of its idle time; `intervals` are those of `idle_interval`.
     """
     shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
     bubbles = gaps.launch_idle_frac
@@ -56,7 +52,6 @@ def loading_bar(loading: Loading) -> go.Figure:
 
 
 def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
-    """Returns one stacked bar of (name, colour, length, share in words, hover text), without those of length 0."""
     pieces = [piece for piece in pieces if piece[2] > 0]
     whole = sum(length for _, _, length, _, _ in pieces)
     bars = [
@@ -99,7 +94,6 @@ ROW_PX, AROUND_PX = 28, 76
 
 
 def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
-    """Returns one bar for each transform, in the order of the Compose, labelled with its share of their time."""
     names = [style.plain(t.name) for t in transforms]
     hovers = [
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
@@ -134,10 +128,8 @@ JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
 
 
 def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
-    """Returns bars in milliseconds a step: anchor A, what transfer, preparation and storage add, and the slowest
-    anchor.
-
-    Error bars are 95% intervals. A stage that cannot be told from nothing is grey and says so.
+    """Returns bars in ms a step: anchor A, what each stage adds (grey if it cannot be told from nothing), and the
+    slowest anchor.
     """
     known = [a for a in headroom.anchors if a.n_runs]
     # label, start, cost, colour, text, hover text

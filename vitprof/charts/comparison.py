@@ -1,6 +1,4 @@
-"""Charts of ended runs side by side: lines, bars, distributions, and idle time as colours. A run has the same colour in
-each, by its place among the runs.
-"""
+"""Charts of ended runs: lines, bars, distributions, idle strips. A run has the same colour in each, by its place."""
 
 from __future__ import annotations
 
@@ -31,7 +29,6 @@ def run_line(place: int, **more: Any) -> dict[str, Any]:
 
 
 def on_axis(name: str) -> str:
-    """Returns a run's name for an axis, in short lines: on a phone the bar needs the room."""
     return "<br>".join(style.plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
 
 
@@ -78,11 +75,8 @@ def shares(
 def idle_strips(
     names: Sequence[str], edges_s: Floats, idle: Floats, *, since: str = "training began", origin_s: float = 0.0
 ) -> go.Figure:
-    """Returns the idle share over time as one row of colours for each run: green is busy, pale is idle.
-
-    `edges_s` is (m + 1,) and `origin_s`, where the x axis begins, is on the same clock; `idle` is (runs, m)
-    (`analysis.timing.utilisation.idle_bins`). Blank (NaN) is evaluation, or after the run's end. The cost does not
-    depend on the length of the run.
+    """Returns the idle share (runs, m) over time as one row of colours for each run: green is busy, pale is idle, blank
+    (NaN) is evaluation or after the end. `edges_s` (m + 1,) and `origin_s`, where x begins, are on one clock.
     """
     heat = go.Heatmap(
         x=((edges_s[:-1] + edges_s[1:]) / 2 - origin_s).astype(np.float32),

@@ -16,10 +16,8 @@ Value = Literal["epoch_s", "speed_up"]
 
 
 def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> go.Figure:
-    """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch size (columns).
-
-    Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is Cividis, made
-    for people with and without colour vision deficiency (Nunez, Anderton and Renslow, PLoS ONE 2018).
+    """Returns seconds for an epoch, or the speed-up, by setting (rows) and batch size (columns), on a logarithmic
+    scale. The colours are Cividis, for colour vision deficiency too (Nunez, Anderton and Renslow, PLoS ONE 2018).
     """
     seconds = value == "epoch_s"
     x, y = [f"{batch:,}" for batch in table.batch_sizes], [style.plain(line.name) for line in table.lines]
@@ -117,7 +115,6 @@ def _heat_alt(table: leaderboard.ArticleTable, what: str, value: Value) -> str:
 
 
 def _log_bar(logs: Sequence[float], title: str) -> dict[str, Any]:
-    """Returns a colour bar over logarithms, labelled with the numbers themselves: 1, 2 and 5 of each decade."""
     bar: dict[str, Any] = {"title": {"text": title}, "thickness": 12, "outlinewidth": 0}
     if not logs:
         return bar

@@ -1,6 +1,4 @@
-"""Charts of a running job: the points of a span of it, group by group, so that a refresh can send new groups only; and
-their layout. A run that has ended is drawn by the same functions.
-"""
+"""Charts of a run, live or ended: the points of a span, group by group, so that a refresh sends new groups only."""
 
 from __future__ import annotations
 
@@ -70,9 +68,8 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
-    """Returns a builder that draws these columns, each multiplied by its scale, over time or over positions.
-
-    Of each group it draws the lowest and the highest value: of the column itself, or where `by` is.
+    """Returns a builder that draws these columns, each times its scale, over time or positions: of each group the
+    lowest and the highest value, of the column itself or where `by` is.
     """
 
     def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
@@ -110,8 +107,7 @@ class LiveChart:
     rare_axis: str = ""
     """Axis of the layout that stays empty in most runs; hidden, with its traces, if it is empty."""
     overview_groups: int = MAX_GROUPS
-    """Groups at most for a whole run: enough for half a page's width. When the groups of a chart double, all of it is
-    sent; as each chart has its own number, no two do so in the same refresh, which stays under 20 kB."""
+    """Groups at most for a whole run, different for each chart: no two are sent whole in the same refresh."""
     max_groups: int = MAX_GROUPS
     """Groups at most for the part that the user zoomed in on."""
 
@@ -253,10 +249,8 @@ CPU = LiveChart(
 
 
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays.
-
-    A trace without data is not in the legend: half a page is too narrow for it. An axis without data is hidden, such as
-    the memory of a simulated device.
+    """Returns the whole figure with `points` for each trace, as arrays. A trace without data is not in the legend, for
+    which half a page is too narrow; an axis without data is hidden.
     """
     data, drawn = [], set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout

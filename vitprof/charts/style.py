@@ -62,7 +62,6 @@ WITH_LEGEND: dict[str, Any] = {"margin": MARGIN, "legend": LEGEND, "showlegend":
 
 
 def plain(text: str) -> str:
-    """Returns `text` with the characters escaped that Plotly reads as markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -94,12 +93,9 @@ def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[flo
 
 
 def hover_texts(text: Any) -> dict[str, Any]:
-    """Returns the part of a trace that shows `text` under the pointer: one for all points, or one for each."""
     return {"hovertext": text, "hovertemplate": "%{hovertext}<extra></extra>"}
 
 
 PLOTLY_JS = Path(__file__).with_name("plotly-cartesian.min.js")
-"""plotly.js-cartesian-dist-min 4.1.1 from npm, unchanged (MIT licence): charts with axes, the only kind here.
-
-The plotly package's own bundle also has maps and 3D: 4.8 MB against 1.5, and 2.3 s of a core against 0.9 for each page
-that loads it (medians of 6, in turns, with a first chart of three points; a busy machine)."""
+"""plotly.js-cartesian-dist-min 4.1.1 from npm, unchanged (MIT licence). The plotly package's own bundle also has maps
+and 3D: 4.8 MB against 1.5, and 2.3 s of a core against 0.9 for each page (medians of 6, in turns)."""

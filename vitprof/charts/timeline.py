@@ -20,12 +20,10 @@ LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device"
 
 
 def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
-    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause.
-
-    Launch bubbles have a lane of their own, if there are any. There is one trace for each kind of span, so the cost
-    does not depend on their number. It shows whole steps from the first one on, at most `MAX_SHAPES` spans;
-    `customdata` is the step's number. `origin_s` is where the x axis begins, on the monotonic clock. The step with the
-    number `mark` has a frame around its part of the device's time.
+    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause, and of launch
+    bubbles; one trace for each kind of span. It shows whole steps from the first one on, at most `MAX_SHAPES` spans;
+    `customdata` is the step's number, and `mark` that of the framed step. `origin_s` is where x begins, on the
+    monotonic clock.
     """
     steps, counts = np.unique(line.step, return_counts=True)
     fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
@@ -83,11 +81,8 @@ Piece = tuple[str, str, str, float, float, str]
 
 
 def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
-    """Returns lanes of the loader, the loop, the copy and the device, in milliseconds since the loop asked for the
-    batch.
-
-    `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages for each sample;
-    the stages drawn one after the other are their sums, which take as long as the batch took.
+    """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked for the batch. `line`
+    has the step's spans. The loader's stages are sums over the samples, drawn one after the other.
     """
     lanes = [LOADER_LANE, *(LANE_NAMES[lane] for lane in LANES)]
     pieces = [*_made(step), *_spans(line)]
@@ -123,7 +118,6 @@ def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
 
 
 def _made(step: OneStep) -> Iterator[Piece]:
-    """Yields the making of the batch, divided in proportion to its stages; then its hand-over to the loop."""
     if math.isfinite(step.made_s) and step.made_s > 0:
         stages = {name: s for name, s in step.stages_s.items() if name != "hand_over" and s > 0}
         worked = math.fsum(stages.values())

@@ -92,10 +92,8 @@ BARS = {
 
 
 def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
-    """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
-
-    Settings as fast as the fastest are hatched, those that can be are dotted, those with another page cache are
-    crossed: neither cold nor warm files are compared with the other's fastest. Each bar has its speed-up beside it.
+    """Returns samples/s of the ranked settings as bars with intervals and speed-ups, the fastest on top, the baseline
+    as a line. Equal to the fastest: hatched; possibly equal: dotted; another page cache: crossed.
     """
     ranked = [row for row in board.rows if row.rank is not None]
     names, speeds = [_name(row) for row in ranked], [row.samples_per_s for row in ranked]
@@ -169,7 +167,6 @@ COSTS: dict[recommend.Cost, str] = {
 
 
 def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.Figure:
-    """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
     cost = {row.key: recommend.cost_of(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
     front = set(recommend.pareto(board, against))
@@ -219,9 +216,8 @@ MOST_EPOCHS = 1000
 
 
 def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
-    """Returns total time, preparation included, by number of epochs; a mark shows where a setting passes the baseline.
-
-    It has the baseline and the fastest settings whose preparation time is known, at most `MOST_LINES`.
+    """Returns total time, preparation included, by epochs, of the baseline and the `MOST_LINES` fastest; marks:
+    break-even.
     """
     base, figure, unit = board.row(board.baseline), go.Figure(), "s"
     crossing_of = {b.key: b for b in recommend.break_even(board) if math.isfinite(b.extra_s)}
@@ -270,7 +266,6 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
 
 
 def optimization_history(trials: Sequence[tuning.TriedSetting], names: Sequence[str]) -> go.Figure:
-    """Returns the throughput of each trial in order, and the best of the search so far; a failed one has no mark."""
     figure = go.Figure()
     for name, colour, symbol, of_check in (
         ("search", REST_COLOUR, "circle", False),
@@ -312,7 +307,6 @@ def optimization_history(trials: Sequence[tuning.TriedSetting], names: Sequence[
 
 
 def importance_bars(importances: tuning.Importances) -> go.Figure:
-    """Returns each parameter's share of the differences that the parameters explain, the largest on top."""
     shares = importances.shares
     bar = go.Bar(
         x=list(shares.values()),

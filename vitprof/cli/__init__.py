@@ -1,8 +1,6 @@
-"""The command line. It uses the same engine and the same store as the dashboard.
-
-Exit status: 0 done, 1 the run (or a check of doctor) failed, 2 a bad value, 130 stopped by Ctrl-C, SIGTERM or SIGHUP;
-`watch` and `check` have their own. Errors are one line on standard error. With `--json` standard output holds one JSON
-object and nothing else.
+"""The command line, on the dashboard's engine and store. Exit status: 0 done, 1 the run (or a check of doctor) failed,
+2 a bad value, 130 stopped by Ctrl-C, SIGTERM or SIGHUP; `watch` and `check` have their own. Errors are one line on
+standard error. With `--json` standard output holds one JSON object and nothing else.
 """
 
 from __future__ import annotations

@@ -157,7 +157,6 @@ def _stored(store: RunStore, run_id: int) -> guard.CheckedRun:
 
 
 def _bundled(path: Path) -> Iterator[guard.CheckedRun]:
-    """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
     from vitprof.export.bundle import read_bundle
 
     for bundled in read_bundle(path, "read"):
@@ -215,9 +214,7 @@ def _labels(runs: Sequence[guard.CheckedRun]) -> list[str]:
 
 
 def _junit(judged: Sequence[Judged], runs: Sequence[guard.CheckedRun], baseline: Sequence[guard.CheckedRun]) -> str:
-    """Returns the outcomes as `testsuites` with one `testsuite`, as Jenkins, GitLab and GitHub's actions for test
-    reports read it. Undecided and refused bounds are errors: whether they hold could not be found out.
-    """
+    """Returns the outcomes as one `testsuite`, as Jenkins and GitLab read it; undecided or refused is an error."""
     elements = [{"met": "system-out", "missed": "failure"}.get(line.outcome, "error") for line in judged]
     counts = {"tests": str(len(judged)), "failures": str(elements.count("failure"))}
     counts |= {"errors": str(elements.count("error"))}

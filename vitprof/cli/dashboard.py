@@ -1,6 +1,4 @@
-"""`vitprof` without a command opens the dashboard, from a checkout or from the installed package; `demo` opens it on
-recorded runs, and `open` opens the browser at a dashboard that runs.
-"""
+"""`vitprof` without a command opens the dashboard, `demo` opens it on recorded runs, `open` opens the browser at it."""
 
 from __future__ import annotations
 
@@ -53,7 +51,6 @@ first to a program that opens the browser on the user's machine."""
 
 
 def port_option(help_text: str) -> Any:
-    """Returns the option --port, a whole number. Its range is checked by `checked_port`."""
     return typer.Option(
         "--port", metavar="INTEGER", help=help_text, parser=terminal.reader("port", int, ALLOWED), show_default=False
     )
@@ -125,11 +122,8 @@ def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[s
 
 
 def main_script() -> Path:
-    """Returns the path of the script that Streamlit runs; its settings are beside it, in .streamlit.
-
-    From an installed package, the script and its pages are first copied to vitprof's home: Streamlit serves files only
-    from a folder beside its script, the package's folder may be read-only, and files added there would stay behind when
-    it is uninstalled. Raises `VitprofError` if they cannot be copied, or Streamlit is missing.
+    """Returns the path of the script that Streamlit runs. An installed package's script and pages are first copied to
+    vitprof's home: Streamlit serves files only from a folder beside its script. Raises `VitprofError`.
     """
     if find_spec("streamlit") is None:
         raise VitprofError(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}")
@@ -165,7 +159,6 @@ def checked_port(port: int) -> int:
 
 
 def free_port(address: str, asked: int | None) -> int:
-    """Returns `asked`, or the first free port from `FIRST` to `LAST`. Raises `ConfigError`, `VitprofError`."""
     if asked is not None:
         if reason := _why_not(address, checked_port(asked)):
             raise ConfigError("port", asked, f"{reason}; give another, or none for the first that is free")
@@ -177,7 +170,6 @@ def free_port(address: str, asked: int | None) -> int:
 
 
 def answering_port(asked: int | None) -> int:
-    """Returns `asked`, or the first port, on which a dashboard answers. Raises `ConfigError`, `VitprofError`."""
     ports = range(FIRST, LAST + 1) if asked is None else [checked_port(asked)]
     for port in ports:
         if _answers(port):
@@ -221,9 +213,8 @@ def url_of(port: int) -> str:
 
 
 def ssh_tunnel(port: int) -> list[str]:
-    """Returns lines with the command of a tunnel from the user's machine; none if this is no SSH session.
-
-    The host is that of `SSH_CONNECTION`: the client's address and port, then the server's, see ssh(1).
+    """Returns lines with the command of a tunnel from the user's machine, by `SSH_CONNECTION` (ssh(1)); none without
+    SSH.
     """
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:

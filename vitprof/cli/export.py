@@ -33,7 +33,6 @@ def _html(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
 
 
 def _trace(store: RunStore, runs: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False) -> str:
-    """Writes the trace and returns in words which runs it has only the first steps of."""
     from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
 
     return (write_trace_gz if packed else write_trace)(store, runs, file, whole=whole)

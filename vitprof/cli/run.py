@@ -1,6 +1,4 @@
-"""`run`: runs one job, with a progress bar; `headroom`: how much faster it would be with free data; `predict`: how fast
-other strategies would be, from a run and a few seconds of loading.
-"""
+"""`run`: runs one job; `headroom`: its speed with free data; `predict`: that of other strategies."""
 
 from __future__ import annotations
 
@@ -110,10 +108,8 @@ def headroom(
 def measure_and_tell(
     run: StoredRun, *, repeats: int = 2, quiet: bool, anyway: bool
 ) -> tuple[dict[str, Any] | None, bool]:
-    """Measures the headroom of `run`, or reads it where `repeats` is 0, and shows it unless `quiet`.
-
-    Returns the object for `--json`, None if nothing was measured, and whether Ctrl-C, SIGTERM or SIGHUP stopped it;
-    what was measured until then is shown all the same.
+    """Measures the headroom of `run`, or reads it where `repeats` is 0; shows it unless `quiet`. Returns the object for
+    `--json` (None if nothing was measured), and whether it was stopped by a signal.
     """
     with terminal.open_store() as store, terminal.stop_asked() as stop:
         if repeats:

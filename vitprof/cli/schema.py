@@ -1,8 +1,4 @@
-"""What commands print with `--json`, as types, and `schema`, which prints their JSON Schemas; docs/json.md is made from
-the same.
-
-Tests hold what each command prints against its schema, which allows no other fields.
-"""
+"""What commands print with `--json`, as types, which docs/json.md is made from; `schema` prints JSON Schemas."""
 
 from __future__ import annotations
 

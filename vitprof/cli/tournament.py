@@ -186,9 +186,8 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
 
 
 def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
-    """Shows what the first trial of a script wrote and asks whether to repeat it, unless that is agreed or `yes`.
-
-    Returns whether it was agreed just now. Ends the program with status 2 if it is not, or nobody can be asked.
+    """Asks whether to repeat the first trial of a script, unless that is agreed or `yes`. Returns whether it was agreed
+    just now; ends the program with status 2 if it is not.
     """
     script = tournaments.tournament(store, tournament_id).spec.script
     if script is None or script.loader is None or script.agreed:

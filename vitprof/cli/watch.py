@@ -181,7 +181,6 @@ def _result(run: StoredRun) -> list[str]:
 
 
 def _status(code: int) -> int:
-    """Returns an exit status as a shell gives it: 128 plus the signal's number if a signal ended the command."""
     return code if code >= 0 else 128 - code
 
 
@@ -209,7 +208,6 @@ class WatchedSoFar:
             self._taken.clear()
 
     def words(self, run_id: int, state: str = "") -> str:
-        """Returns a line about the run, with the dashboard's figures. `run_id`: 0 if it is not stored yet."""
         totals, figures = self._running.totals, [f"{self._steps:,} steps"]
         if not self._steps:
             figures = [f"{WAITING}, {self._clock() - self._since_s:.0f} s"]

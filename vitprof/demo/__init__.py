@@ -1,8 +1,5 @@
-"""The demonstration: recorded runs in a home of their own, so that every page has something to show.
-
-`benchmarks/demonstration.py` recorded them with real runs: `runs.vitprof` is a bundle, and `experiments.json` has the
-tournament and the predictions that they belong to. Both are imported into a new store in the demonstration's home, a
-folder in the user's home. The user's own store is not touched; jobs started in the demonstration stay in it.
+"""The demonstration: real runs, recorded by `benchmarks/demonstration.py`. `runs.vitprof` is a bundle,
+`experiments.json` has their tournament and predictions. Both are imported into a store in a home of its own.
 """
 
 from __future__ import annotations
@@ -35,10 +32,7 @@ def is_demonstration() -> bool:
 
 
 def make_home() -> tuple[Path, bool]:
-    """Creates the demonstration's home, unless it exists with the same recording. Raises `VitprofError`.
-
-    Returns its path, and whether it replaced the demonstration of another version and all runs made in it.
-    """
+    """Creates the demonstration's home, unless it has this recording. Returns path, whether it replaced another one."""
     mine = ensure_dir(home())
     with _alone(mine):  # of two that start together, the second finds what the first made
         return _made_home(mine / FOLDER)

@@ -1,7 +1,5 @@
-"""What leaves the house: files of runs, an HTML report, a trace, TensorBoard's files, bundles, a strategy as code.
-
-Here: how a file is written, as a whole or not at all. Modules that take long to import are imported where they are
-used: `vitprof.export.report`, `.trace`, `.tensorboard`.
+"""What leaves the house; here: how a file is written, as a whole or not at all. Modules that take long to import are
+imported where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
 from __future__ import annotations
@@ -28,11 +26,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file with an unguessable temporary name, which becomes `path` at the end of the block or, on an error,
-    is removed.
-
-    `path` is unchanged until then. A link is followed; a pipe or a device is written to directly. Raises
-    `VitprofError`.
+    """Yields a temporary file, which becomes `path` at the end of the block or, on an error, is removed. A link is
+    followed; a pipe or a device is written to directly. Raises `VitprofError`.
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device, such as /dev/stdout

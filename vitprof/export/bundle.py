@@ -1,7 +1,5 @@
-"""Bundles: runs of the store as one file that another store imports, see `vitprof.recording.archive`.
-
-Everything is checked before anything is stored, and then all of it is stored in one transaction, or nothing. The
-verdict is judged again from the steps, for this machine.
+"""Bundles: runs as one file that another store imports (`vitprof.recording.archive`). All is checked first, then stored
+in one transaction. The verdict is judged again from the steps, for this machine.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ Identity = tuple[object, ...]
 
 
 def identity(run: Recording, host: str = "") -> Identity:
-    """Returns what identifies a run in every store: the host that recorded it (else `host`), its id there, and when."""
     made = run.facts.get(IMPORTED) or {"host": host, "run_id": run.run_id}
     return made["host"], made["run_id"], run.created_utc, run.t_origin_s
 
@@ -138,10 +135,8 @@ def _numbers(ids: Sequence[int]) -> str:
 
 
 def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
-    """Imports the runs of a bundle into `store`, with new ids. Runs that are there already are left as they are.
-
-    Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where the store fails;
-    nothing is stored then.
+    """Imports the runs of a bundle that are not in `store` yet, with new ids. Raises `ArchiveError` where anything in
+    the file is not as vitprof writes it, `StoreError` where the store fails; nothing is stored then.
     """
     found = read_bundle(source, "imported", judged=True)
     rows = sum(len(series["step" if "step" in series else "seq"]) for run in found for series in _series(run.recording))
@@ -154,9 +149,8 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
-    """Returns the runs of a bundle, all of it checked; with `judged`, each with a verdict of here.
-
-    Raises `ArchiveError`, which says that the file was not `purpose`, such as "imported", and why.
+    """Returns a bundle's runs, checked, if `judged` with verdicts. Raises `ArchiveError`: not `purpose` ("imported"),
+    and why.
     """
     with _opened(source) as (name, file):
         try:
@@ -207,9 +201,7 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
 
 
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
-    """Stores the runs that are new, a run before those that were made for it: its id is lower. Without it they are
-    runs of their own.
-    """
+    """Stores the new runs, a run before those made for it: its id is lower; without it they are runs of their own."""
     here = _here(into, {run.recording.created_utc for run in found})
     new_ids: dict[int, int] = {}
     as_it_was = set[int]()

@@ -1,10 +1,7 @@
-"""Runs and their steps as CSV, Parquet and JSON: the columns follow from `vitprof.recording.columns`; docs/formats.md
-describes them.
-
-CSV is UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a spreadsheet
-would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"), which other readers have to remove. Parquet
-and JSON (RFC 8259) have null for what is not available, never NaN. Parquet's metadata has the schema version, what the
-rows are and whether any run was simulated; in a file of steps also each run's settings and figures as JSON.
+"""Runs and their steps as CSV, Parquet and JSON, from `vitprof.recording.columns`; see docs/formats.md. CSV is as in
+RFC 4180; a text cell that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV Injection").
+Parquet and JSON (RFC 8259) have null, never NaN. Parquet's metadata has the schema version, what the rows are, whether
+any run was simulated, and each run's settings and figures.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ SUMMARY_HEADER = (
 STEPS_HEADER = (*columns.RUN_COLUMNS[:2], *columns.STEP_COLUMNS, "simulated")
 FIGURES = (*columns.columns(columns.StepRecord), *columns.columns(columns.RunSummary))
 INTEGERS = frozenset(c.name for c in FIGURES if c.integer) | {"seq"}
-"""Columns of whole numbers."""
 TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
 """Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
 DOCS: dict[str, str] = {c.name: c.doc for c in FIGURES} | {
@@ -45,9 +41,7 @@ KINDS: dict[str, type] = (
     | {c.name: int if c.integer else float for c in FIGURES}
     | {"run_id": int, "schema_version": int, "simulated": bool}
 )
-"""Column -> the type of its values; a column of steps that only another version knows holds floats."""
 ARROW = {int: "int64", float: "float64", bool: "bool"}
-"""Type -> Arrow's name for it; text for all others."""
 ROW_GROUP = 131_072
 """Rows of a row group: 35 MB of memory while it is written; readers load as many at once."""
 NUMBERS_AT_ONCE = 100_000
@@ -59,7 +53,6 @@ def since_start(series: Series, origin_s: float | None) -> Series:
 
 
 def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    """Returns the columns of steps that these runs have: the known ones, then those of other versions."""
     return tuple(dict.fromkeys((*columns.STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))))
 
 
@@ -68,7 +61,6 @@ def figures(run: StoredRun) -> dict[str, float | int | None]:
 
 
 def summary_row(run: StoredRun) -> list[object]:
-    """Returns the values of a run in the order of `SUMMARY_HEADER`."""
     summary, device_name = figures(run), run.environment.get("device_name")
     return [
         *(getattr(run, name) for name in columns.RUN_COLUMNS),
@@ -97,7 +89,6 @@ def cell_text(value: object) -> str:
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> str:
-    """Returns a whole CSV file; every cell as `cell_text` writes it."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(header)
@@ -198,9 +189,8 @@ def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
 
 
 def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes runs as one JSON object on one line, with steps and telemetry by column.
-
-    Only `NUMBERS_AT_ONCE` numbers at a time become Python objects.
+    """Writes runs with steps and telemetry as a line of JSON; `NUMBERS_AT_ONCE` numbers at a time become Python
+    objects.
     """
     file.write(_json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):

@@ -1,7 +1,5 @@
-"""Scalars for TensorBoard: one directory of events for each run.
-
-The files are written by tensorboardX in a short-lived process of its own: it imports torch where it finds it, which
-the dashboard's process must not do.
+"""Scalars for TensorBoard: one directory of events for each run, written by tensorboardX in a process of its own,
+because it imports torch where it finds it.
 """
 
 from __future__ import annotations
@@ -43,9 +41,7 @@ STEP_TAGS: dict[str, tuple[str, float]] = {
     for name in STEP_COLUMNS
     if name.endswith("_s") and name not in NO_SCALARS
 } | {"loss": ("train/loss", 1.0), "queue_depth": ("loader/queue_depth", 1.0)}
-"""Column of steps -> tag and factor; their x axis is the number of the step."""
 TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name != "t_s"}
-"""Column of telemetry -> tag; their x axis is the number of the sample."""
 
 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
@@ -68,7 +64,6 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    """Returns the directory that `write_tensorboard` writes as a zip file. Raises `VitprofError`."""
     out = io.BytesIO()
     try:
         with tempfile.TemporaryDirectory(prefix=home.temporary_prefix("tensorboard")) as top:

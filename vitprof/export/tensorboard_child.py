@@ -1,7 +1,5 @@
-"""Writes scalars as TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`.
-
-Standard input has one line of JSON, name of a run's directory -> tag -> n, and then for each tag (3, n) little-endian
-float64: step, wall time, value. The exit status is 0, or 1 with one line on standard error.
+"""Writes TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`. Standard input is a
+line of JSON, run's directory -> tag -> n, then for each tag (3, n) little-endian float64: step, wall time, value.
 """
 
 from __future__ import annotations
@@ -54,9 +52,7 @@ def _read(data: bytes, n: int) -> bytes:
 
 
 def _end_with_the_parent(directory: Path) -> None:
-    """Ends this process when its standard input ends, because the parent was killed, and removes `directory`, which
-    nothing else would.
-    """
+    """Ends this process when its input ends, because the parent was killed, and removes `directory`."""
     while os.read(0, 4096):
         pass
     shutil.rmtree(directory, ignore_errors=True)

@@ -151,7 +151,6 @@ def tournament_csv(
 def tournament_object(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> dict[str, Any]:
-    """Returns the results as plain values for JSON; None for what is not available."""
     return {
         "schema_version": columns.SCHEMA_VERSION,
         "tournament_id": found.id,
@@ -175,7 +174,6 @@ def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any
 
 
 def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recommendation | None = None) -> str:
-    """Returns the article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in Markdown."""
     table = article_table(board)
     where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
     simulated = " (simulated)" if is_simulated(found.spec.base.device) else ""

@@ -1,9 +1,6 @@
 """A run as a trace that ui.perfetto.dev and chrome://tracing open: the JSON form of the Trace Event Format (Google).
-
-Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies and the loader
-or its workers. Spans are complete events ("X") whose times are microseconds since the run began, to the nanosecond;
-those of one track never overlap. Telemetry and the loader's queue are counters ("C"). The file is written piece by
-piece: of a whole run only telemetry and the columns `GLANCE` are in memory.
+Each run is a process; its tracks are phases, loop, device, copies, and the loader or its workers. Spans are complete
+events ("X") in microseconds since the run began, to the nanosecond; telemetry and the queue are counters ("C").
 """
 
 from __future__ import annotations
@@ -39,7 +36,6 @@ TRACKS: dict[str, tuple[int, str]] = {
     "device": (DEVICE, "device"),
     "launches": (BUBBLES, "launch bubbles"),
 }
-"""Lane of `analysis.timing.timeline` -> its track and the track's name."""
 GLANCE = ("step", "t_start_s", "made_start_s")
 """Columns that a trace needs of the whole run, to know its beginning."""
 MAX_GROUPS = 5_000
@@ -61,15 +57,13 @@ COUNTERS: dict[str, str] = {
     "gpu_sm_active_pct": "SM activity (%)",
     "gpu_sm_occupancy_pct": "SM occupancy (%)",
 }
-"""Column of telemetry -> the counter's name in the trace."""
 QUEUE = "batches ready"
 ARGS = ',"args":{"step":%d}'
 
 
 def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
-    """Writes the trace of these runs as strict JSON; the times of each run start at its own beginning.
-
-    Of a run it has the first `MOST_STEPS` steps, unless `whole`. Returns in words which runs are cut; "" where none is.
+    """Writes the runs' traces as JSON, each from its beginning, `MOST_STEPS` steps unless `whole`. Returns which are
+    cut.
     """
     traces = [RunTrace(store, run, whole=whole) for run in runs]
     cut = "; ".join(f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut)
@@ -127,7 +121,6 @@ class RunTrace:
         return self.n_kept < self.n
 
     def _parts(self) -> Iterator[tuple[Series, int]]:
-        """Yields the steps in parts, each after the last step of the one before, and the index of the first new one."""
         left, before = self.n_kept, dict[str, Floats]()
         for part in self._store.steps_in_parts(self.run.id):
             new = {name: values[:left] for name, values in part.items()}
@@ -186,7 +179,6 @@ class RunTrace:
                 yield from self._written(names, tracks, start, end, map(ARGS.__mod__, line.step[order].tolist()))
 
     def _making(self, steps: Series) -> Iterator[str]:
-        """Yields the spans in which batches were made, on a track for each worker process."""
         start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
         known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
         worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
@@ -255,10 +247,8 @@ class TrackPacker:
         """When the last span on each lane ends."""
 
     def pack(self, start: Ints, end: Ints) -> Ints:
-        """Returns a lane, from 0, for each span of a part, so that spans on one lane never overlap, those of earlier
-        parts included.
-
-        One part takes as few lanes as possible. All arrays are (n,) int64. Spans may come in any order; end >= start.
+        """Returns a lane, from 0, for each span of a part ((n,) int64, any order), as few as possible: spans on one
+        lane never overlap, those of earlier parts included.
         """
         found = np.zeros(len(start), dtype=np.int64)
         order = np.lexsort((end, start))

@@ -219,11 +219,8 @@ def _run(stored: StoredRun, tags: Sequence[str]) -> Run:
 
 
 def frame(run: StoredRun, series: Series) -> pd.DataFrame:
-    """Returns a DataFrame with one row for each step, or each sample of telemetry, of a run.
-
-    `series` holds the columns by name, each of shape (n,). run_id and name come first and simulated comes last, so that
-    frames of several runs can be concatenated. Moments are seconds since the job left the queue. Raises `VitprofError`
-    if pandas is missing.
+    """Returns a DataFrame of `series`, (n,) each: run_id and name first, simulated last, so that frames of several runs
+    can be concatenated. Moments are seconds since the job left the queue. Raises `VitprofError`.
     """
     with needed():
         import pandas as pd

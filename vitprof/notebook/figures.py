@@ -35,7 +35,6 @@ class Material:
     steps: Series
     telemetry: Series
     headroom: Callable[[], Headroom | None]
-    """Reads the run's headroom as far as it is measured; None where it is not."""
     step: int | None
     """Number of the step to look at; None for the one that the page shows first."""
 
@@ -58,7 +57,6 @@ class Named:
 
     title: str
     height: int
-    """Height in pixels."""
     draw: Callable[[Material], go.Figure | dict[str, Any]]
     of_device: bool = False
     """Whether it shows what the device did; a loader-only run has no such chart."""
@@ -67,10 +65,8 @@ class Named:
 
 
 def draw(name: str, material: Material) -> go.Figure:
-    """Returns the chart called `name`, with a title that names the run.
-
-    Raises `ValueError` for a name that is not in `FIGURES`, or a step for a chart that takes none; `VitprofError` where
-    the run lacks what the chart shows.
+    """Returns the chart called `name`, with a title that names the run. Raises `ValueError` for an unknown name or a
+    step for a chart that takes none, `VitprofError` where the run lacks what it shows.
     """
     if name not in FIGURES:
         raise ValueError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
@@ -167,4 +163,3 @@ FIGURES: Mapping[str, Named] = {
     "transforms": Named("Transforms", 200, _transforms),
     "headroom": Named("Headroom", 330, _headroom),
 }
-"""Name -> chart, in the order in which error messages list them."""

@@ -21,7 +21,6 @@ from vitprof.ui import downloads, findings, resources, tables, texts, widgets
 from vitprof.ui.profile.live import is_simulated_run
 
 MOST_WARNINGS = 3
-"""Warnings shown in full; more than that are a count to open."""
 OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
 MAX_RUNS_IN_URL = 400
@@ -29,7 +28,6 @@ MAX_RUNS_IN_URL = 400
 KEY, CHOSEN = "compare-runs", "compare runs chosen"
 BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
 GONE_NAMED = 5
-"""Missing runs whose numbers are shown, at most."""
 AUTOMATIC = 0
 """In place of a run's number: the slowest of the chosen runs."""
 
@@ -283,7 +281,6 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
 
 
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
-    """Draws a row for each run, and says which figures none of the runs has, and which have no SM activity."""
     summaries = [run.summary or RunSummary() for run in runs]
     gains = comparison.against(summaries, baseline)
     shown = tables.frame(COLUMNS, list(zip(runs, gains, strict=True)))

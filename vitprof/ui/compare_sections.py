@@ -60,11 +60,9 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "sample": ("Per sample", "mean time of a sample (µs)", " µs"),
     "share": ("Share", "share of the device's time (%)", "%"),
 }
-"""What times are given for -> label, axis title, unit in the hover texts."""
 
 
 def names_of(runs: Sequence[StoredRun]) -> list[str]:
-    """Returns the runs' names in charts: the number, and the parts of the name that are not the same in all runs."""
     parts = [run.name.split(", ") for run in runs]
     same = set.intersection(*map(set, parts)) if len(runs) > 1 else set()
     distinct = [", ".join(p for p in names if p not in same) or names[0] for names in parts]

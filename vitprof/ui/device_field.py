@@ -62,7 +62,6 @@ TIMES: tuple[tuple[str, str, str, str], ...] = (
 
 
 def _show(key: str, device: str) -> None:
-    """Sets the widgets to `device` where it was set elsewhere: by the URL, by a run's settings, on the other page."""
     numbers = [f"{key}-{name}" for name, *_ in TIMES]
     typed = st.session_state.get(key)
     if typed and accelerators.is_given(typed):

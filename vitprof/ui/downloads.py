@@ -29,7 +29,6 @@ MIME = {
     "json": "application/json",
     "gz": "application/gzip",
 }
-"""End of a file's name -> its media type; all others are archives."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,6 @@ def draw_exports(run: StoredRun) -> None:
 
 @texts.guarded
 def draw_take_home(run: StoredRun) -> None:
-    """Draws a button for every file of a run that has ended, with what the file is for, and its strategy as code."""
     st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md describes every column.")
     for file in OF_ONE:
         button, text = st.columns([1, 3], vertical_alignment="center", gap="small")
@@ -166,7 +164,6 @@ def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
 
 
 def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
-    """Returns `file`. For the trace of a long run it draws a checkbox that chooses the trace of all steps instead."""
     n = max((run.summary.n_steps for run in runs if run.summary is not None), default=0)
     if file is not TRACE or n <= trace.MOST_STEPS:
         return file

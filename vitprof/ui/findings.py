@@ -35,7 +35,6 @@ class Idle:
     gaps: Gaps
     """One row, the sums over the steady steps."""
     n: int
-    """Steady steps."""
     intervals: dict[str, Interval]
     """Shares of the span with their intervals, see `idle_interval`."""
     worst: int
@@ -91,7 +90,6 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> hea
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    """Returns the verdict stored with a run, or a new one where headroom or predictions were made for it since."""
     headroom, others = headroom_of(run), predictions.latest_of_each(predictions.list_predictions(store(), run.id))
     if headroom is None and not others and run.verdict is not None:
         return run.verdict
@@ -117,7 +115,6 @@ def _judge(
 
 
 def _alternative(run: StoredRun, p: predictions.StoredPrediction) -> advice.Alternative:
-    """Returns a strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
     kept = advice.apply(run.config, settings).transfer  # the run's own, if it had chosen one
     if kept not in (None, p.config.transfer):
@@ -199,7 +196,6 @@ def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
 
 
 def groups_each(n_runs: int) -> int:
-    """Returns the groups of steps for each run: fewer with more runs, so that the chart does not grow."""
     return max(MIN_GROUPS, min(MAX_GROUPS, POINTS // max(n_runs, 1)))
 
 

@@ -95,7 +95,6 @@ class Attempts:
         self._tried: deque[tuple[float, str]] = deque()
 
     def wait_s(self, address: str) -> float:
-        """Counts an attempt from `address` and returns 0; or, if it is one too many, returns the seconds to wait."""
         now = self._clock()
         while self._tried and now - self._tried[0][0] >= WINDOW_S:
             self._tried.popleft()
@@ -208,7 +207,6 @@ class Gate:
 
 
 def _cookie(host: str) -> str:
-    """Returns the cookie's name. Browsers send cookies to every port of a host, and each port is another dashboard."""
     port = host.rpartition(":")[2]
     return f"vitprof_{port if port.isdecimal() else ''}"
 
@@ -241,7 +239,6 @@ def is_named(host: str, allowed: Sequence[str]) -> bool:
 
 
 def is_own_page(origin: str, host: str) -> bool:
-    """Returns whether `origin` is a page of the server that the request calls `host`: the same name and port."""
     scheme, _, rest = origin.partition("://")
     return scheme in ("http", "https") and rest.lower() == host.lower()
 
@@ -319,7 +316,6 @@ def started_by(name: str) -> str:
 
 
 def require_login() -> None:
-    """Draws only the buttons to log in where the user has to, and ends the script; else their name, and Log out."""
     if not has_login():
         return
     if not needs_login():

@@ -119,7 +119,6 @@ SORTS: dict[str, tuple[str, bool]] = {
     "Most idle first": ("idle_frac", True),
     "Least idle first": ("idle_frac", False),
 }
-"""Label -> column to sort by, whether the largest comes first."""
 FILTERS: dict[str, tuple[str, str, str]] = {
     "verdicts": ("Verdict", "verdict_kind", "Whether loading held the device up."),
     "strategies": ("Strategy", "strategy", "How the samples were stored, loaded and brought to the device."),
@@ -128,7 +127,6 @@ FILTERS: dict[str, tuple[str, str, str]] = {
     "statuses": ("Status", "status", "How the run ended, or that it is still running."),
     "tags": ("Tag", "tag", "Runs with any of these tags."),
 }
-"""Field of `RunQuery` -> label, what `RunStore.choices` calls it, help."""
 SEARCH, PAGE = "q", "page"
 CLEAR_ICON = ":material/filter_alt_off:"
 
@@ -138,7 +136,6 @@ def show_first_page() -> None:
 
 
 OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_URL}
-"""What the widgets of a search have in common."""
 
 
 def draw_search() -> store.RunQuery:
@@ -225,7 +222,6 @@ def chips(row: store.RunRow) -> list[str]:
 
 
 def sparkline(values: Sequence[float | None]) -> list[float]:
-    """Returns the values, each unknown one (an evaluation took all of the time) replaced by the one before it."""
     return list(accumulate(values, lambda last, value: last if value is None else value, initial=0.0))[1:]
 
 
@@ -274,7 +270,6 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     "tags": (lambda r: list(r.tags), column.ListColumn("Tags", help="Words of your own; Edit changes them.")),
     "note": (lambda r: r.note, column.TextColumn("Note", help="What you wrote about it; Edit changes it.")),
 }
-"""Name of a column -> its value for a run, and how it is shown."""
 
 
 def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:

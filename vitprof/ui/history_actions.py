@@ -15,9 +15,7 @@ from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile import page, settings
 
 NAMED = 5
-"""Runs that the question before deleting lists by name, at most."""
 NUMBERS = 12
-"""Ticked runs whose numbers are shown, at most."""
 
 
 def done(words: str) -> None:

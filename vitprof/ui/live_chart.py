@@ -62,7 +62,6 @@ class ChartUpdate:
     layout: Mapping[str, Any] | None = None
     """In an update to append: the whole new layout, if it changed."""
     alt: str = ""
-    """The description that a screen reader reads."""
     bare: bool = False
     """Whether the buttons to zoom and to save a picture are left out."""
     silent: bool = False
@@ -225,7 +224,6 @@ def _appended(old: dict[str, _Array], new: dict[str, _Array]) -> dict[str, Any]:
 
 
 def _common(old: _Array, new: _Array) -> int:
-    """Returns how many leading points are the same; NaN is the same as NaN."""
     size = min(len(old), len(new))
     if old.dtype.kind != new.dtype.kind or old.shape[1:] != new.shape[1:]:
         return 0
@@ -274,7 +272,6 @@ def _encoded(values: _Array, name: str) -> Any:
 
 
 def _shortened(values: _Array) -> _Array:
-    """Returns float32 values rounded to `MANTISSA_BITS` bits of mantissa; NaN and infinity stay as they are."""
     drop = 23 - MANTISSA_BITS
     bits = values.view("<u4")
     rounded = ((bits + np.uint32(1 << (drop - 1))) & np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)).view("<f4")

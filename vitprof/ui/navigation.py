@@ -54,7 +54,6 @@ def come_back(name: str) -> None:
 
 
 def keep_query() -> None:
-    """Keeps the page's query for when it is entered without one. A fragment that changes the query calls this too."""
     st.session_state[f"query of {st.session_state.get(SHOWN)}"] = _query()
 
 

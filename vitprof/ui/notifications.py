@@ -24,7 +24,6 @@ LOOK_S = 3.0
 DIALOG_OPEN = "a dialog is open"
 """Set where a dialog is opened: redrawing the page would close it and lose what was typed."""
 MAX_TOASTS = 3
-"""Toasts shown at once; of the others only the number is shown."""
 
 
 def watch(run: StoredRun) -> None:
@@ -34,7 +33,6 @@ def watch(run: StoredRun) -> None:
 
 
 def watch_group(group: str, words: str) -> None:
-    """Shows a toast when the last run of `group` ends; `words` name the group, such as "Headroom of run 3"."""
     st.session_state.setdefault(GROUPS, {})[group] = words
 
 
@@ -76,7 +74,6 @@ def _look(dialog_open: bool) -> None:
 
 
 def _ended() -> list[tuple[str, Any, str, str]]:
-    """Returns kind, key, words and icon of everything that has ended since; the words are "" where it was deleted."""
     ended = []
     for kind, look in LOOKS.items():
         for key in sorted(st.session_state.get(kind, ())):

@@ -44,7 +44,6 @@ _closers: list[Callable[[], object]] = []
 
 
 def at_end(close: Callable[[], object]) -> None:
-    """Registers `close` to be called when the server ends, before those that were registered earlier."""
     _closers.append(close)
 
 
@@ -85,7 +84,6 @@ def driver() -> str:
 
 
 def card(gpu: visible.VisibleGpu, *, among: list[visible.VisibleGpu]) -> str:
-    """Returns the GPU's name, with the start of its UUID where another of `among` has the same name."""
     twins = sum(other.name == gpu.name for other in among) > 1
     return f"{gpu.name}, {short_uuid(gpu.uuid)}" if twins and gpu.uuid else gpu.name
 
@@ -95,14 +93,12 @@ def short_uuid(uuid: str) -> str:
 
 
 def findings_of_gpu(precision: str = "", device: str = "auto") -> tuple[gpu_findings.Finding, ...]:
-    """Returns the findings about runs on the GPU that `device` names, in `precision` ("" for any); none without it."""
     number = device.removeprefix("cuda:")
     named = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
     return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision) if named else ()
 
 
 def device_names() -> dict[str, str]:
-    """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
     real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=gpus())})" for gpu in gpus()}
     simulated = accelerators.CARDS.values()
     return real | {f"{accelerators.SIMULATED}{each.name}": f"{each.title}, simulated" for each in simulated}
@@ -110,7 +106,6 @@ def device_names() -> dict[str, str]:
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
 def series(run_id: int) -> RunSeries:
-    """Returns the steps and telemetry of a run, shared by every session that looks at it."""
     return RunSeries(store(), run_id)
 
 
@@ -201,7 +196,6 @@ class Growing:
         self.n += added
 
     def view(self) -> Series:
-        """Returns the columns as they are now; later appends do not change what was returned."""
         return {name: self._room[row, : self.n] for row, name in enumerate(self._names)}
 
 

@@ -21,11 +21,9 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
 }
-"""What can be run on a simulated device: the cases, and how often each."""
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
 Columns = dict[str, tuple[Callable[[Any], str], str]]
-"""Name of a column -> its text for a result, and its help."""
 COLUMNS: Columns = {
     "": (lambda r: "right" if r.ok else "wrong", "Right if cause, size and idle share were all found correctly."),
     "slowed by": (lambda r: r.what, "What slows the job down, on purpose."),

@@ -133,7 +133,6 @@ class Stage:
     """One box of a strategy's picture."""
 
     kind: str
-    """storage, location, loader, transfer or device."""
     title: str
     runner: str
     """The process, thread or device that it runs in, or where it is kept."""
@@ -141,7 +140,6 @@ class Stage:
 
 
 def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
-    """Returns the boxes from storage to device. Of `knobs`, the settings in effect, only `workers` is shown."""
     storage, location, loader, transfer = parts.parts
     place, stored = PLACES[location.name] if storage.on_disk else "RAM", STORED
     if transfer.name == "resident":
@@ -183,7 +181,6 @@ def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
 
 @st.fragment
 def _draw_closed_or_open(row: StrategyRow, info: catalog.DatasetInfo) -> None:
-    """Draws one strategy; a closed one is only a line. It is a fragment, so that opening it redraws nothing else."""
     plan = row.strategy
     mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
     details = st.expander(

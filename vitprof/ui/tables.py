@@ -33,7 +33,6 @@ class Column:
     always: bool = False
     """Whether it is shown even where no row has a value."""
     width: int | None = None
-    """Pixels; None fits its content."""
     pinned: bool = False
     """Whether it stays in sight while the rest is scrolled."""
 
@@ -46,7 +45,6 @@ def help_of(field: str) -> str:
 
 
 def of_summary(name: str, field: str, scale: float = 1.0, form: str = "localized", *, exact: bool = False) -> Column:
-    """Returns a column for a figure of the summary, multiplied by `scale`; a row begins with what has the summary."""
     return Column(name, help_of(field), lambda row, *_: scale * getattr(row.summary, field), form, exact)
 
 

@@ -48,7 +48,6 @@ def file_stamp() -> str:
 
 
 def rough_time(seconds: float) -> str:
-    """Returns an estimated duration: seconds with one significant digit, or from 95 s on whole minutes."""
     return f"{float(f'{seconds:.1g}'):.0f} s" if seconds < 95 else f"{seconds / 60:.0f} min"
 
 

@@ -22,7 +22,6 @@ from vitprof.ui import assets, gate, resources
 
 
 def parts() -> dict[str, Any]:
-    """Returns the arguments of `st.App` besides its script. Exits with one line where the token cannot be used."""
     try:
         token = gate.take_token(os.environ)
     except VitprofError as error:

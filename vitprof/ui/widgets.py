@@ -65,7 +65,6 @@ def help_of(field: str) -> str:
 
 
 def settings() -> dict[str, Any]:
-    """Returns this session's settings, to read and to change. They outlive the widgets; the URL can preset them."""
     if STATE not in st.session_state:
         values = DEFAULTS | {"budget": BUDGET, **BUDGET_DEFAULTS}
         for name in st.query_params:
@@ -116,7 +115,6 @@ def _type_of(field: str) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """Returns a setting from the URL; text that does not fit stays text, and the check of the config names it."""
     kind = _type_of(name)
     if kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
@@ -143,7 +141,6 @@ def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
 
 
 def within(bounds: Bounds, step: float = 1) -> dict[str, Any]:
-    """Returns the arguments of `st.number_input` that keep it to `bounds`, as whole numbers where they are whole."""
     kind: Callable[[float], Any] = int if bounds.whole else float
     ends = {"min_value": kind(bounds.least), "max_value": kind(bounds.most)}
     return ends | {"step": kind(step), "format": "%d" if bounds.whole else "%g"}
@@ -237,7 +234,6 @@ def _text(value: Any) -> str:
 
 
 def say_settings() -> None:
-    """Writes the settings into the URL. Its other parameters stay: the run, and those of a page or of Streamlit."""
     wanted = changed_settings(settings())
     for name in [name for name in st.query_params if name in FIELDS and name not in wanted]:
         del st.query_params[name]

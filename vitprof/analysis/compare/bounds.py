@@ -17,7 +17,6 @@ from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import count, number
 
 FIGURE_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "t_start_s", "step_s", "gap_s", "data_wait_s", "samples")
-"""Step columns that figures are computed from."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Figure:
 
 
 def share(runs: Sequence[Series], column: str) -> Figure:
-    """Returns `column` (seconds of each step) as a share, 0..1, of the steady time. Needs a run."""
     if len(runs) > 1:
         found = _over_runs(_ratios(runs, column))
     else:
@@ -58,10 +56,9 @@ def throughput(runs: Sequence[Series]) -> Figure:
 
 
 def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
-    """Returns the share by which the samples/s of `runs` are below those of `baseline`; negative if they are faster.
-
-    With one run on each side, the interval is made from those within the two runs, else by Student's two-sample t on
-    logarithms: both sides are taken to scatter alike, so even a single run can be compared with several.
+    """Returns the share by which the samples/s of `runs` are below those of `baseline`. With one run on each side, the
+    interval is made from those within the two, else by Student's two-sample t on logarithms, both sides alike in
+    scatter.
     """
     if len(runs) == len(baseline) == 1:
         ratio = arrays.ratio_of(_rate(runs), _rate(baseline))
@@ -73,7 +70,6 @@ def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
 
 
 def run_spread(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
-    """Returns the standard deviation from run to run of a share, or of log samples/s (None), pooled over both sides."""
     return spread(*(_ratios(side, column) if column else _logs(side) for side in (runs, baseline) if side))
 
 
@@ -83,17 +79,13 @@ def spread(*sides: Floats) -> float:
 
 
 def half_interval(deviation: float, n: int, m: int = 0) -> float:
-    """Returns half of the 95% interval of the mean of n values with this standard deviation, or of the difference to
-    the mean of m others that scatter alike.
-    """
+    """Returns half of the 95% interval of the mean of n values, or of its difference to the mean of m others."""
     scale = math.sqrt(1 / n + 1 / m) if m else math.sqrt(1 / n)
     return student_t(n + m - (2 if m else 1)) * deviation * scale
 
 
 def wall_clock_value(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
-    """Returns a share, samples/s (`column` None) or, with a baseline, a slowdown over the wall clock of training: epoch
-    starts counted, as the steady figures do not.
-    """
+    """Returns a share, samples/s (`column` None) or a slowdown over the wall clock of training."""
     ratios = []
     for steps in runs:
         weights = np.where(np.isfinite(steps["step_s"]), wall_clock_weights(steps), 0.0)
@@ -135,10 +127,8 @@ def _logs(runs: Sequence[Series]) -> Floats:
 
 
 def _widening(part: Floats, whole: Floats) -> float:
-    """Returns the factor by which to widen the block bootstrap's interval of sum(part) / sum(whole).
-
-    By itself that is too narrow with few blocks, and where blocks resemble their neighbours, as single steps do. It is
-    widened as Student's t would be, and to the largest variance of single blocks, pairs and fours.
+    """Returns the factor by which the block bootstrap's interval of sum(part) / sum(whole) is too narrow: as Student's
+    t with few blocks, and to the largest variance of single blocks, pairs and fours.
     """
     blocks = min(arrays.BOOTSTRAP_BLOCKS, len(whole))
     if blocks < arrays.MIN_BLOCKS:
@@ -150,7 +140,6 @@ def _widening(part: Floats, whole: Floats) -> float:
 
 
 def _over_runs(values: Floats) -> Interval:
-    """Returns the mean of at least two values with the 95% interval of Student's t."""
     if not np.isfinite(values).all():
         return UNKNOWN
     mean, half = float(values.mean()), half_interval(spread(values), len(values))
@@ -181,7 +170,6 @@ TITLES: dict[Kind, str] = {
 MOST_MORE_RUNS = 30
 """If it takes more runs than this, a bound is too close to be decided by measuring."""
 MOST_MORE_STEPS = 100_000
-"""The same for steps."""
 
 
 @dataclass(frozen=True)
@@ -190,12 +178,10 @@ class Bound:
 
     kind: Kind
     limit: float
-    """max_idle and max_data_wait: a share of the time, 0..1. min_samples_per_s: samples/s. max_slowdown: the share,
-    0..1, by which the throughput may be lower than the baseline's."""
+    """A share, 0..1; min_samples_per_s: samples/s. max_slowdown: how far the throughput may be below the baseline's."""
 
     @property
     def title(self) -> str:
-        """Returns the bound in words: "device idle at most 10%"."""
         return f"{TITLES[self.kind]} {self.limit_words}"
 
     @property
@@ -219,7 +205,6 @@ class Judged:
 
     @property
     def sentence(self) -> str:
-        """Returns what was measured, its interval and the bound, in one line."""
         if self.figure is None:
             return f"{self.bound.title}: {self.reason}"
         f, kind = self.figure, self.bound.kind
@@ -232,10 +217,8 @@ class Judged:
 
 
 def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:
-    """Returns whether `runs` keep the bound.
-
-    Each run is the (n,) columns `FIGURE_STEPS` of its steps. Needs at least one run, and for max_slowdown one in
-    `baseline`.
+    """Returns whether `runs`, at least one, keep the bound; max_slowdown needs a `baseline`. Each is its
+    `FIGURE_STEPS`.
     """
     baseline = baseline if bound.kind == "max_slowdown" else ()
     if baseline:
@@ -270,7 +253,6 @@ def _outcome(bound: Bound, low: float, high: float) -> Outcome:
 
 
 def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]) -> str:
-    """Returns about how many more runs or steps would put the interval on one side of the limit at this figure."""
     too_close = "too close to the bound to be decided by measuring more; set the bound farther away"
     distance = abs(figure.value - bound.limit)
     reach = figure.value - figure.low if figure.value > bound.limit else figure.high - figure.value
@@ -290,9 +272,8 @@ def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], bas
 
 
 def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
-    """Returns how many more runs bring half of the interval below `distance`; "" if that would be too many.
-
-    There are `n` runs, and `m` of the baseline (0: there is none). The next run is always of the side with fewer runs.
+    """Returns how many more runs bring half of the interval below `distance`; "" for too many. The next is of the side
+    (`n`, `m` runs; m is 0 without a baseline) with fewer.
     """
     new_n, new_m = n, m
     for _ in range(MOST_MORE_RUNS):

@@ -40,7 +40,6 @@ def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
 
 
 def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
-    """Returns each run's throughput relative to the run at position `baseline`, in the order given."""
     base = summaries[baseline] if baseline is not None else None
     return [
         Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and s and s.samples_per_s > 0 else _compared(s, base)
@@ -69,15 +68,13 @@ class StepTime:
     n: int
     samples: float
     seconds: Mapping[str, float]
-    """Mean seconds of a step by "compute" (without launch bubbles where these are known), "launch_idle" and
-    `IDLE_CAUSES`; they add up to the whole step."""
+    """Mean seconds of a step by "compute" (without known bubbles), "launch_idle" and `IDLE_CAUSES`: its whole time."""
 
     @property
     def whole_s(self) -> float:
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:
-        """Returns the parts in a `unit`: "step" (ms a step), "sample" (µs a sample) or "share" (percent)."""
         whole = self.whole_s
         scale = {
             "step": 1e3,
@@ -88,7 +85,6 @@ class StepTime:
 
 
 def step_time(gaps: Gaps, samples: float) -> StepTime | None:
-    """Returns the mean step of a run whose steps have `samples` samples on average; None if no step's time is known."""
     n = len(gaps.index)
     if not n or not gaps.span_ns:
         return None
@@ -99,10 +95,8 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
 
 
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
-    """Returns the idle shares of several runs over the same time: edges (bins + 1,) in seconds, shares (runs, bins).
-
-    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see `analysis.timing.utilisation.idle_bins`. A new bin
-    has the mean of what is known in it; NaN before a run's first step, after its last, and where nothing is known.
+    """Returns the idle shares of several runs over the same time: edges (bins + 1,) in seconds, shares (runs, bins),
+    NaN where nothing is known. Each strip is as `idle_bins` returns it.
     """
     known = [edges for edges, share in strips if len(share)]
     if not known:
@@ -128,9 +122,7 @@ MAX_POINTS = 400
 
 @dataclass(frozen=True)
 class Distribution:
-    """An empirical distribution function, thinned for a chart; its figures are those of all values, in the values'
-    unit.
-    """
+    """An empirical distribution function, thinned for a chart; its figures are those of all values."""
 
     n: int
     values: Floats
@@ -143,10 +135,8 @@ class Distribution:
 
 
 def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distribution:
-    """Returns the distribution of `values` ((n,), NaN is ignored).
-
-    If there are more than `max_points`, half of the points are spread evenly over the ranks, so the curve between two
-    is off by at most 2 / `max_points`, and half get denser towards the largest value: a long tail keeps its shape.
+    """Returns the distribution of `values` ((n,), NaN is ignored). Of more than `max_points`, half are spread evenly
+    over the ranks, half get denser towards the largest: a long tail keeps its shape.
     """
     ordered = np.sort(known(values))
     n = len(ordered)
@@ -164,8 +154,5 @@ def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distributio
 
 
 def _at(ordered: Floats, share: float) -> float:
-    """Returns the smallest value that at least `share` of all values do not exceed.
-
-    It is on the curve, which the mean of two values may not be.
-    """
+    """Returns the smallest value that at least `share` of all do not exceed: a point of the curve."""
     return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])

@@ -40,7 +40,6 @@ class RunFacts:
 
     @property
     def label(self) -> str:
-        """Returns "3", or "3 of base.vitprof" for a run from a file."""
         return f"{self.id} of {self.source}" if self.source else str(self.id)
 
 
@@ -54,7 +53,6 @@ class Caveat:
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
-    """What differs, between which runs, and why it matters."""
     runs: tuple[int, ...]
 
 
@@ -70,9 +68,7 @@ def which(runs: Sequence[RunFacts]) -> str:
 def _differs(
     topic: str, what: str, values: str | Callable[[RunFacts], Hashable | None], why: str, level: Level = "warning"
 ) -> Check:
-    """Returns a check that finds runs whose `values` are known and not all the same: a field of the config
-    ("config.seed"), a key of the environment ("hostname"), or what a function gives.
-    """
+    """Returns a check of `values` that are known and not all the same: "config.seed", "hostname", or a function's."""
 
     def value_of(run: RunFacts) -> Hashable | None:
         if callable(values):
@@ -142,7 +138,6 @@ def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
 
 
 def _variables(run: RunFacts) -> str | None:
-    """Returns the variables that can change results; None for a run made before they were recorded."""
     variables = run.environment.get("variables")
     return None if variables is None else str(variables) or "none"
 
@@ -201,12 +196,10 @@ CHECKS: tuple[Check, ...] = (
         for key, title in VERSIONS.items()
     ),
 )
-"""Checks of what is either the same or not."""
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(RunConfig)}
 ORDER = dict.fromkeys(name for names in (*GROUPS.values(), CONFIG_COLUMNS) for name in names if name != "name")
-"""All settings but the run's name, in the order of `GROUPS`."""
 
 
 @dataclass(frozen=True)
@@ -230,10 +223,8 @@ class Difference:
 
 
 def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:
-    """Returns the settings in which resolved `configs` differ, in the order of `ORDER`; empty for fewer than two runs.
-
-    A setting that only some of them take is left out if those all have it at the same default: it says no more than
-    their strategies or data sets do.
+    """Returns the settings in which resolved `configs` differ, in the order of `ORDER`. One that only some of them
+    take, all at the same default, is left out: it says no more than their strategies or data sets do.
     """
     differences = []
     for name in ORDER:

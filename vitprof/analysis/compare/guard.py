@@ -1,7 +1,5 @@
-"""Whether finished runs can be compared: what differs between them other than the way they load their data.
-
-Compare warns of it. Nobody watches a check that runs unattended, so there a difference that makes a comparison unfair
-ends it, unless the change under test may be just that (another PyTorch, other losses), or it was allowed by name.
+"""Whether finished runs can be compared: what differs other than the way they load their data. Compare warns of it; an
+unattended check ends on it, unless the change under test may be just that or it was allowed by name.
 """
 
 from __future__ import annotations
@@ -25,18 +23,14 @@ from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
 
 FIRST_LOSSES = 10
-"""Steps whose losses are compared. Later ones drift apart even where everything is the same: rounding grows with every
-step of an optimizer (non-deterministic kernels, other orders of summing)."""
+"""Steps whose losses are compared: rounding (non-deterministic kernels, orders of summing) grows with every step."""
 SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
-"""Largest relative difference of the first loss, which no optimizer step has touched. float32 sums of a few thousand
-terms agree to about 1e-5, and JPEG decoders differ by a level or two; bfloat16 has 8 bits, and its error after a few
-layers is a few percent, as it may be between devices that use TF32 or other kernels."""
+"""Largest relative difference of the first loss, before any optimizer step. float32 sums agree to about 1e-5, JPEG
+decoders to a level or two; bfloat16 has 8 bits, an error of a few percent after some layers, as may TF32."""
 BATCH_FRAC = 0.05
-"""Relative difference between two scripts' mean samples a step that makes comparing them unfair. One smaller batch at
-the end of each epoch of 20 steps or more stays below."""
+"""Relative difference of two scripts' mean samples a step that is unfair: more than a small last batch in 20 makes."""
 GROWING_FACTOR = 10.0
-"""How many times as large as `SAME_LOSS` the median difference over the first steps may be: the optimizer amplifies
-it."""
+"""The median difference over the first steps may be so many times `SAME_LOSS`: the optimizer amplifies it."""
 
 
 def run_facts(
@@ -49,10 +43,7 @@ def run_facts(
     steps: arrays.Series,
     telemetry: arrays.Series,
 ) -> RunFacts:
-    """Returns what `comparability` needs of a run.
-
-    `steps` needs only `GUARDED_STEPS`, and `telemetry` only t_s and `GUARDED_TELEMETRY`.
-    """
+    """Returns what `comparability` needs of a run; of `steps` and `telemetry` only t_s and the columns named above."""
     inside = while_steady(steps, telemetry["t_s"])
     of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
     return RunFacts(
@@ -71,18 +62,13 @@ def run_facts(
 
 
 GUARDED_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "loss", "t_start_s")
-"""Step columns that `run_facts` reads."""
 GUARDED_TELEMETRY: tuple[str, ...] = (
     *("gpu_sm_clock_mhz", "gpu_mem_used_bytes", "gpu_mem_job_bytes", "cpu_pct", "job_cpu_pct"),
 )
-"""Telemetry columns that `run_facts` reads besides t_s."""
 
 
 def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
-    """Returns what makes the comparison of these runs unfair, warnings first.
-
-    What is not known of a run is ignored. The strategy and its parts may differ: they are what is compared.
-    """
+    """Returns what makes the comparison unfair, warnings first; never the strategy and its parts."""
     unique = list({(run.source, run.id): run for run in runs}.values())
     if len(unique) < 2:
         return ()
@@ -99,10 +85,8 @@ def _far_apart(
     *,
     relative: bool = False,
 ) -> Check:
-    """Returns a check that the lowest and the highest known `figure` are at most `limit` apart.
-
-    With `relative`, the limit is a share of the lower one. `sentence` has {low} and {high}, as `words` formats them,
-    and {at_low} and {at_high}, the runs that they are of.
+    """Returns a check that the lowest and the highest known `figure` are at most `limit` apart (`relative`: a share of
+    the lower). `sentence` has {low} and {high}, formatted by `words`, and their runs {at_low} and {at_high}.
     """
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
@@ -120,9 +104,7 @@ def _far_apart(
 
 
 def _samples_a_step(run: RunFacts) -> float:
-    """Returns the mean samples of a step of a user's own script, whose batch size need not be an argument of its
-    loader.
-    """
+    """Returns the mean samples of a step of a user's own script, whose loader need not have a batch size."""
     s = run.summary
     return s.n_samples / s.n_steps if own_script.is_own_script(run.config) and s is not None and s.n_steps else math.nan
 
@@ -170,7 +152,6 @@ MEASURED_CHECKS: tuple[Check, ...] = (
         "Other programs took {high} cores in {at_high} and {low} in {at_low}. Loading that lacks a core is slower.",
     ),
 )
-"""Checks of what is measured and may differ slightly."""
 
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
@@ -195,9 +176,7 @@ def _work(run: RunFacts) -> tuple[Hashable, ...]:
 
 
 def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, str]:
-    """Returns how many times what is allowed the losses of two runs differ, at the first step or over the first few,
-    with the largest difference in words; 0 without the first step of both.
-    """
+    """Returns how many times what is allowed the first losses differ, and the largest difference in words."""
     steps, at_a, at_b = np.intersect1d(a.loss_step, b.loss_step, return_indices=True)
     loss_a, loss_b = a.loss[at_a][:FIRST_LOSSES], b.loss[at_b][:FIRST_LOSSES]
     known = np.isfinite(loss_a) & np.isfinite(loss_b)
@@ -211,7 +190,6 @@ def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, st
 
 
 CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))
-"""Step columns that a check reads."""
 UNDER_TEST = ("versions", "variables", "losses")
 """Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
 ALLOWED_TOPICS: tuple[str, ...] = (
@@ -229,10 +207,8 @@ class CheckedRun:
 
     facts: RunFacts
     status: str
-    """See `records.Status`."""
     error: str
     steps: arrays.Series
-    """`CHECKED_STEPS`, (n,) each."""
     identity: tuple[object, ...]
     """Equal for two runs only if they are the same run."""
 
@@ -268,10 +244,7 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
 def comparable(
     runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str] = ()
 ) -> Comparability:
-    """Returns whether the two sides may be compared, and the runs of each side put together.
-
-    `allowed` are the topics of `ALLOWED_TOPICS` that are let pass.
-    """
+    """Returns whether the sides may be compared, and each side put together; `allowed` topics are let pass."""
     refused, remarks = [], []
     if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
         refused.append(f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself")

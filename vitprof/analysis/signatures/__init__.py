@@ -21,14 +21,10 @@ RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     resources.memory_growth,
     resources.other_programs,
 )
-"""Each takes a run and returns the pattern that it found, or None."""
 
 
 def find_signatures(trace: Trace) -> tuple[Signature, ...]:
-    """Returns all patterns found in a run, the costliest first; those that cost no time come last.
-
-    A rule without enough steps or telemetry finds nothing.
-    """
+    """Returns all patterns found in a run, the costliest first; a rule without enough data finds nothing."""
     if not len(trace.steps["step"]):
         return ()
     found = [signature for rule in RULES if (signature := rule(trace)) is not None]

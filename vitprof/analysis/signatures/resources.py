@@ -26,21 +26,17 @@ class OthersCpu:
     """The CPU that other programs used over the steady state; NaN where not known."""
 
     cores: float
-    """Mean, in cores: the figure that is shown, and by which runs are compared. A program that takes two cores half of
-    the time takes as much from a job as one that takes one core all the time. May be slightly below 0: the machine and
-    the job are read a moment apart."""
+    """Mean, in cores: shown and compared, as two cores half of the time take as much from a job as one all the time.
+    May be slightly below 0: the machine and the job are read a moment apart."""
     lasting_cores: float
-    """Lower quartile, in cores: in three quarters of the samples they took at least this. It says whether there is a
-    lasting neighbour: a short burst raises the mean, but not this."""
+    """Lower quartile, in cores: whether there is a lasting neighbour; a short burst raises the mean, but not this."""
     machine_pct: float
     """Median use of all cores together, the job's included, in percent: whether cores were left over."""
 
 
 def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any]) -> OthersCpu:
-    """Returns what other programs used: the use of the whole machine minus that of the job's processes.
-
-    `steps` needs t_start_s, epoch and warmup; `telemetry` t_s, cpu_pct and job_cpu_pct; `environment` cpu_count. The
-    quartile and the machine's use are NaN with fewer than `MIN_CPU_SAMPLES`.
+    """Returns what other programs used: the whole machine's use minus that of the job's processes. `telemetry` needs
+    t_s, cpu_pct and job_cpu_pct. Quartile and machine's use are NaN below `MIN_CPU_SAMPLES`.
     """
     cores = float(environment.get("cpu_count") or math.nan)
     inside = steady.while_steady(steps, telemetry["t_s"])
@@ -86,11 +82,9 @@ class Contention:
     """The time that a run lost to other programs that keep the CPU busy."""
 
     waited_ms: float
-    """Milliseconds of each batch's idle time in which loading was ready to run but had no core. NaN if the system does
-    not count that, 0 if no other program took much."""
+    """Milliseconds of a batch's idle time in which loading waited for a core; NaN if not known."""
     of_training_too: bool
-    """Whether training waited for cores as well, because the CPU trains: without the other programs the device would
-    idle the same share of a shorter time."""
+    """Whether training on the CPU waited for cores as well: the idle share would not fall without other programs."""
 
     def inflates(self, idle_ms: float) -> bool:
         """Returns whether that is a good part (`QUEUED_FRAC`) of `idle_ms`, the idle milliseconds a batch."""
@@ -98,10 +92,7 @@ class Contention:
 
 
 def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
-    """Returns what other programs cost of `idle_ms`, the idle milliseconds a batch. `on_cpu`: the CPU trains.
-
-    Workers wait side by side, so a batch's wait is one worker's share of the total.
-    """
+    """Returns what others cost of `idle_ms` a batch; a batch's wait is one worker's share. `on_cpu`: the CPU trains."""
     if not saturated(trace):
         return Contention(0.0, on_cpu)
     _, waited_pct = trace.while_training("job_cpu_wait_pct")
@@ -137,12 +128,10 @@ def other_programs(trace: steady.Trace) -> Signature | None:
 
 
 FASTER_EPOCH = 2.0
-"""Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times. The
-margin of 1.5 that the same section has for wall time on a noisy machine is exceeded by chance where times drift slowly
-(2 of 1,200 synthetic traces)."""
+"""Least ratio of cold to warm read times. Measured: 4.5 to 14 times; a margin of 1.5 is exceeded by chance where times
+drift slowly (2 of 1,200 synthetic traces)."""
 FALLING_TREND = -0.5
-"""Rank correlation of read time with time, within one pass, below which reads get faster. At 40 steps of noise its
-standard error is 0.16."""
+"""Rank correlation of read time with time, within a pass, below which reads get faster; standard error at 40: 0.16."""
 MIN_TREND_STEPS = 40
 MIN_MEMORY_SAMPLES = 40
 MIN_SPAN_S = 60.0
@@ -150,17 +139,13 @@ MIN_SPAN_S = 60.0
 MIN_GROWTH_BYTES = 64 * 2**20
 """Growth in a run below which nothing is reported: allocators and queues take as much."""
 MIN_GROWTH_PER_H = 0.1
-"""Growth in an hour, as a share of the job's memory, below which nothing is reported. A job that grows by less runs for
-a day in 3.4 times its memory."""
+"""Growth in an hour, of the job's memory, below which nothing is reported: 3.4 times its memory in a day."""
 T_95 = 2.1
 """Student's t for a 95% interval over 20 blocks."""
 
 
 def cold_to_warm(trace: steady.Trace) -> Signature | None:
-    """Finds reads (or waits, where the loader cannot tell) that get faster after the first pass, or within it.
-
-    The first pass reads the drive, later ones the system's page cache.
-    """
+    """Finds reads (or waits) that get faster after the first pass, or within it: the page cache fills."""
     if trace.n_steady < MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
         return None
     read = column(trace.steps, "read_s")
@@ -206,10 +191,8 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
 
 
 def memory_growth(trace: steady.Trace) -> Signature | None:
-    """Finds memory of the job that grows steadily while it trains.
-
-    A list of Python objects that forked workers share is copied page by page as they count references to it (pytorch
-    issue 13246); anything that keeps tensors alive looks the same.
+    """Finds memory of the job that grows steadily while it trains, as where forked workers share a list of Python
+    objects, whose pages are copied by counting references (pytorch issue 13246), or something keeps tensors alive.
     """
     t, rss = trace.while_training("job_rss_bytes")
     if _access(trace) == "mapping":  # pages of the file count until all of it has been touched
@@ -259,7 +242,6 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
 
 
 def _access(trace: steady.Trace) -> str:
-    """Returns how the run's storage is read (`StoragePart.access`); "" where it is not one of vitprof's."""
     storage = STORAGES.get(trace.config.storage or "")
     return storage.access if storage is not None else ""
 
@@ -277,9 +259,7 @@ def _rank_correlation(values: Floats) -> float:
 
 
 def _slope(t: Floats, values: Floats) -> tuple[float, float, float]:
-    """Returns the least-squares slope and its 95% interval, over 20 block means: neighbouring samples are not
-    independent.
-    """
+    """Returns the least-squares slope and its 95% interval, over 20 means of blocks of neighbours."""
     blocks = min(20, len(t))
     x, y = (block_sums(each, blocks) / block_sums(np.ones(len(t)), blocks) for each in (t, values))
     x = x - x.mean()

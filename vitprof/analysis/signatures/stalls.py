@@ -1,7 +1,4 @@
-"""Finds steps that stall in a pattern: with the workers, at epoch starts, by the garbage collector.
-
-Workers deliver in order, so the slowest one sets the pace.
-"""
+"""Finds steps that stall in a pattern: with the workers, at epoch starts, by the garbage collector."""
 
 from __future__ import annotations
 
@@ -18,13 +15,11 @@ from vitprof.recording.verdict import Signature
 MIN_PERIODS = 6
 """Rounds of all workers that a run needs for an autocorrelation at that lag."""
 MIN_CORRELATION = 0.4
-"""Least autocorrelation at the period. White noise has a standard error of 1/sqrt(n) (Bartlett 1946): 0.22 at 20 steps.
-Four standard errors are required if that is more."""
+"""Least autocorrelation at the period, or 4 standard errors: 1/sqrt(n) for white noise (Bartlett 1946), 0.22 at 20."""
 RATE_MARGIN = 0.15
 """By how much the period must beat every lag that is not a multiple of it: slow drifts correlate at all lags alike."""
 SLOWER_RATIO = 1.25
-"""A slow worker takes at least this many times as long as the others. Of equally fast workers on a busy machine the
-slowest median of 8 or more batches stays below (tests: 200 traces with 20% noise)."""
+"""Least ratio of a slow worker's time to the others': 200 traces of equal workers with 20% noise stay below (tests)."""
 MIN_BATCHES = 8
 """Batches that each worker must have made."""
 SLOW_WORKER_Z = 5.0
@@ -32,10 +27,8 @@ SLOW_WORKER_Z = 5.0
 
 
 def worker_period(trace: Trace) -> Signature | None:
-    """Finds a stall at every num_workers-th batch.
-
-    Workers start together and take equally long, so their batches are ready together; the loop takes one after the
-    other and then waits for the next round (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
+    """Finds a stall at every num_workers-th batch: workers start together and take equally long, so the loop takes one
+    ready batch after the other, then waits (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
     """
     workers = trace.config.workers or 0
     if workers < 2 or trace.n_steady < max(MIN_STEPS, MIN_PERIODS * workers):
@@ -77,9 +70,8 @@ def worker_period(trace: Trace) -> Signature | None:
 
 
 def slow_worker(trace: Trace) -> Signature | None:
-    """Finds one worker that takes longer than the others for batches of the same size.
-
-    Batches are delivered in order, so the loop waits for it (pytorch issue 105203).
+    """Finds one worker slower than the others, for which the loop waits, as batches come in order (pytorch issue
+    105203).
     """
     worker, samples = column(trace.steps, "worker"), np.maximum(trace.steps["samples"], 1)
     made = (column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s")) / samples
@@ -122,7 +114,6 @@ def slow_worker(trace: Trace) -> Signature | None:
 
 
 def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float:
-    """Returns the Pearson correlation of values with those `lag` steps later in the epoch; 0 with too few pairs."""
     pairs = usable[:-lag] & usable[lag:] & (epoch[:-lag] == epoch[lag:])
     if pairs.sum() < MIN_STEPS / 2:
         return 0.0
@@ -137,27 +128,21 @@ def _ordinal(number: int) -> str:
 
 
 SPIKE_Z = 8.0
-"""Robust z-score of a spike. Iglewicz and Hoaglin (1993) advise 3.5; it is higher here because hundreds of steps are
-tested and their times have long tails."""
+"""Robust z-score of a spike: above the 3.5 of Iglewicz and Hoaglin (1993), for hundreds of steps with long tails."""
 FIRST_BATCH_S = 0.5
-"""Seconds below which a first batch is not reported: forking 2 workers takes 0.03 of the time that spawning them takes
-(measured)."""
+"""Seconds below which a first batch is not reported; to fork 2 workers takes 0.03 of spawning them (measured)."""
 FIRST_BATCH_TIMES = 10.0
 """Steps that it must cost as well: the time of fewer is soon made up for."""
 FEW_EPOCHS = 3
 MIN_SPIKES = 6
 MAX_SPACING_VARIATION = 0.2
-"""Coefficient of variation of the steps between spikes. Spikes at random have 1 (exponential waiting times); a counter
-that triggers at a threshold, as CPython's collector does, has nearly 0."""
+"""Coefficient of variation of the steps between spikes: 1 at random (exponential), nearly 0 for CPython's counter."""
 SPIKE_STEP_FRAC = 0.2
 """A spike costs at least this share of a step: a full collection was measured to take 63 to 220 ms."""
 
 
 def first_batch(trace: Trace) -> Signature | None:
-    """Finds a first batch of the run that costs far more than the others.
-
-    Workers start and import, files are opened, caches fill.
-    """
+    """Finds a first batch that costs far more than the others: workers start and import, files open, caches fill."""
     if trace.n_steady < MIN_STEPS:
         return None
     wait, step = float(trace.steps["data_wait_s"][0]), trace.step_s
@@ -187,10 +172,7 @@ def first_batch(trace: Trace) -> Signature | None:
 
 
 def epoch_start(trace: Trace) -> Signature | None:
-    """Finds first batches of later epochs that cost far more than other batches.
-
-    Workers start again, or queues are empty.
-    """
+    """Finds first batches of later epochs that cost far more than others: workers start again, or queues are empty."""
     later = np.flatnonzero(trace.first)[1:]
     if not len(later) or trace.n_steady < MIN_STEPS:
         return None
@@ -230,10 +212,8 @@ def epoch_start(trace: Trace) -> Signature | None:
 
 
 def garbage_collection(trace: Trace) -> Signature | None:
-    """Finds lone spikes in the host's part of a step, evenly spaced and outside the data wait.
-
-    CPython's collector stops the thread whenever enough objects were made, so after about the same number of steps each
-    time. Large trainers switch it off and collect on a schedule (torchtitan pull request 148).
+    """Finds lone spikes in the host's part of a step, evenly spaced and outside the data wait: CPython's collector
+    stops the thread after as many objects each time. Large trainers schedule it (torchtitan pull request 148).
     """
     host = column(trace.steps, "host_s")
     known = trace.steady & np.isfinite(host)

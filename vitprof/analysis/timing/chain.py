@@ -1,7 +1,5 @@
-"""Each step's chain of events in whole nanoseconds, and arithmetic of spans: parts add up to the whole exactly.
-
-A set of spans is an (n, 2) int64 array of half-open [start, end). Sets are disjoint and sorted, as `union` makes
-them.
+"""Each step's chain of events in whole nanoseconds, and arithmetic of spans, exactly. A set of spans is an (n, 2) int64
+array of half-open [start, end), disjoint and sorted, as `union` makes them.
 """
 
 from __future__ import annotations
@@ -21,17 +19,13 @@ Spans = Ints
 
 
 def nanoseconds(seconds: Floats) -> Ints:
-    """Returns seconds as the nearest whole nanosecond, (n,) int64; what is not finite is 0.
-
-    Exact to 1 ns up to 2**53 ns, 104 days of a monotonic clock.
-    """
+    """Returns seconds as whole nanoseconds, (n,) int64, exact up to 2**53 ns (104 days); 0 for what is not finite."""
     return np.asarray(np.rint(np.where(np.isfinite(seconds), seconds, 0.0) * 1e9), dtype=np.int64)
 
 
 def from_seconds(start_s: Floats, end_s: Floats) -> Spans:
-    """Returns one row for each pair of times, (n, 2) ns, in the order given.
-
-    A row with NaN is empty (0, 0). An end before its start (rounding of events) gives an empty row at the start.
+    """Returns a row for each pair of times, (n, 2) ns: (0, 0) with NaN, and empty at the start where the end is before
+    it.
     """
     known = np.isfinite(start_s) & np.isfinite(end_s)
     start, end = (np.where(known, nanoseconds(t), 0) for t in (start_s, end_s))
@@ -63,24 +57,20 @@ def covered_before(spans: Spans, t: Ints) -> Ints:
 LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
 RESUMED_NS = 1_000
-"""If a step's `gap_s` begins later than this after the end of the previous step, the recorder resumed in between, after
-something that is not a step. Less is rounding: float64 seconds of a clock that has run for 90 days are exact to 1
-ns."""
+"""A `gap_s` that begins later than this after the previous step's end: the recorder resumed in between. Less is
+rounding of float64 seconds."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The chain of events behind each step, (n,) int64 nanoseconds on the monotonic clock; n steps whose device time is
-    known.
-
-    launched_before <= asked <= got <= launched, got <= arrived, and begin <= prepare_start <= prepare_end <= start <=
-    end. A time that is not known is set so that its span is empty.
+    """The chain of events behind each step whose device time is known, (n,) int64 ns on the monotonic clock:
+    launched_before <= asked <= got <= launched, got <= arrived, begin <= prepare_start <= prepare_end <= start <= end.
+    An unknown time makes its span empty.
     """
 
     index: Ints
     begin: Ints
-    """When the time of the step begins: at the end of the previous step's device work, or where the recorder
-    resumed."""
+    """When the step's time begins: the end of the previous step's device work, or where the recorder resumed."""
     prepare_start: Ints
     """From here to `prepare_end`, within the gap, the device normalised or gathered the batch: work, not idle time."""
     prepare_end: Ints
@@ -94,8 +84,7 @@ class Chain:
     arrived: Ints
     """When the device could use the batch: `got`, or later if it was decoded on the device."""
     marked: Mask
-    """Whether the script marks its steps (`vitprof.step`) and did something outside this one. Then the time before
-    `asked` is its own, not recording."""
+    """Whether the script marks its steps (`vitprof.step`): the time before `asked` is then its own, not recording."""
     entered: Ints
     """When the step itself began; what the script does between `got` and this is outside it."""
     launched: Ints
@@ -117,10 +106,8 @@ def evaluated(phases: Iterable[Phase]) -> Spans:
 
 
 def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, resumes: bool = True) -> Chain:
-    """Returns the chain of each step at the positions `first` to `stop` of the series whose device time is known.
-
-    `reach` is when the device work of all steps before ended, if known. A step's time begins where the one before it
-    ended; with `resumes` later, where the recorder resumed in between (after an evaluation, after the warm-up).
+    """Returns the chain of the steps `first` to `stop` whose device time is known. `reach` is when the device work
+    before ended, if known. A step's time begins there, or with `resumes` where the recorder resumed later.
     """
     before = max(first - 1, 0)  # with one step more in front, its launch and the end of its compute are known
     part = {name: values[before:stop] for name, values in steps.items()}

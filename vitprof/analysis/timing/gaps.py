@@ -1,8 +1,6 @@
-"""Where the device idles between steps, and what it was waiting for, in whole nanoseconds.
-
-The gap before a step ends when the step's compute begins. What the device waited for follows from the step's chain of
-events on the host's clock: recording and reports of the previous step, data wait, copy, Python and launches. Each
-moment of a gap is assigned to one cause, so the causes add up to the gap exactly, and busy + idle is exactly the span.
+"""Where the device idles between steps, and what for, in whole nanoseconds. The gap before a step ends when its compute
+begins. Each moment of it is assigned to one cause, by the step's chain of events on the host's clock, so the causes add
+up to the gap, and busy + idle to the span, exactly.
 """
 
 from __future__ import annotations
@@ -30,20 +28,16 @@ CAUSE_DOCS: dict[str, str] = {
     "other": "none of these: launched but not begun (launch latency, other programs), or not known",
     "evaluation": "the device worked on the test set: not idle time, and kept apart from it",
 }
-"""Cause -> what happened during that part of a gap."""
 CAUSES: tuple[str, ...] = tuple(CAUSE_DOCS)
 IDLE_CAUSES = CAUSES[:-1]
-"""All but evaluation."""
 BLOCK = 2**15
 """Steps that are worked out together: their columns stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """The device's time in steps, one row for each step counted. All times are whole nanoseconds (int64).
-
-    A gap of zero length means that the device still had work queued. Evaluation is in no step's span: the device is
-    busy with it, but not with training. `span_ns == busy_ns + idle_ns`, and `evaluation_ns` comes on top.
+    """The device's time in steps, a row for each, int64 ns. A gap of zero length: the device still had work queued.
+    `span_ns == busy_ns + idle_ns`; `evaluation_ns`, in which the device is busy but not with training, comes on top.
     """
 
     index: Ints
@@ -51,8 +45,7 @@ class Gaps:
     end_ns: Ints
     """(n,) when the gap ends: when the step's compute begins, on the monotonic clock."""
     compute_ns: Ints
-    """(n,) device time of the step's compute, `prepare_ns` included; where rounding makes it overlap the previous step
-    it is counted once."""
+    """(n,) device time of the step's compute, `prepare_ns` included; overlap with the previous step is counted once."""
     prepare_ns: Ints
     """(n,) the part of the gap in which the device prepared the batch: work, not idle time."""
     prepare_start_ns: Ints
@@ -63,8 +56,7 @@ class Gaps:
     causes_ns: Ints
     """(n, 8) the gap without `prepare_ns` by cause, in the order of `CAUSES`."""
     launch_idle_s: Floats
-    """(n,) part of the step's compute in which the device waited for the next launch, seconds; NaN where that is not
-    known. It is part of `compute_ns`, and of no gap."""
+    """(n,) seconds of `compute_ns`, not of a gap, in which the device waited for the next launch; NaN if not known."""
 
     def only(self, keep: Mask) -> Gaps:
         """Returns the gaps of the steps in `keep`, a mask over the series."""
@@ -74,10 +66,7 @@ class Gaps:
         return Gaps(**{name: values.T.take(rows, axis=-1).T for name, values in vars(self).items()})
 
     def summed(self) -> Gaps:
-        """Returns a single row with the sums of all rows: every share and every sum is the same.
-
-        For what is kept in memory: a million rows take 130 MB.
-        """
+        """Returns a row of sums, with the same shares, to keep in memory: a million rows take 130 MB."""
         known = self.launches_s
         sums = {name: np.asarray(values.sum(axis=0, keepdims=True)) for name, values in vars(self).items()}
         return Gaps(**sums | {"launch_idle_s": np.array([known.sum() if len(known) else np.nan])})
@@ -147,13 +136,9 @@ class Gaps:
 
 
 def find_gaps(steps: Series, phases: Sequence[Phase]) -> Gaps:
-    """Returns the gaps before the steps of `steps` ((n,) columns of `StepRecord`) whose device time is known, by cause.
-
-    The time of a step goes from the end of the previous step's device work to the end of its own; if the recorder
-    resumed in between (after an evaluation, after the warm-up) it begins there, as `gap_s` does.
-
-    A moment of a gap that several causes claim goes to the first of: evaluation, data wait, H2D, host, logging,
-    outside. The device's own preparation of the batch (`device_prepare_s`) belongs to none of them.
+    """Returns the gaps by cause before the `steps` ((n,) columns of `StepRecord`) whose device time is known; the time
+    of each as in `find_chain`. A moment that several causes claim goes to the first of: evaluation, data wait, H2D,
+    host, logging, outside. The device's own preparation (`device_prepare_s`) belongs to none.
     """
     n, m, reach = len(steps["step"]), 0, LONG_AGO
     evaluations = evaluated(phases)
@@ -171,15 +156,11 @@ def find_gaps(steps: Series, phases: Sequence[Phase]) -> Gaps:
 
 
 def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
-    """Returns the columns of `Gaps` up to `causes_ns`, each of these alone; (n,) each."""
     prepared = union(np.stack([chain.prepare_start, chain.prepare_end], axis=1))
     apart = union(np.concatenate([evaluations, prepared])) if len(prepared) else evaluations
 
     def awake(t: Ints) -> Ints:
-        """Returns `t` on a clock that stops during evaluations and while the device prepares a batch.
-
-        Both then drop out of all differences.
-        """
+        """Returns `t` on a clock that stops during evaluations and while the device prepares a batch."""
         return t - covered_before(apart, t) if len(apart) else t
 
     idle = (awake(chain.begin), awake(chain.start))
@@ -232,9 +213,7 @@ class RunGaps(NamedTuple):
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:
-    """Returns "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval (block bootstrap over
-    steps); "launch_idle" too, if that is known.
-    """
+    """Returns "idle", each of `IDLE_CAUSES` and any "launch_idle" as a share of the span, with its 95% interval."""
     causes = gaps.causes_ns[:, :-1].T
     idle = causes.sum(axis=0)
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))

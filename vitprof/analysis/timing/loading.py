@@ -1,8 +1,4 @@
-"""Where the time of making a batch goes (its stages, the workers that make it, each transform), and for how much of it
-the device idled.
-
-How much of it is fetching and how much is preparing takes other runs to measure: `vitprof.analysis.verdict.headroom`.
-"""
+"""Where the time of making a batch goes (stages, workers, transforms), and for how much of it the device idled."""
 
 from __future__ import annotations
 
@@ -54,8 +50,7 @@ class Loading:
     stages: tuple[StageTime, ...]
     """One for each of `STAGE_WORDS`, in that order."""
     busy_frac: float
-    """Share of the time that workers or threads (or the loop itself) were making batches, 0 to 1; near 1 they are the
-    bottleneck."""
+    """Share of the time that it was making batches, 0 to 1; near 1 it is the bottleneck."""
     queue_depth: float
     """Mean number of batches that were ready when the loop asked; NaN if there is no queue."""
     queue_empty_frac: float
@@ -65,10 +60,8 @@ class Loading:
 
 
 def loading_of(steps: Series, config: RunConfig) -> Loading:
-    """Returns the stages of a batch's loading time over the steady state of a run; `config` is resolved.
-
-    Threads fill each batch together. Their measured stages are thread-seconds, which may add up to more than the time
-    from start to end of a batch, and the rest of that time is not known (NaN).
+    """Returns the stages of a batch's loading time in steady state; `config` is resolved. Threads fill a batch
+    together: their stages are thread-seconds, and the rest of the time is not known (NaN).
     """
     threads = config.loader == "threads"
     makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
@@ -115,8 +108,7 @@ class WorkerTime:
     made_s: float
     made_p95_s: float
     busy_frac: float
-    """Share of the time that it was making batches, 0 to 1. Near 1 for all workers: use more of them, or give them less
-    work."""
+    """Share of the time that it was making batches, 0 to 1; near 1 it is the bottleneck."""
 
 
 def by_worker(steps: Series, keep: Mask) -> tuple[WorkerTime, ...]:
@@ -151,10 +143,7 @@ class TransformTime:
 
 
 def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
-    """Returns the transforms in the order of the Compose; empty if the facts have none.
-
-    The fact "transforms" is name -> {"s_per_sample", "calls"} (`vitprof.watch.transforms`).
-    """
+    """Returns the fact "transforms", name -> {"s_per_sample", "calls"}, in the order of the Compose; empty without."""
     transforms = facts.get("transforms")
     times = {
         name: (float(one["s_per_sample"]), int(one["calls"]))
@@ -185,8 +174,7 @@ def shares_in_words(transforms: Sequence[TransformTime]) -> str:
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
 MIN_EVENT_FRAC = 1 / 3
-"""Share of the idle time that one step must have to be reported. Close to a threshold, leaving out any step can move a
-run across it: that is what the interval is for."""
+"""Least share of the idle time of a step to report: near a threshold any step can decide, as the interval says."""
 
 
 class EpochStarts(NamedTuple):
@@ -216,16 +204,13 @@ class Exposure:
     host: Interval
     """The rest of the idle time as a share: Python, launches, recording."""
     outside: Interval
-    """Share of the time between steps in which the script did something else, such as logging or metrics. The device
-    may have worked on that."""
+    """Share of the time between steps that the script spent on something else, on which the device may have worked."""
     launches: Interval
     """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
     paced: Interval
-    """`host` and `launches` together: the host was slower than the device. Only `host` where `launches` is not
-    known."""
+    """`host` and `launches`, where known: the host was slower than the device."""
     host_paced: bool
-    """Whether the device was done with a step as soon as all of it was launched. If `launches` is not known, it may
-    have waited for them inside the steps."""
+    """Whether steps ended as they were launched: without `launches` the device may have waited inside them."""
     idle_ms: float
     """Exposed data wait and copies, milliseconds a batch."""
     shares: tuple[verdict.Share, ...]
@@ -251,17 +236,12 @@ def synchronous(config: RunConfig) -> bool:
 def find_exposure(
     config: RunConfig, steps: Series, phases: Sequence[columns.Phase], run_gaps: RunGaps | None = None
 ) -> Exposure:
-    """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step.
-    `run_gaps` are its gaps, if already known.
-
-    Exact, from marks: for how much of each data wait and copy the device idled, what of the wait came after the batch
-    was made (hand_over), and what the device spent on decoding it. The rest of the wait is apportioned among the stages
-    of making a batch: by the batch's own stages if it is made in the loop, else by the mean stages of all, since the
-    loop then waits for the workers' pace; hand-over counts only as far as batches come slower than they are made.
-
-    `Share.frac` divides the idle time in proportion. `Share.exposed_ms` is how much it would fall without the stage:
-    all of the stage, divided by the number of workers, but at most the wait. So these may add up to more than
-    `idle_ms`.
+    """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step. Exact,
+    from marks: for how much of each data wait and copy the device idled, the hand_over after the batch was made, and
+    decoding on the device. The rest of the wait is apportioned among the stages of making a batch: by its own if it is
+    made in the loop, else by the mean of all, since the loop then waits for the workers' pace. `Share.frac` divides the
+    idle time in proportion; `Share.exposed_ms` is how much it would fall without the stage, so these may add up to
+    more.
     """
     run_gaps = run_gaps or RunGaps.of(steps, phases)
     gaps = run_gaps.steady
@@ -290,7 +270,6 @@ def find_exposure(
 
 
 def _host_paced(steps: Series, rows: Ints) -> bool:
-    """Returns whether the median step ended when its last work was launched; False where that is not known."""
     compute_s, host_s = column(steps, "compute_s")[rows], column(steps, "host_s")[rows]
     got_s = (column(steps, "t_start_s") + column(steps, "data_wait_s"))[rows]
     lag_s = known(column(steps, "compute_start_s")[rows] + compute_s - got_s - host_s)
@@ -308,10 +287,8 @@ def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
 
 
 def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> verdict.SingleEvent | None:
-    """Returns the step that decides the class of a run. `waits` and `whole` are the seconds of each steady step.
-
-    A mean is at the mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1). So the share and
-    its lower end are computed again without the longest wait; None also if that has under a third of the idle time.
+    """Returns the step that decides the class of a run; `waits` and `whole` are the seconds of each steady step. A mean
+    is at the mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1).
     """
     worst = int(waits.argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():

@@ -1,7 +1,5 @@
-"""Which steps the figures of a run rest on, when each of a step's events happened, and a run as rules see it.
-
-Moments are on the monotonic clock; all functions take columns and return (n,) arrays. The last part is about times in
-which a job could not run (stops): the steps they fell into count as warm-up.
+"""Which steps the figures of a run rest on, when each event happened (monotonic clock, (n,)), a run as rules see it,
+and stops: times in which a job could not run.
 """
 
 from __future__ import annotations
@@ -51,10 +49,7 @@ def end_s(steps: Series) -> Floats:
 
 
 def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
-    """Returns which steps begin an epoch, the very first of the run included.
-
-    `epoch_before` is the epoch of the previous step, if these steps are not the first of the run.
-    """
+    """Returns which steps begin an epoch, the run's first included; `epoch_before` is that of the step before these."""
     return np.asarray(np.diff(steps["epoch"], prepend=epoch_before) > 0)
 
 
@@ -66,20 +61,16 @@ def past_warmup(steps: Series, *, epoch_before: float = -math.inf) -> tuple[Mask
 
 
 def steady_state(steps: Series) -> Mask:
-    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch.
-
-    If every step past the warm-up is the first of its epoch (a batch as large as the set), only the warm-up is left
-    out. `summary.RunningTotals` adds up both masks of `past_warmup` as steps arrive, and chooses in the same way.
+    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch, unless all are (a batch as
+    large as the set). `summary.RunningTotals` chooses in the same way.
     """
     inside, begins = past_warmup(steps)
     return inside if inside.any() else begins
 
 
 def epoch_starts(steps: Series) -> tuple[Mask, float]:
-    """Returns the first steps of the epochs after the run's first, and how often each counts in the wall clock of
-    training, where these are not the steady steps themselves.
-
-    A little more than once: the first epoch began like the others, but how long that took cannot be told from start-up.
+    """Returns the first steps of later epochs, and how often each counts in the wall clock of training, where they are
+    not steady: a little more than once, as start-up hides how long the first epoch's took.
     """
     inside, starts = past_warmup(steps)
     starts[:1] = False
@@ -89,18 +80,13 @@ def epoch_starts(steps: Series) -> tuple[Mask, float]:
 
 
 def wall_clock_weights(steps: Series) -> Floats:
-    """Returns how often each step counts in the wall clock of training: steady steps once, those of `epoch_starts` a
-    little more, the rest of the warm-up never.
-    """
+    """Returns how often each step counts in the wall clock of training: steady once, `epoch_starts` a little more."""
     starts, weight = epoch_starts(steps)
     return np.asarray(np.where(starts, weight, steady_state(steps)))
 
 
 def while_steady(steps: Series, t_s: Floats) -> Mask:
-    """Returns which moments `t_s` are between the starts of the first and the last steady step. (m,) bool.
-
-    They may be those of telemetry. `steps` needs t_start_s, epoch and warmup.
-    """
+    """Returns which moments `t_s`, (m,), are between the starts of the first and the last steady step."""
     start = steps["t_start_s"][steady_state(steps)]
     if not len(start):
         return np.zeros(len(t_s), dtype=bool)
@@ -159,8 +145,7 @@ STOP_COLUMNS = (
 MIN_WAIT_S = 0.5
 """Seconds that the loop must have waited for a stopped worker: less shows in no figure of a run."""
 SLACK_S = 0.05
-"""Seconds by which a mark of the job may be inside a "paused" gap: job and recorder wake up at the same moment, and a
-busy machine takes some 10 ms for each."""
+"""Seconds by which a mark may be inside a "paused" gap: a busy machine takes 10 ms to wake job and recorder."""
 STOP_WORDS: dict[str, str] = {
     "stopped": "the job was stopped (by a signal or a debugger)",
     "worker": "a worker of the job was stopped (by a signal or a debugger)",
@@ -181,10 +166,8 @@ def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
 
 
 def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:
-    """Returns which steps a stop fell into. `steps` needs `STOP_COLUMNS`.
-
-    A stopped worker only hits the step that waited for it until it continued. If the job did something during a
-    "paused" gap, the job was not stopped and the gap hits no step.
+    """Returns which steps a stop fell into (`STOP_COLUMNS`). A stopped worker only hits the step that waited for it; a
+    "paused" gap in which the job did something hits none.
     """
     none = np.zeros(len(steps["t_start_s"]), dtype=bool)
     return np.asarray(np.logical_or.reduce([none, *(_hit(steps, stop) for stop in stops)]))

@@ -1,6 +1,4 @@
-"""The figures of a run, from its steps, telemetry and phases; of a running job, from sums over its steady steps, and
-the phases of its start.
-"""
+"""The figures of a run, from its steps, telemetry and phases; of a running job, from sums over its steady steps."""
 
 from __future__ import annotations
 
@@ -33,10 +31,7 @@ class Totals:
 
     @classmethod
     def of(cls, summary: RunSummary) -> Totals:
-        """Returns sums for a run that has ended, scaled to one second of its steady time.
-
-        Its shares and throughput are those of the summary, and none of its steps has to be read.
-        """
+        """Returns sums for a run that has ended, scaled to one second of its steady time: no step has to be read."""
         return cls(
             steps=summary.n_steady_steps,
             samples=summary.samples_per_s,
@@ -89,27 +84,22 @@ class RunningTotals:
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """The time between the launch of a step and the request for the next batch, over steady steps; NaN where not known.
-
-    An upper bound on vitprof's recording and reports, since it includes the loop's own check whether to stop. Clock
-    readings inside the loader are part of the data wait (`loader_times` switches them off).
+    """The time between the launch of a step and the next request, over steady steps; NaN if not known. An upper bound
+    on the cost of recording, since it has the loop's own check too; clock readings in the loader are part of the data
+    wait.
     """
 
     frac: float = math.nan
     """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
     s_per_step: float = math.nan
     exposed_frac: float = math.nan
-    """The part of it in which the device idled, as a share of the same time. On an asynchronous device with steps
-    queued the rest is hidden and costs nothing; on the CPU all of it is exposed."""
+    """The part of it in which the device idled, as a share of the same time; the rest is hidden and costs nothing."""
     n: int = 0
 
 
 def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
-    """Returns the cost of recording `steps`, the (n,) columns of `StepRecord`.
-
-    A step counts if it is steady and the next one follows in the same epoch without a phase (an evaluation) in between.
-    Its time goes from its own request for a batch to the next one's, so the share is exact for the loop. `gaps` are
-    those of all steps, if already known.
+    """Returns the cost of recording `steps`. A step counts, from its request for a batch to the next one's, if it is
+    steady and the next follows in the same epoch without a phase in between.
     """
     launched, asked = steady.launched_s(steps)[:-1], steps["t_start_s"][1:]
     followed = (
@@ -137,8 +127,7 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
 
 
 LAPS_A_SAMPLE: dict[str, int] = {"idx": 1, "imagefolder": 4, "memory-float": 0}
-"""Storage -> laps (clock readings) that its Dataset notes for each sample: of its transforms, or of a file's pieces of
-64 KB, decoding and transforms."""
+"""Storage -> clock readings for each sample: of transforms, or of a file's pieces of 64 KB, decoding and transforms."""
 LAPS_OF_FORM: dict[str, int] = {"encoded": 2, "pixels": 0}
 """The same by the form of a storage, for all others."""
 LAPS_A_BATCH = 2
@@ -146,9 +135,8 @@ LAPS_A_BATCH = 2
 
 
 def loader_times_s(config: RunConfig, lap_s: float) -> float:
-    """Returns about how many seconds measuring inside the loader takes for each batch of the resolved `config`, in
-    worker processes if it has any; NaN if the storage is not known. `lap_s`, the seconds that a clock reading takes,
-    was measured when the run began.
+    """Returns about how many seconds measuring inside the loader takes for a batch of the resolved `config`; NaN if not
+    known. `lap_s`: a clock reading, measured when the run began.
     """
     if not config.loader_times:
         return 0.0
@@ -169,11 +157,8 @@ LOADING_STAGES = (*TIMED_STAGES, "hand_over")
 
 
 def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
-    """Returns the training time of an epoch, without that of `stops`, and the number of whole epochs that it rests on.
-
-    It is the median over whole epochs; the first one, which includes start-up, counts only if there is no other.
-    Without a whole epoch, or if `n_train` is 0 (not known), the number is 0 and the time extrapolated from
-    `samples_per_s`, or NaN.
+    """Returns the training time of an epoch without `stops`, and the number of whole epochs it rests on: the median,
+    the first only if there is no other. Without any it is 0, and the time is extrapolated from `samples_per_s` or NaN.
     """
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
@@ -197,9 +182,8 @@ def summarise(
     t_end_s: float,
     gaps: RunGaps | None = None,
 ) -> RunSummary:
-    """Returns all figures of a run that began at `t_origin_s` and ended at `t_end_s` on the monotonic clock.
-
-    `gaps` are the run's, if already known.
+    """Returns all figures of a run from `t_origin_s` to `t_end_s` on the monotonic clock. `gaps` are its gaps, if
+    known.
     """
     gaps = gaps or RunGaps.of(steps, phases)
     keep = steady.steady_state(steps)
@@ -278,9 +262,7 @@ def summarise(
 def _while_training_mean(
     telemetry: Series, name: str, looks_back_s: float | Floats, steps: Series, phases: Sequence[Phase]
 ) -> float:
-    """Returns the mean of a column over the samples that saw only training in the `looks_back_s` before them: between
-    the first and the last step, and in no evaluation. NaN with too few of them.
-    """
+    """Returns the mean over the samples that saw only training in `looks_back_s` before them; NaN with too few."""
     if not len(steps["step"]):
         return math.nan
     t = telemetry["t_s"]
@@ -317,11 +299,8 @@ class StartPhase:
 def start_phases(
     t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
 ) -> list[StartPhase]:
-    """Returns the phases of a job's start until its first batch, with their times up to `now_s`, for a run that has
-    made no step.
-
-    `t_origin_s` is when the run began, `phases` are those that have ended so far, `training_since_s` is when training
-    began, all on the monotonic clock; `copies` says whether the data are first copied to another place.
+    """Returns the phases of a job's start up to `now_s`, before its first step. All times are on the monotonic clock;
+    `copies` says whether the data are first copied to another place.
     """
     ended = {p.name: p.t_end_s for p in reversed(phases)}
     ends = {

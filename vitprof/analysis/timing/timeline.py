@@ -1,8 +1,5 @@
-"""Steps for a chart: a few as spans of the host, the copy and the device; one by its figures; many in groups.
-
-Points are grouped by `k` neighbours, `k` a power of two. A full group never changes again, so a live chart only sends
-the groups since its last refresh; when `k` doubles it sends everything once. The cost of a refresh depends on what is
-new, not on how long the run is.
+"""Steps for a chart: a few as spans of host, copy and device; one by its figures; many in groups of `k` neighbours, a
+power of two. A full group never changes again, so a live chart sends only new groups; when `k` doubles, all.
 """
 
 from __future__ import annotations
@@ -26,11 +23,9 @@ KINDS: tuple[str, ...] = ("compute", *CAUSES, "launch_idle")
 
 @dataclass(frozen=True)
 class Timeline:
-    """Spans of time on the monotonic clock, (m,) each, none of length 0.
-
-    The host waits for data, works and records; the copy lane copies; the device computes, or idles for a cause. The
-    launch bubbles of a step, of which there are many short ones, are one span of the same length at the end of compute.
-    Spans of one lane do not overlap, except on the copy lane where two copies do.
+    """Spans of time on the monotonic clock, (m,) each, none of length 0. The host waits for data, works and records;
+    the device computes, or idles for a cause. A step's many launch bubbles are one span at the end of compute. Only on
+    the copy lane, where two copies may, do spans overlap.
     """
 
     lane: Ints
@@ -47,10 +42,7 @@ class Timeline:
 
 
 def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
-    """Returns the spans of the steps at positions `first` to `stop` of the series: at most a dozen for each step.
-
-    Gaps are those that `find_gaps` finds over the whole series, moment by moment.
-    """
+    """Returns the spans of the steps `first` to `stop`, at most a dozen for each; gaps as `find_gaps` finds them."""
     chain = find_chain(steps, first, stop, resumes=False)
     n = len(chain.index)
     number = np.asarray(steps["step"][chain.index], dtype=np.int64)
@@ -96,9 +88,7 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
 
 
 def _cut(start: Ints, end: Ints, claims: Sequence[tuple[Ints, Ints, Ints]]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Returns row, kind, start and end of the pieces of the spans [start, end), each of the kind of the first of the
-    `claims` (start, end, kind) that covers it, else "other". Neighbours of one kind in a row are one piece.
-    """
+    """Returns row, kind, start and end of the pieces of [start, end), each of the first claim on it, or "other"."""
     edges = [start, end, *(edge for claim in claims for edge in claim[:2])]
     points = np.sort(np.clip(np.stack(edges, axis=1), start[:, None], end[:, None]), axis=1)
     begins, ends = points[:, :-1], points[:, 1:]
@@ -175,10 +165,7 @@ def after_largest_gap(gaps: Gaps) -> int:
 
 
 def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
-    """Returns the position of the step that the device was in, or idled before, at `moment_s`.
-
-    With `of_wait` it is that of the step whose batch the loop waited for.
-    """
+    """Returns the position of the step in or before which the device was at `moment_s`; `of_wait`: the waiting loop."""
     ends = got_s(steps) if of_wait else end_s(steps)
     # a chart's moments are relative to the run's start: a microsecond is more than their rounding
     at = int(np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6))
@@ -194,10 +181,8 @@ def group_size(n: int, max_groups: int) -> int:
 
 
 def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
-    """Returns the indices of the lowest and the highest point of each group of `y[start:stop]`, in order of time.
-
-    (groups,) int64 for k = 1, else (2 * groups,). A group with only NaN gives its first point twice; NaN is never
-    preferred to a number.
+    """Returns the indices of the lowest and the highest point of each group of `y[start:stop]`, in order of time:
+    (groups,) for k = 1, else (2 * groups,). Only a group without numbers gives NaN, twice.
     """
     if k == 1 or start >= stop:
         return np.arange(start, stop)
@@ -215,11 +200,8 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
 
 @dataclass(frozen=True)
 class Slices:
-    """Groups of steps on the device's time line, without a hole between them. (groups,) float64, but `first_step` and
-    `n_steps` int64.
-
-    Each group is other work (an evaluation before its first step), then idle time, then busy time: with one step in a
-    group what happened, with several their sums, so shares are exact at every zoom.
+    """Groups of steps on the device's time line, (groups,) without a hole between them. Each is other work (an
+    evaluation before its first step), then idle, then busy time: sums of its steps, so shares are exact at every zoom.
     """
 
     start_s: Floats
@@ -240,10 +222,7 @@ class Slices:
 
 
 def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Slices:
-    """Returns steps `start` to `stop` of `series` in groups of `k`, in seconds since `origin_s` on the monotonic clock.
-
-    Sums are exact: other + idle + busy of a group is its length.
-    """
+    """Returns steps `start` to `stop` in groups of `k`, in seconds since `origin_s`; their parts add up exactly."""
     edges = np.arange(start, stop, k)
     last = np.minimum(edges + k, stop) - 1
     local = edges - start

@@ -17,10 +17,8 @@ from vitprof.recording.columns import Phase, RunSummary
 
 
 def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Floats:
-    """Returns the share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns, ascending.
-
-    `apart` is a set, such as evaluations, that counts as neither busy nor idle, even where it overlaps `busy`. A bin
-    with nothing else in it is NaN.
+    """Returns the share of each bin in which the device was not busy, (len(edges) - 1,); `edges` in ns. `apart`, such
+    as evaluations, counts as neither, even where it overlaps `busy`; NaN for a bin with nothing else.
     """
     apart = busy[:0] if apart is None else apart
     either = union(np.concatenate([busy, apart])) if len(apart) else busy
@@ -32,10 +30,8 @@ def idle_share(busy: Spans, edges: Ints, *, apart: Spans | None = None) -> Float
 def idle_bins(
     steps: Series, phases: Sequence[Phase], *, bins: int = 500, gaps: Gaps | None = None
 ) -> tuple[Floats, Floats]:
-    """Returns edges (bins + 1,) in seconds on the monotonic clock, and the device's idle share (bins,).
-
-    They go from the first step's compute to the end of the last one's. Evaluation is neither idle nor busy. Both are
-    empty if there is no step. `gaps` are those of all steps, if already known.
+    """Returns edges (bins + 1,) in seconds on the monotonic clock, and the device's idle share (bins,), from the first
+    step's compute to the last one's end; empty without steps. Evaluation is neither.
     """
     gaps = gaps or find_gaps(steps, phases)
     starts, prepared = gaps.end_ns, gaps.prepare_start_ns  # each step's own work begins where its gap ends

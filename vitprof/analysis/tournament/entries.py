@@ -1,8 +1,5 @@
-"""The trials of a tournament: a trial is a setting, its outcomes are its runs, one for each round.
-
-Whether a setting changes the losses of a user's own script is told step by step, bit for bit. Two runs of the unchanged
-script show whether it gives the same losses twice. If not, nothing can be said of a setting from the step at which
-those runs differ.
+"""The trials of a tournament: a trial is a setting, its outcomes are its runs, one for each round. Its effect on the
+losses of a user's own script is compared bit for bit, up to the step at which two runs of the unchanged script differ.
 """
 
 from __future__ import annotations
@@ -21,8 +18,7 @@ from vitprof.recording.columns import RunSummary
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
 OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")
-"""A trial with one of these statuses stays in the table with its reason but is not ranked: nobody could use the
-setting."""
+"""A trial with one of these statuses is in the table with its reason but not ranked: nobody could use the setting."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,7 @@ class Entry:
     """One trial: a setting with its outcomes."""
 
     key: str
-    """strategy/b<batch>/w<workers or ->/<page cache> (`trial_key`); for a user's own script
-    `config.own_script.OwnSetting.key`."""
+    """strategy/b<batch>/w<workers or ->/<page cache> (`trial_key`); of an own script `OwnSetting.key`."""
     strategy: str
     batch_size: int
     workers: int | None
@@ -80,10 +75,7 @@ def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: s
 
 
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
-    """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache".
-
-    `batch` says whether to include the batch size.
-    """
+    """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache"; `batch`: with the batch size."""
     if own_script.is_own_key(entry.key):
         return own_script.own_key_in_words(entry.key)
     batch_size = entry.batch_size if batch else None
@@ -133,9 +125,8 @@ class LossEffect:
     """What a setting does to the losses."""
 
     effect: Effect
-    """changes: other losses than those of the unchanged script. not yet: they differ, but the unchanged script has run
-    only once, so that may be chance. differs by itself: the unchanged script gives other losses each time, so the
-    effect of the setting cannot be told. unknown: there is no step with a loss of both."""
+    """changes: other losses than the unchanged script's. not yet: maybe by chance, as that has run only once. differs
+    by itself: so does the unchanged script. unknown: there is no step with a loss of both."""
     step: int = -1
     """The first step at which they differ; -1 if there is none."""
     own_step: int = -1
@@ -157,9 +148,7 @@ class LossEffect:
 
 
 def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffect:
-    """Returns the effect of a setting on the losses: `mine` are those of its runs, `as_it_is` those of the unchanged
-    script.
-    """
+    """Returns a setting's effect on the losses: `mine` are its runs', `as_it_is` those of the unchanged script."""
     pairs = [(a, b) for a in as_it_is for b in mine]
     if not any(len(_common(a, b)[0]) for a, b in pairs):
         return LossEffect("unknown")
@@ -179,7 +168,6 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
 
 
 def _first(pairs: Iterable[tuple[Losses, Losses]]) -> float:
-    """Returns the first step at which any of these pairs of runs differ; infinite if none does."""
     steps = (step[mine != other] for step, mine, other in (_common(a, b) for a, b in pairs))
     return min((float(differ[0]) for differ in steps if len(differ)), default=math.inf)
 

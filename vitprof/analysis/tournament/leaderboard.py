@@ -23,27 +23,20 @@ MOST_UNEVEN = 2
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """A row of the leaderboard.
-
-    Intervals are at `scores.sure_level`: over all looks at the tournament together they hold with 95%.
-    """
+    """A row of the leaderboard. Intervals are at `scores.sure_level`: together they hold with 95%."""
 
     rank: int | None
-    """From 1; settings equal to the fastest share its rank. None if there is nothing to rank: no figures yet, failed or
-    refused."""
+    """From 1; settings equal to the fastest share its rank. None without figures, or if it failed or was refused."""
     entry: Entry
     n_runs: int
     """Runs behind the figures; `Entry.n_made` counts all runs."""
     n_steps: int
-    """Steady steps of those runs that have ended, together."""
     samples_per_s: float
     """All samples over all time of the rounds that count; NaN without figures, as is all that follows."""
     low: float
-    """Lower end of its interval; NaN if the noise between runs is not known, as after one run."""
     high: float
     speed_up: float
-    """Its score (`analysis.tournament.scores`), which other programs disturb less than the throughput, over the
-    baseline's; 1 for the baseline itself."""
+    """Its score, which other programs disturb less than the throughput, over the baseline's; 1 for the baseline."""
     speed_up_low: float
     speed_up_high: float
     against_baseline: Literal[""] | scoring.Comparison
@@ -61,16 +54,13 @@ class LeaderboardRow:
     too_few: int | None = None
     """Its steady steps if they are fewer than `MIN_STEPS`, too few for an interval; else None."""
     standing: Standing = ""
-    """Comparison with the fastest setting of the same page cache (cold and warm are different experiments); "" if not
-    ranked."""
+    """Comparison with the fastest setting of the same page cache; "" if not ranked."""
     spoiled: Mapping[int, float] = field(default_factory=dict)
     """Rounds that do not count -> the CPU cores that other programs used then (`scores.spoiled`)."""
     near_best: float = math.nan
-    """Probability that no setting of the same page cache is faster by more than 5%; NaN while the noise of a rival is
-    not known."""
+    """Probability that none of the same page cache is faster by more than 5%; NaN while a rival's noise is unknown."""
     score: float = math.nan
-    """samples/s that a fifth of its blocks reach, by which settings are ranked and compared
-    (`analysis.tournament.scores`)."""
+    """samples/s that a fifth of its blocks reach, by which settings are compared (`analysis.tournament.scores`)."""
     within_low: float = math.nan
     """Lower end of the interval from blocks within its runs, samples/s; known after one round too."""
 
@@ -102,8 +92,7 @@ class Leaderboard:
     rows: tuple[LeaderboardRow, ...]
     baseline: str
     best: str | None
-    """Key of the fastest setting with the baseline's page cache, or of all if none with it is ranked; None if none
-    is."""
+    """Key of the fastest setting with the baseline's page cache, or else of all; None if none is ranked."""
     n_train: int
     """Training images in an epoch; 0 where it is not known."""
     level: float
@@ -129,13 +118,10 @@ def uneven_words(board: Leaderboard) -> str:
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
-    """Returns the leaderboard of `entries`, ranked by score, whatever their order.
-
-    `baseline` is the key of the setting that speed-ups are relative to, `n_train` the number of training images in an
-    epoch (0 if not known), `seed` that of the bootstrap. Failed and refused trials keep their figures but are not
-    ranked. An epoch's time is the measured one (`RunSummary.epoch_s`) if every ranked run saw a whole epoch, and
-    n_train / samples_per_s for all otherwise: only measured epochs include the wait at their start. Raises ValueError
-    for two entries with the same key, or if the baseline is not among them.
+    """Returns the leaderboard of `entries`, ranked by score. Speed-ups are relative to `baseline`; `n_train` images are
+    an epoch (0 if not known); `seed` is the bootstrap's. Failed and refused trials are not ranked. Epochs are as
+    measured (`RunSummary.epoch_s`) if every ranked run saw a whole one, else n_train / samples_per_s for all. Raises
+    ValueError for two entries with the same key, or without the baseline.
     """
     by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
     if len(by_key) < len(entries):
@@ -224,10 +210,7 @@ def _summaries(entry: Entry, runs: scoring.Rounds) -> Summaries:
 
 
 def _n_steps(runs: scoring.Rounds, ended: Summaries) -> int:
-    """Returns the steady steps behind the figures.
-
-    A run without a summary counts its blocks, which are never more: a block is at least one step.
-    """
+    """Returns the steady steps behind the figures; for a run without a summary at least one for each block."""
     return sum(ended[number].n_steady_steps if number in ended else len(runs[number]) for number in runs)
 
 
@@ -268,10 +251,7 @@ class ArticleTable:
 
 
 def article_table(board: Leaderboard) -> ArticleTable:
-    """Returns the leaderboard as the article prints it.
-
-    Settings are in the order of their best rank, unranked ones last.
-    """
+    """Returns the leaderboard as the article prints it, by the settings' best rank, unranked ones last."""
     batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
     lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
     for row in board.rows:  # the ranked ones come first, by rank

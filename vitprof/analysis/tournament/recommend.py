@@ -1,6 +1,4 @@
-"""The setting to use, and why; what settings cost: break-even (after how many epochs preparation has paid for itself),
-and Pareto fronts.
-"""
+"""The setting to use, and why; what settings cost: break-even and Pareto fronts."""
 
 from __future__ import annotations
 
@@ -18,7 +16,6 @@ FULL_SHUFFLE = "full"
 ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbours only"}
 """Order of an epoch's samples (`RunConfig.shuffle`) -> what a setting with it does."""
 MOST_NAMED = 3
-"""Settings that a sentence names at most."""
 CLEARLY_MORE_FRAC = 0.10
 """A cost that is higher by a smaller share than this does not count: a setting's memory varies by some percent."""
 
@@ -69,14 +66,11 @@ class Recommendation:
 
 
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
-    """Returns the setting that is most probably the best trade; None while nothing is ranked.
-
-    `keep` is the tournament's own baseline, if `board` has another one: it is kept if it is among the fastest and costs
-    no more. It is decided once one setting is surely enough (`Leaderboard.level`) within 5% of the fastest; until then
-    `Recommendation.key` is None and the sentence says what is missing. Of those, and of those equal to the fastest,
-    settings that shuffle all samples are preferred, then the one that costs least: the costs in `SCALES` in turn rule
-    out what costs clearly more than the cheapest (an unknown cost counts as high), and speed decides among the rest.
-    Only settings with the baseline's page cache count: cold files are another experiment.
+    """Returns the setting that is most probably the best trade; None while nothing is ranked. It is decided once one is
+    surely enough (`Leaderboard.level`) within 5% of the fastest; until then the key is None and the sentence says what
+    is missing. Of equal ones, those that shuffle all samples are preferred, then the costs in `SCALES` in turn, then
+    speed; `keep`, the tournament's own baseline, if it costs no more. Only settings with the baseline's page cache
+    count.
     """
     keep = keep or board.baseline
     every = [row for row in board.rows if row.rank is not None]
@@ -122,8 +116,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
     """Returns the settings with the baseline's page cache that another round should measure, the most probable first:
-    those not cut short for which it is not sure that another one is faster by more than 5%. Empty once it is
-    decided.
+    those that may be within 5% of the fastest and were not cut short. Empty once it is decided.
     """
     best = board.row(board.best) if board.best is not None else None
     if best is None:
@@ -169,10 +162,7 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
 
 
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns a warning if other programs took cores in every run of a setting.
-
-    More rounds do not show how fast it is on a quiet machine, and other programs do not slow all settings alike.
-    """
+    """Returns a warning if other programs took cores in every run of a setting: more rounds do not help."""
     taken = {row.key: [o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)] for row in ranked}
     busy = [row for row in ranked if min(taken[row.key], default=math.nan) >= OTHERS_CORES]
     if not busy:
@@ -186,7 +176,6 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
 
 
 def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns what a reader must know of the order of an epoch's samples, if it is not a full shuffle."""
     if passed:
         do = _is(passed, "does", "do")
         return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
@@ -240,10 +229,8 @@ def _chance(p: float) -> str:
 
 
 def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
-    """Returns which of the equally fast settings `level` to use, and the costs in which it clearly beats others, in
-    words.
-
-    Of settings that cost the same it is the one with the key `baseline`, else the best ranked.
+    """Returns which of the equally fast settings `level` to use (`baseline` or the best ranked if all cost the same),
+    and the costs in which it clearly beats others, in words.
     """
     left = list(level)
     lost: list[tuple[Scale, list[LeaderboardRow]]] = []
@@ -283,19 +270,16 @@ class BreakEven:
 
 
 def setup_s(row: LeaderboardRow) -> float:
-    """Returns the seconds that a setting costs before the first epoch: building its storage, in full, and staging,
-    which is done at the start of each run. NaN if that time is not known. What every start of a run costs is left
-    out.
+    """Returns the seconds that a setting costs before the first epoch, building its storage and staging; NaN if not
+    known.
     """
     staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
     return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
 
 
 def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
-    """Returns the break-even of each ranked setting but the baseline, by rank; empty while the baseline has no figures.
-
-    That is where setup + epochs * epoch time falls below the baseline's. The interval follows from that of the
-    speed-up; if that contains 1, its upper end is infinite.
+    """Returns from which epoch on each ranked setting's setup + epochs * epoch time is below the baseline's, by rank.
+    The interval is the speed-up's; if that contains 1, its upper end is infinite.
     """
     base = board.row(board.baseline)
     if base is None or not math.isfinite(base.epoch_s):
@@ -357,10 +341,8 @@ def cost_of(row: LeaderboardRow, against: Cost) -> float:
 
 
 def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
-    """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first.
-
-    No other setting has at least their throughput for at most their cost and is better in one of the two (Pareto,
-    Manuale di economia politica, 1906, chapter 3). Settings that are alike in both are on the front together.
+    """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first (Pareto,
+    Manuale di economia politica, 1906, chapter 3). Settings alike in both are on it together.
     """
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost_of(row, against))]
     known.sort(key=lambda row: (cost_of(row, against), -row.samples_per_s, row.key))

@@ -29,11 +29,9 @@ from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
 SCORE_QUANTILE = 0.8
-"""Share of the blocks that are slower than the score. In simulation 0.75, 0.8 and 0.9 were never wrong; the higher it
-is, the less a spoiled run counts, and the more an uneven loader gains."""
+"""Share of the blocks slower than the score: 0.75 to 0.9 were never wrong in simulation; higher favours uneven."""
 SPOILED_FRAC = 0.9
-"""Share of the best run's throughput below which a run is slow for another reason than chance: runs differ by some
-percent."""
+"""Share of the best run's throughput below which a run is slow for another reason than chance, some percent."""
 LEAST_ROUNDS = 3
 """Rounds of a tournament unless fewer are asked for; each further one is another look (`sure_level`)."""
 ERROR_CHANCE = 0.05
@@ -63,9 +61,8 @@ NO_SCORE = Score(math.nan, np.full(arrays.BOOTSTRAP_RESAMPLES, math.nan))
 
 
 def spoiled(entry: Entry) -> dict[int, float]:
-    """Returns the rounds of a setting that do not count -> the cores that other programs used then: its run made less
-    than 0.9 times the samples/s of the setting's best, and other programs used clearly more of the CPU than during
-    that one. Such a round is run again. A slow round without both counts: it may be the setting's own fault.
+    """Returns the rounds that do not count -> the cores that other programs used then: under 0.9 times the setting's
+    best run, with clearly more of the CPU used by others. Such a round is run again; any other slow one counts.
     """
     runs = {o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))}
     rates = {number: float(1 / (1 / usable(o.blocks_per_s)).mean()) for number, o in runs.items()}
@@ -91,10 +88,8 @@ def rounds_of(entry: Entry) -> dict[int, Floats]:
 
 
 def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) -> Interval:
-    """Returns samples/s: all samples of the rounds that count over all their time, with an interval like that of a
-    score.
-
-    `samples` has the number of samples that each round's run made: a longer run weighs more. Only their ratios matter.
+    """Returns samples/s: all samples of the rounds that count over all their time, with an interval. `samples` are
+    those of each round's run: only their ratios matter.
     """
     if not runs:
         return arrays.UNKNOWN
@@ -112,18 +107,14 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) 
 
 
 def score(runs: Rounds, key: str, seed: int) -> Score:
-    """Returns the score of a setting.
-
-    Draws of blocks depend on seed, key and round; draws of rounds on the seed alone, so all settings share them.
+    """Returns the score of a setting. Draws of blocks depend on seed, key and round; draws of rounds, shared, on the
+    seed.
     """
     return _drawn(runs, key, seed, _upper) if runs else NO_SCORE
 
 
 def within_low(runs: Rounds, key: str, seed: int) -> float:
-    """Returns the lower end of the 95% interval from blocks alone, samples/s, without the noise between runs.
-
-    NaN with too few blocks.
-    """
+    """Returns the lower end of the 95% interval from blocks alone, samples/s; NaN with too few blocks."""
     if not runs or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
         return math.nan
     logs = _padded(runs)
@@ -132,10 +123,8 @@ def within_low(runs: Rounds, key: str, seed: int) -> float:
 
 
 def sure_level(n_rounds: int) -> float:
-    """Returns how sure an answer must be after `n_rounds` rounds, 0..1.
-
-    Each further round is another look, at which chance may mislead: look k may err with 5% / (k (k + 1)), which sums to
-    5% over any number of looks.
+    """Returns how sure an answer must be after `n_rounds`, 0..1: look k may err with 5% / (k (k + 1)), 5% over all
+    looks.
     """
     look = max(1, n_rounds - LEAST_ROUNDS + 1)
     return 1 - ERROR_CHANCE / (look * (look + 1))
@@ -169,10 +158,8 @@ def comparison(gain: Interval) -> Comparison:
 
 
 def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str, float]:
-    """Returns for each setting the probability that none of the others is faster by more than 5%.
-
-    NaN for all while a setting of unknown noise could be the fastest: it reached half of the best score, and is not in
-    `out`. NaN also for each setting whose own noise is not known.
+    """Returns for each setting the probability that no other is faster by more than 5%. NaN for all while one of
+    unknown noise, not in `out`, reached half of the best score; NaN also where its own is not known.
     """
     best = max((s.value for s in scores.values()), default=math.nan)
     known = {key: s for key, s in scores.items() if s.known}
@@ -185,10 +172,7 @@ def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str
 
 
 def student_t(df: int) -> float:
-    """Returns the 97.5% point of Student's t with `df` degrees of freedom.
-
-    Exact for 1 and 2, else by Abramowitz and Stegun 26.7.5 (error below 0.6%).
-    """
+    """Returns the 97.5% point of Student's t: exact for `df` 1 and 2, else Abramowitz and Stegun 26.7.5."""
     if df == 1:
         return math.tan(0.475 * math.pi)
     if df == 2:
@@ -204,16 +188,14 @@ MOST_DRAWN_ROUNDS = 128
 
 
 def _upper(logs: Floats, drawn: Ints) -> Floats:
-    """Returns the score of blocks on logarithms: (..., rounds, blocks) to (...)."""
     flat = logs.reshape(*logs.shape[:-2], -1)
     at = max(0, math.ceil(SCORE_QUANTILE * flat.shape[-1] - 1e-9) - 1)
     return np.asarray(np.partition(flat, at, axis=-1)[..., at])
 
 
 def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], Floats]) -> Score:
-    """Returns a figure of all blocks, with its draws: the noise of blocks, plus that of rounds, widened.
-
-    `figure` is called with blocks on logarithms, (..., rounds, blocks), and the round that each row of blocks is of.
+    """Returns a figure of all blocks, with its draws: noise of blocks plus that of rounds, widened. `figure` is called
+    with blocks on logarithms, (..., rounds, blocks), and each row's round.
     """
     logs, n = _padded(runs), len(runs)
     every = np.arange(n)
@@ -242,10 +224,9 @@ def _resampled(logs: Floats, runs: Rounds, key: str, seed: int) -> Floats:
 
 
 REGULAR = 0.5
-"""Autocorrelation from which steps that are `period` apart are alike for a reason, such as a recurring stall of the
-loader. Of 2,000 runs of 400 unrelated steps none had such a peak beyond a block's length (log-normal, exponential, one
-in ten stalled; one in 40 stalled: 0.05%; a machine busy in bursts: 0.2%). With a stall every 8th to 64th step of 400,
-all had one."""
+"""Autocorrelation from which steps `period` apart are alike for a reason. Of 2,000 runs of 400 unrelated steps none had
+such a peak beyond a block's length (one in 40 stalled: 0.05%; bursts: 0.2%); with a stall every 8th to 64th step all
+had."""
 SURE_SIGMAS = 4.5
 """Standard errors (1 / sqrt(n), for unrelated steps) by which it must also be above 0, which matters for few steps."""
 MOST_LONGER = 3.0
@@ -253,17 +234,14 @@ MOST_LONGER = 3.0
 LEAST_PERIODS = 4
 """Periods that a run must contain for one to be found."""
 LEAST_QUEUES = 4
-"""Times the change of the loader's queue that a block must contain at least. After the loop was held up it takes from
-the queue what was made meanwhile, faster than the loader can go on: over a block of so many steps about 1 / 4 faster
-at most. A run that is too short for four such blocks has four all the same, and its score may be further above."""
+"""Times the change of the loader's queue that a block must contain at least: so many steps after the loop was held up
+are about 1 / 4 faster at most. A run too short for four such blocks has four all the same."""
 WRONG_STOP_CHANCE = 0.01
-"""Chance of cutting short a trial that is as good as the best's lower bound, if its blocks were independent and
-alike."""
+"""Chance of cutting a trial short that is as good as the best's lower bound, if blocks were independent and alike."""
 MIN_BLOCKS_TO_STOP = 20
 """The bound is asymptotic: with fewer blocks its spread is not known well enough."""
 WORTH_FULL_TIME_FRAC = 0.05
-"""Runs of one setting differ by some percent from one moment of the machine to another, which a single run cannot show;
-and what is within 5% of the best is worth its full time."""
+"""What is within 5% of the best is worth its full time: runs of one setting differ by some percent."""
 EARLIEST_STOP_FRAC = 0.5
 """Share of its budget that a trial always gets: while it warms up it is slower than it will be."""
 
@@ -274,10 +252,8 @@ def usable(blocks: Floats) -> Floats:
 
 
 def period(seconds: Floats) -> int:
-    """Returns the number of steps after which step times (n,) repeat, 1 if they do not.
-
-    It is the lag of the highest peak of the autocorrelation after its first dip below 0 (Box and Jenkins, Time Series
-    Analysis, chapter 2): a correlation that only fades with the lag is not a period.
+    """Returns the number of steps after which step times (n,) repeat, 1 if they do not: the lag of the highest peak of
+    the autocorrelation after it dips below 0 (Box and Jenkins, Time Series Analysis, chapter 2).
     """
     n = len(seconds)
     most = n // LEAST_PERIODS
@@ -300,21 +276,17 @@ def period(seconds: Floats) -> int:
 
 
 def ahead(queue_depth: Floats) -> int:
-    """Returns by how many batches the queue of a loader changed over a run's steps (n,), 0 for a loader without one.
-
-    The lowest and the highest twentieth of the depths do not count, so that a long run may fill its queue once.
+    """Returns by how many batches a loader's queue changed over a run's steps (n,), without the outer twentieths of
+    depths.
     """
     depths = arrays.known(queue_depth)
     return int(np.ceil(np.quantile(depths, 0.95) - np.quantile(depths, 0.05))) if len(depths) else 0
 
 
 def block_rates(steps: Series) -> Floats:
-    """Returns samples/s of up to 20 blocks of neighbouring steady steps, in order. (n,) float64; empty without steady
-    steps.
-
-    All blocks have the same number of samples, so their harmonic mean is samples over time of all steady steps. If step
-    times repeat (a stall with every n-th batch), a block is at least a whole period, and there are fewer blocks;
-    likewise where the loader's queue fills and empties (`ahead`), unless the loop hardly waits for data.
+    """Returns samples/s of up to 20 blocks of neighbouring steady steps, (n,), all with the same number of samples. If
+    step times repeat, a block is at least a whole period; likewise where the loader's queue fills and empties
+    (`ahead`), unless the loop hardly waits for data.
     """
     steady = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
     seconds, samples = steps["step_s"][steady], steps["samples"][steady]
@@ -331,15 +303,11 @@ def block_rates(steps: Series) -> Floats:
 
 def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
     """Returns whether a trial can no longer win: its upper 99% bound, and `WORTH_FULL_TIME_FRAC` more, is below
-    `best_low`, the lower end of the best setting's interval (`LeaderboardRow.within_low`); False while that is NaN,
-    or with too few blocks.
-
-    `entry_blocks` are samples/s of its blocks so far (`block_rates`), (n,) in order. The bound must hold for those and
-    for the later half of them: a trial that gets faster is judged by what it has become. Ask only from
-    `EARLIEST_STOP_FRAC` of its budget on. As the question is asked repeatedly, the bound is the one-sided asymptotic
-    confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (Annals of Statistics 2024). It assumes
-    blocks that are independent and alike: because neighbours are alike, the spread is the largest of those of single
-    blocks, pairs and fours. Noise that lasts for a large part of the run can still have a good trial cut.
+    `best_low` (`LeaderboardRow.within_low`). The bound must hold for all of `entry_blocks` (`block_rates`) so far and
+    for their later half: a trial may get faster. Asked repeatedly, from `EARLIEST_STOP_FRAC` of its budget on: the
+    one-sided asymptotic confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (Annals of Statistics
+    2024). It assumes independent blocks, so the spread is the largest of single blocks, pairs and fours; noise that
+    lasts for a large part of the run can still have a good trial cut.
     """
     blocks = usable(entry_blocks)
     if len(blocks) < MIN_BLOCKS_TO_STOP or not math.isfinite(best_low):
@@ -358,17 +326,14 @@ def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
 
 
 def without_others(blocks: Floats, others_cores: float) -> Floats:
-    """Returns the most samples/s that blocks of a run, (n,), could have had alone, if other programs took
-    `others_cores` cores on average and the run was stalled all that while; (n,). Infinite from a whole core on, and
-    if that is not known: then the blocks say nothing about the setting.
+    """Returns the most samples/s that blocks, (n,), could have had alone, if others took `others_cores` cores; infinite
+    from a whole core on, and if that is not known.
     """
     left = 1 - max(others_cores, 0.0) if math.isfinite(others_cores) else 0.0
     return blocks / left if left > 0 else np.full(len(blocks), math.inf)
 
 
 def variance_of_one(values: Floats, group: int) -> float:
-    """Returns the variance of a single value, estimated from means of `group` neighbours; larger if neighbours are
-    alike.
-    """
+    """Returns the variance of a value, estimated from means of `group` neighbours; larger if neighbours are alike."""
     means = values[: len(values) // group * group].reshape(-1, group).mean(axis=1)
     return float(means.var(ddof=1)) * group

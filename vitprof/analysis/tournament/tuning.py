@@ -1,9 +1,6 @@
-"""Tuning one strategy: successive halving, many settings for a short time each, then the best of them for longer; and
-which parameter mattered.
-
-Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization" (AISTATS 2016), figure
-1: every rung gets the same share of the budget, and the best 1/eta of its candidates go on. Theirs halves; thirds are
-usual since Hyperband (Li et al., JMLR 2018, section 2).
+"""Tuning one strategy by successive halving, and which parameter mattered. Jamieson and Talwalkar (AISTATS 2016),
+figure 1: every rung gets the same share of the budget, and the best 1/eta of its candidates go on; thirds are usual
+since Hyperband (Li et al., JMLR 2018, section 2).
 """
 
 from __future__ import annotations
@@ -19,13 +16,10 @@ from vitprof.analysis.arrays import Floats
 
 HALVING_RATE = 3
 PARAMETERS = {"workers": "workers", "prefetch_factor": "prefetch factor", "batch_size": "batch size"}
-"""Fields of `Candidate` -> their names in words."""
 FREE_SETTINGS = 3
-"""Settings needed beyond those with which the model fits any throughputs exactly: without them its shares mean
-nothing."""
+"""Settings beyond those with which the model fits any throughputs exactly: without them its shares mean nothing."""
 ALIKE_FRAC = 0.01
-"""Settings differ by chance if the standard deviation of their log throughputs is below this: there is nothing to
-explain."""
+"""Standard deviation of log throughputs below which settings differ by chance."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +44,9 @@ class Rung:
 
 
 def rungs(candidates: int, budget_s: float, *, least_s: float = 0.0) -> list[Rung]:
-    """Returns the ladder for so many candidates within `budget_s` seconds: sum of n * seconds <= budget_s.
-
-    `least_s` is the shortest run that says anything. If the budget is too small for a rung with all candidates, the
-    ladder has fewer: the first rung's `n` says how many, and the caller takes the first ones of its list. Empty if not
-    even one candidate fits. Raises ValueError for a budget that is not a finite number above 0.
+    """Returns the ladder for so many candidates: sum of n * seconds <= budget_s. `least_s` is the shortest run that
+    says anything. If not all fit, the first rung's `n` says how many; empty for none. Raises ValueError for a budget
+    that is not a finite number above 0.
     """
     if not 0 < budget_s < math.inf:
         raise ValueError(f"budget_s is {budget_s}: give a finite number of seconds above 0")
@@ -75,11 +67,8 @@ def rung_sizes(n: int) -> list[int]:
 
 
 def first_rung(n: int, runs: int, rounds: int) -> int:
-    """Returns how many of `n` candidates can start if all runs are equally long and the time is enough for `runs` of
-    them.
-
-    In each rung every candidate that is left runs once, and so does a baseline; the last rung is repeated until there
-    have been `rounds` rounds. At least two candidates, if there are that many.
+    """Returns how many of `n` candidates, at least two, can start in the time of `runs` equal runs. In each rung every
+    candidate left and a baseline run once; the last one is repeated up to `rounds` rounds.
     """
     for first in range(n, 2, -1):
         sizes = rung_sizes(first)
@@ -90,9 +79,8 @@ def first_rung(n: int, runs: int, rounds: int) -> int:
 
 
 def survivors(scores: Sequence[float]) -> list[int]:
-    """Returns the indices of those that go on, the best first: the third with the highest scores, rounded up.
-
-    NaN is a run that failed and never goes on, so there may be fewer, or none. Of equal scores the earlier goes on.
+    """Returns the indices of the third with the highest scores, rounded up, the best first; never NaN, a run that
+    failed.
     """
     known = [i for i, score in enumerate(scores) if not math.isnan(score)]
     return sorted(known, key=lambda i: -scores[i])[: math.ceil(len(scores) / HALVING_RATE)]
@@ -128,11 +116,9 @@ class Importances:
 
 
 def importances(trials: Sequence[TriedSetting]) -> Importances:
-    """Returns how much of the differences in throughput each parameter explains.
-
-    Fits a linear model of log(samples/s) with an effect for each value of each parameter. A parameter's importance is
-    how much less the model explains without it (sums of squares of type II: Yates, JASA 1934). Each setting counts
-    once, with its last and longest run of the search.
+    """Returns how much of the differences in throughput each parameter explains: how much less a linear model of
+    log(samples/s) explains without it (sums of squares of type II: Yates, JASA 1934). Each setting counts once, with
+    its last and longest run.
     """
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
     settings, speeds = list(known), np.log(list(known.values()))
@@ -162,10 +148,8 @@ def importances(trials: Sequence[TriedSetting]) -> Importances:
 
 
 def _effects(settings: Sequence[Candidate], name: str) -> Floats:
-    """Returns a column for each value but the first, 1 where a setting has it; (settings, values - 1).
-
-    Without workers there is no prefetch: such a setting counts as one with the usual prefetch, so its gain or loss is
-    put down to the workers.
+    """Returns a column for each value but the first, 1 where a setting has it; (settings, values - 1). Without workers
+    the prefetch is the usual one, so its effect is put down to the workers.
     """
     values = [getattr(s, name) for s in settings]
     usual = next((v for v in values if v is not None), None)

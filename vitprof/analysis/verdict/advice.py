@@ -14,7 +14,6 @@ from vitprof.config.resolve import resolve
 from vitprof.recording.verdict import Advice
 
 MAX_ADVICE = 3
-"""Pieces of advice given at most."""
 RAM_FRAC = 0.5
 """Share of the machine's memory that a data set may take: the rest is for model, workers and the page cache."""
 RESIDENT = "resident"
@@ -36,11 +35,9 @@ class Alternative:
 
 
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """Returns `config` with `settings` changed. If they name a strategy, its parts and knobs are left to be resolved.
-
-    The training stays the same: random augmentation moves to the device if samples are finished beforehand. A transfer
-    that was chosen in place of the strategy's own is kept, unless a strategy copies nothing. An injected wait is
-    dropped if no stage is left for it. Raises `ConfigError` if a value is not allowed.
+    """Returns `config` with `settings` changed, and the same training: random augmentation moves to the device if
+    samples are finished beforehand, a transfer that was chosen stays unless nothing is copied, an injected wait without
+    a stage goes. Raises `ConfigError`.
     """
     changes: dict[str, Any] = {"name": ""}
     info = catalog.dataset_info(config.dataset, config.n_images)
@@ -63,7 +60,6 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
 
 
 def _chosen_transfer(config: RunConfig) -> str | None:
-    """Returns the transfer that was chosen in place of the strategy's own; None if that one is in use."""
     info = catalog.dataset_info(config.dataset, config.n_images)
     own = strategies.strategy(config.strategy).combination(info).transfer
     return config.transfer if config.transfer not in (own, RESIDENT) else None
@@ -89,13 +85,10 @@ def advise(
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
 ) -> tuple[Advice, ...]:
-    """Returns at most three things to try, the best first.
-
-    `alternatives` whose whole interval is above the run's throughput come first, the fastest first; rules that lead to
-    the same job as one that is not faster are left out. A measured figure counts before a predicted one. `possible`
-    says whether a resolved config can run on this machine; without it, no loader that needs a package of its own is
-    advised. Advice with settings can be resolved, differs from what is in use, and fits into memory as far as that is
-    known.
+    """Returns at most three things to try, the best first: `alternatives` surely above the run's throughput, the
+    fastest first, then rules that lead to no job known to be slower. A measured figure counts before a predicted one.
+    `possible` says whether a config can run here; without it nothing is advised that needs a package. Settings can be
+    resolved, are new, and fit into memory as far as is known.
     """
     if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
@@ -146,7 +139,6 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
-    """Returns a key that is equal for resolved configs of the same job, whatever their strategies are called."""
     others = ("augment", "batch_size", "precision", "compile", "compile_mode", "fused_optimizer", "page_cache")
     names = (*PARTS, *KNOBS, *others)
     return tuple(getattr(config, name) for name in names)

@@ -22,8 +22,7 @@ class Situation:
     cause: str
     kind: str
     sure: bool = True
-    """Whether the whole interval of the idle time is in that class; if not, loading may cost more than the class
-    says."""
+    """Whether the whole interval of the idle time is in that class; if not, loading may cost more."""
     on_cpu: bool = False
     """Whether the CPU trains: there is no copy to save, and loading takes CPU from training."""
     simulated: bool = False
@@ -80,7 +79,6 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
 
 
 def _restart(s: Situation) -> Signature | None:
-    """Returns the signature of workers that start again in each epoch; None if they don't, or it costs nothing."""
     restarts = (x for x in s.signatures if x.name == "epoch-start" and x.evidence.get("workers_restarted"))
     return next(restarts, None)
 
@@ -150,7 +148,6 @@ def _read(s: Situation) -> Iterator[Advice]:
 
 
 def _preparing(s: Situation) -> Iterator[Advice]:
-    """Yields advice against CPU work for each sample: decoding, transforms, collating, Python."""
     info = catalog.dataset_info(s.config.dataset, s.config.n_images)
     if s.cause == "transform" and s.config.augment == "cpu":
         yield Advice(
@@ -231,10 +228,8 @@ def _transfer(s: Situation) -> Iterator[Advice]:
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
-    """Yields advice to use as many workers as there are free cores.
-
-    One worker in place of the loop would only add a hand-over on an asynchronous device, which computes while the loop
-    loads anyway.
+    """Yields advice to use as many workers as there are free cores; a single one would only add a hand-over on an
+    asynchronous device.
     """
     workers, wanted, _ = _workers(s)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
@@ -247,7 +242,6 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
 
 
 def _workers(s: Situation) -> tuple[int, int, int]:
-    """Returns the number of workers, how many to use, and the free cores: all but one where that is not known."""
     cores, workers = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0), s.config.workers or 0
     free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
     return workers, min(cores, workers + free), free
@@ -276,7 +270,6 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "launches": lambda s: iter(()),
     "": lambda s: iter(()),
 }
-"""Rules by cause of the device's idle time; `_preparing` for all other causes."""
 
 
 def own_script_advice(s: Situation) -> Iterator[Advice]:
@@ -336,11 +329,9 @@ LIGHTER = {
         "Most of the work on a batch is putting its samples together.",
     ),
 }
-"""Stage that takes longest -> what to try, and why."""
 
 
 def _lighter_transforms(s: Situation) -> Advice:
-    """Returns advice on transforms, which names the heaviest if each one's time is known."""
     words, reason = LIGHTER["transform"]
     most = heaviest(transform_times(s.facts))
     if most is not None:
@@ -354,10 +345,8 @@ def _lighter_transforms(s: Situation) -> Advice:
 
 
 def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
-    """Yields advice to use as many workers as there are free cores.
-
-    One worker in place of the loop is advised where a device computes meanwhile, or a core was measured to be free: on
-    the CPU the training itself may use all the others.
+    """Yields advice to use as many workers as there are free cores; a single one where a device computes meanwhile, or
+    a core was measured to be free.
     """
     workers, wanted, free = _workers(s)
     unsure = s.on_cpu and math.isnan(s.free_cores)

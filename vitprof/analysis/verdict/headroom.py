@@ -1,9 +1,7 @@
-"""Headroom: how much faster the same job would run if its data were free, from four measured anchors.
-
-A replays batches kept on the device: no loading and no copy. B replays batches kept in host memory, which adds the
-transfer. C runs the strategy over a warm page cache, which adds the preparation. D runs it over a cold one, which adds
-the storage. What an anchor adds to the one before is what that stage costs this job, overlap already accounted for. The
-last two differences are the preparation stall and the fetch stall of DS-Analyzer (Mohan et al., VLDB 2021, section 3).
+"""Headroom: how much faster the same job would run if its data were free, from four measured anchors: A replays batches
+kept on the device, B in host memory (adds the transfer), C runs over a warm page cache (adds the preparation), D over a
+cold one (adds the storage). The last two differences are the preparation stall and the fetch stall of DS-Analyzer
+(Mohan et al., VLDB 2021, section 3).
 """
 
 from __future__ import annotations
@@ -91,8 +89,7 @@ class Headroom:
     speed_up_high: Figure
     """Upper end of its 95% interval."""
     baseline_role: str
-    """The anchor that is the job as configured: C, or D if it reads cold files or a slow drive; empty without
-    either."""
+    """The anchor that is the job as configured: C, or D if it reads cold files or a slow drive; "" without."""
     notes: tuple[str, ...]
     """What a reader should know, such as which anchors are missing, and why."""
     simulated: bool = False
@@ -102,10 +99,8 @@ class Headroom:
 
 
 def anchor(role: str, runs: Sequence[Series]) -> Anchor:
-    """Returns the anchor `role` over its repeats; each of `runs` is the (n,) columns of its steps.
-
-    All steady steps are pooled. The interval is that of the block bootstrap over them, widened to contain the figure of
-    each repeat: neighbouring steps share one moment of the machine, and only a repeat shows how much that matters.
+    """Returns the anchor `role` over its repeats, the columns of their steps, all steady steps pooled. The interval is
+    the block bootstrap's, widened to contain each repeat: neighbouring steps share one moment of the machine.
     """
     per_run: list[tuple[Floats, Floats]] = []
     for steps in runs:
@@ -132,11 +127,9 @@ def headroom(
     simulated: bool = False,
     pending: Sequence[str] = (),
 ) -> Headroom:
-    """Returns the stages and the speed-up of `anchors`.
-
-    `baseline` is the role of the job as configured; if it was not measured, D or else C takes its place. `pending` are
-    the anchors still to come. The interval of a difference is made from the two single ones as in Zou and Donner
-    (Statistics in Medicine 2008); that of the ratio in the same way on logarithms (`ratio_of`).
+    """Returns the stages and the speed-up of `anchors`. `baseline` is the job as configured, or else D, or C; `pending`
+    are anchors still to come. Intervals of differences as in Zou and Donner (Statistics in Medicine 2008), of the ratio
+    by `ratio_of`.
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
@@ -199,7 +192,6 @@ def _of_a_step(stage: StageCost, batch_size: int) -> str:
 
 
 def to_dict(found: Headroom) -> dict[str, Any]:
-    """Returns plain values for JSON; None for what is not known."""
 
     # programs have read the costs of the stages as "parts" since the first version (docs/formats.md)
     return {"parts" if key == "stages" else key: value for key, value in codec.to_plain(found).items()}
@@ -240,12 +232,10 @@ def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
 
 
 def _a_step(block: Mapping[str, float]) -> tuple[float, float]:
-    """Returns the mean seconds of a step, and those without its data wait."""
     return block["step_s"] / block["steps"], (block["step_s"] - block["data_wait_s"]) / block["steps"]
 
 
 def own_headroom_sentence(found: OwnHeadroom) -> str:
-    """Returns the headroom in words, with its interval and n."""
     if math.isnan(found.speed_up.value):
         reason = f": {found.refused}" if found.refused else f", of which {MIN_BLOCKS} are needed; train for longer"
         return f"Headroom is undecided: {found.n_pairs} pairs of blocks were measured{reason}."

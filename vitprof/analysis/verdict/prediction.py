@@ -71,10 +71,8 @@ class Calibration:
 
     @property
     def expected_error(self) -> float:
-        """Returns the relative error that the next prediction is unlikely to exceed, by which its interval is widened.
-
-        It is 10% until three predictions have been checked, then the 90th percentile of the errors seen, but not under
-        10% until ten have been checked.
+        """Returns the relative error that widens the next prediction's interval: 10% until three were checked, then the
+        90th percentile of the errors seen, but not under 10% until ten were.
         """
         if self.n < ENOUGH_VERIFIED:
             return UNVERIFIED_ERROR
@@ -113,11 +111,9 @@ def predict(
     cores: int,
     expected_error: float = UNVERIFIED_ERROR,
 ) -> Prediction | None:
-    """Returns the expected throughput of `config` (resolved); None if one of the two runs has no steady steps.
-
-    `profile` are the steps of the profiled run, whose transfer was `profile_transfer`, and `micro` those of the
-    loader-only run of `config`: both (n,) columns of `StepRecord`, at the same batch size. `on_cpu` says whether the
-    CPU trains, on `cores` cores. The interval is widened by the relative `expected_error` on both sides.
+    """Returns the expected throughput of `config` (resolved), widened by `expected_error`; None without steady steps.
+    `profile` is the profiled run, with its `profile_transfer`, and `micro` the loader-only run of `config`: columns
+    (n,) at the same batch size. `on_cpu`: the CPU trains, on `cores` cores.
     """
     profiled, loaded = _steady(profile), _steady(micro)
     blocking = config.transfer == "blocking"
@@ -158,18 +154,12 @@ def _steady(steps: Series) -> dict[str, Floats]:
 
 
 def _typical(seconds: Floats, samples: Floats) -> Floats:
-    """Returns seconds a step, (n,), at the median for each sample.
-
-    A copy is not longer only because the host read its end late.
-    """
+    """Returns seconds a step, (n,), at the median for each sample: the host may read a copy's end late."""
     return samples * float(np.nan_to_num(median(seconds / samples)))
 
 
 def _launch_s(profile: Series, transfer: str) -> float:
-    """Returns the seconds of host work to launch a step.
-
-    They are those of the quickest step: a full launch queue makes the others wait.
-    """
+    """Returns the seconds of host work to launch the quickest step: a full launch queue makes the others wait."""
     got = steady.got_s(profile)
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
     launch = known(got + profile["host_s"] - begun)
@@ -177,10 +167,7 @@ def _launch_s(profile: Series, transfer: str) -> float:
 
 
 def _draws(parts: Sequence[Floats], samples: Floats) -> Floats | None:
-    """Returns the seconds a sample of each of m parts, (n,), and of its resamples; None without steps.
-
-    The result is (m, 1 + resamples), with the estimate first.
-    """
+    """Returns the seconds a sample of m parts, (n,), and of resamples: (m, 1 + resamples), estimate first."""
     if not len(samples):
         return None
     values = [*parts, samples]
@@ -199,7 +186,6 @@ def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> F
 
 
 def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
-    """Returns the least and the most seconds that a sample may take where the CPU trains."""
     both = fetch + compute
     if loading.synchronous(config):
         return both, both

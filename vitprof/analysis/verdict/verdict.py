@@ -39,17 +39,12 @@ def judge(
     possible: Callable[[RunConfig], bool] | None = None,
     gaps: RunGaps | None = None,
 ) -> Verdict:
-    """Returns the verdict on a finished (or stopped, or failed) run.
-
-    `config` is resolved; `facts` holds the run's facts and its environment. `headroom` is the speed-up that replaying
-    batches measured, if it was; for a user's own script it is read from the facts. `alternatives` are other ways to run
-    the same job. `possible` says whether a config can run on this machine; without it, nothing that needs extra
-    packages is advised. `gaps` are the run's, if already known.
-
-    The lower end of the 95% interval of the share of time that the device idled for data decides
-    (`analysis.thresholds`). The verdict is inconclusive with too few steady steps, without device work, if the interval
-    reaches from "not" to "input-bound", where the waits of the loop that trains are not known, and where the waits at
-    epoch starts put the run into another class.
+    """Returns the verdict on a run that has ended. `config` is resolved; `facts` has its environment too. `headroom` is
+    the measured speed-up (an own script's is in the facts), `alternatives` other ways to run the same job, `possible`
+    whether a config can run here, `gaps` the run's. The lower end of the 95% interval of the share of time idle for
+    data decides (`analysis.thresholds`). It is inconclusive with too few steady steps, without device work, if the
+    interval reaches from "not" to "input-bound", where the loop's waits are not known, and where epoch starts change
+    the class.
     """
     trace = Trace(steps, telemetry, config, facts)
     n, n_all = trace.n_steady, len(steps["step"])
@@ -142,10 +137,8 @@ def _kind(exposure: Exposure) -> Kind:
 
 
 def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Contention) -> tuple[str, float, float]:
-    """Returns the cause (`Verdict.cause`), its share of the idle time and the milliseconds a batch that it costs.
-
-    Other programs are the cause only if the idle time would fall without them. Where the CPU trains it would not: they
-    slow loading and training alike.
+    """Returns the cause (`Verdict.cause`), its share of the idle time and its milliseconds a batch. Other programs are
+    the cause only if the idle share would fall without them: not where the CPU trains.
     """
     if kind == "launch-bound":
         return "launches", 1.0, exposure.paced.value * trace.step_s * 1e3
@@ -161,9 +154,7 @@ def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Content
 
 
 def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None) -> wording.SpeedUp:
-    """Returns what was measured in other runs or in a script's own, else an upper bound: the same steps without the
-    time that the device idled for data.
-    """
+    """Returns what was measured, else an upper bound: the same steps without the time idle for data."""
     if measured is not None and math.isfinite(measured.speed_up):
         gain = (measured.speed_up, measured.speed_up_low, measured.speed_up_high)
         return wording.SpeedUp(*gain, measured=True, other_runs=True)

@@ -74,9 +74,7 @@ def _steps_for(config: RunConfig, needed: int) -> int:
 
 
 def waits(device: Device, exposure: Exposure, share: str, spread: str = "") -> str:
-    """Returns for what `share` of the time the device waits: data, and copies if they have at least `COPIES_TOLD_FRAC`
-    of the idle time; and the single step that decides it.
-    """
+    """Returns for what `share` of the time the device waits (data, and copies from `COPIES_TOLD_FRAC` on)."""
     data = "data and copies" if _copies(exposure) >= thresholds.COPIES_TOLD_FRAC else "data"
     event = ""
     if one := exposure.event:
@@ -127,7 +125,6 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 
 
 def cause_words(config: RunConfig, cause: str) -> str:
-    """Returns the cause as the start of a clause: "preparation (decoding by PIL) is". `config` is resolved."""
     storage = parts.STORAGES.get(config.storage or "")
     if own_script.is_own_script(config) and cause == "read":
         return "the dataset (reading and decoding) is"
@@ -151,7 +148,6 @@ def verdict_sentence(
     advice: tuple[Advice, ...],
     contention: Contention,
 ) -> str:
-    """Returns the sentence of a verdict that is not inconclusive."""
     idle, config, kind = exposure.idle, situation.config, situation.kind
     title = kind[0].upper() + kind[1:]
     waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n))
@@ -197,7 +193,6 @@ def _paced(device: Device, exposure: Exposure) -> str:
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
-    """Returns the end of the sentence for a replay, in which nothing is loaded: what is left to wait for."""
     where = "on the device" if config.replay == "device" else "in host memory"
     left = (
         f"the copy ({percent(_copies(exposure))} of that) and "
@@ -236,8 +231,7 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
 UNTIMED_DEVICE = "untimed_device"
 """Fact of the environment of a run on an accelerator that is not timed (`watch`): its name."""
 FETCHED_IN_A_THREAD, SEVERAL_LOADERS_STEPS = "fetched_in_a_thread", "several_loaders_steps"
-"""Facts of a watched run: whether batches were requested in another thread than the one that trains, and the number of
-steps that asked more than one loader for a batch (`vitprof.watch`)."""
+"""Facts of a watched run: whether another thread requests batches, and the steps that asked several loaders."""
 
 
 def untimed(device: str, waiting: float) -> str:

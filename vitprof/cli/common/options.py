@@ -40,20 +40,16 @@ Anyway = Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP)]
 def parameter(
     name: str, kind: Any, default: Any, help_text: str, panel: str | None = None, *, flag: str = "", **more: Any
 ) -> inspect.Parameter:
-    """Returns an option as a keyword argument for a command whose signature is generated; its flag is its name unless
-    another one is given. `panel`: heading of the help under which it is shown.
-    """
+    """Returns an option as a keyword argument for a generated signature; `panel`: heading of the help it is under."""
     flag = flag or "--" + name.replace("_", "-")
     return keyword(name, Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, **more)], default)
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """Returns a keyword argument for a command whose signature is generated."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def takes(*parameters: inspect.Parameter) -> Callable[[Any], Any]:
-    """Gives a command these parameters: Typer reads them from its signature."""
 
     def with_signature(command: Any) -> Any:
         command.__signature__ = inspect.Signature(parameters)
@@ -82,7 +78,6 @@ SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}
 
 
 def texts(name: str, given: str, allowed: str = "give values separated by commas") -> tuple[str, ...]:
-    """Returns the values of option `name`, at least one. Raises `ConfigError` with `allowed` if there is none."""
     values = tuple(part.strip() for part in given.split(",") if part.strip())
     if not values:
         raise ConfigError(name, given, allowed)
@@ -90,7 +85,6 @@ def texts(name: str, given: str, allowed: str = "give values separated by commas
 
 
 def whole(name: str, given: str) -> tuple[int, ...]:
-    """Returns the whole numbers of option `name`, at least one. Raises `ConfigError` for anything else."""
     read = reader(name, int, "give whole numbers separated by commas")
     return tuple(read(part) for part in texts(name, given))
 

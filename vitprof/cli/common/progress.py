@@ -64,7 +64,6 @@ def progress() -> Iterator[Show]:
 
 
 def trial_progress(store: RunStore, show: Show) -> Callable[[trials.Progress], None]:
-    """Returns a function that shows the run of a trial, after the trial's words and its number."""
     return lambda p: show(store.run(p.run_id or 0), f"{p.words}, {p.done + 1} of {p.total}: ")
 
 

@@ -35,7 +35,6 @@ def _own_cost(s: RunSummary) -> str:
 
 
 def show_run(run: store.StoredRun) -> None:
-    """Prints the main figures of a run as a table, and its verdict. Prints nothing for a run without steps."""
     s = run.summary
     if s is None or not s.n_steps:
         return
@@ -94,7 +93,6 @@ def running_words(now: TournamentState, board: Leaderboard) -> str:
 def show_board(
     now: TournamentState, board: Leaderboard, pays: Sequence[recommend.BreakEven], best: recommend.Recommendation | None
 ) -> None:
-    """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
     tournament = now.tournament
     simulated = ", simulated device" if accelerators.is_simulated(tournament.spec.base.device) else ""
     script = tournament.spec.script
@@ -170,7 +168,6 @@ def _not_ranked(board: Leaderboard) -> list[str]:
 
 
 def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.BreakEven]) -> list[recommend.BreakEven]:
-    """Returns the break-even of the fastest setting of each strategy."""
     of = {p.key: p for p in pays}
     seen: set[str] = set()
     fastest = []

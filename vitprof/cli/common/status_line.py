@@ -27,11 +27,9 @@ ERASE_ROW = "\033[2K"
 
 
 class StatusLine:
-    """The bottom row of the terminal at `fd`, as long as its process group is the one in the foreground.
-
-    Another program writes to that terminal, and its output scrolls above the row, which is taken out of the scrolling
-    region (DECSTBM), as apt does for its progress bar. Each change is one `write`, which a terminal handles as a whole,
-    and leaves the cursor and its attributes as the other program had them.
+    """The bottom row of the terminal at `fd`, while its process group is in the foreground. Another program's output
+    scrolls above it, as above apt's progress bar (DECSTBM). Each change is one `write`, which a terminal handles as a
+    whole, and leaves the cursor and its attributes as they were.
     """
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,10 +100,7 @@ def can_show(stream: TextIO) -> bool:
 
 @contextlib.contextmanager
 def status_line(stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a line at the bottom of the terminal `stream`, by default standard error.
-
-    The row is given back when the block ends, and while the program is suspended. For the main thread only.
-    """
+    """Yields a function that shows a line at the bottom of `stream`, by default standard error; not while suspended."""
     stream = stream or sys.stderr
     if not can_show(stream):
         yield lambda _text: None

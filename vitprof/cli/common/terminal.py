@@ -58,7 +58,6 @@ def show(*lines: RenderableType, console: Console = out) -> None:
 def show_table(
     header: Iterable[str], rows: Iterable[Iterable[RenderableType]], title: str | None = None, **more: Any
 ) -> None:
-    """Prints a table; without a header for no column names. `more` is what rich's Table takes."""
     table = Table(*header, title=title, title_justify="left", **more)
     for row in rows:
         table.add_row(*row)
@@ -133,9 +132,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """Returns `value`, also of dataclasses, as the text of a JSON object, with the schema version in front; NaN and
-    infinities become null.
-    """
+    """Returns `value` (dataclasses too) as a JSON object, schema version in front; NaN and infinities become null."""
     from pydantic_core import to_jsonable_python
 
     plain = to_jsonable_python({"schema_version": SCHEMA_VERSION} | value, inf_nan_mode="null")
@@ -165,7 +162,6 @@ def remark(message: str) -> None:
 
 
 def complain(message: str, status: int) -> NoReturn:
-    """Prints one line on standard error and ends the program with this exit status."""
     remark(message)
     raise SystemExit(status)
 
@@ -174,9 +170,7 @@ def complain(message: str, status: int) -> NoReturn:
 
 
 def signals_interrupt() -> None:
-    """Makes SIGTERM and SIGHUP (a closed terminal) do what Ctrl-C does until the program ends, so that a command leaves
-    no half-written file. A signal that is ignored stays ignored, as with nohup.
-    """
+    """Makes SIGTERM and SIGHUP do what Ctrl-C does: no file is left half written. Ignored signals stay so (nohup)."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -206,9 +200,7 @@ def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], 
 
 @contextlib.contextmanager
 def stop_asked() -> Iterator[StopAsked]:
-    """Yields a `StopAsked` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a second one of the
-    same kind interrupts.
-    """
+    """Yields a `StopAsked`: Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a second one interrupts."""
     asked = StopAsked()
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,6 @@
-"""A strategy as code: one PyTorch script for the user's own data, without vitprof.
-
-Each file of `scripts/` is such a script, whole: it runs as it is. `script(config)` returns the one of the strategy's
-loader and storage, with its constants set and with a line about where they come from. A constant whose comment says
-"one of a, b" is for those values only; what no script has a constant for is refused.
+"""A strategy as code: one PyTorch script for the user's own data, without vitprof. Each file of `scripts/` is such a
+script, whole; `script(config)` returns the strategy's, with its constants set. A constant whose comment says "one of a,
+b" is for those values only; what no script has a constant for is refused.
 """
 
 from __future__ import annotations
@@ -35,12 +33,9 @@ WIDTH = 120
 
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
-    """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them.
-
-    It needs PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a stand-in for the
-    user's model, `python script.py --demo` does so on a few random images. `found` is what was measured, such as
-    "1,234 samples/s in steady state", and `run_id` the run in which it was measured; the script's docstring has both.
-    Raises `ConfigError` for a config that cannot run, or for which there is no script.
+    """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them;
+    `--demo` does so on a few random images. `found` is what was measured, such as "1,234 samples/s in steady state", in
+    the run `run_id`: the docstring has both. Raises `ConfigError` for a config without a script.
     """
     config = resolve(config)
     for field in ("replay", "inject"):
@@ -96,7 +91,6 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
 
 
 def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
-    """Raises `ConfigError` if no script does what `values` say."""
     obstacles: dict[str, list[tuple[str, list[str]]]] = {}
     for name, without in WITHOUT.items():
         choices = {line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(_text(name))}

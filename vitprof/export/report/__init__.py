@@ -1,7 +1,5 @@
-"""One or several runs as one self-contained HTML file with charts, figures and settings; it opens without a network.
-
-Plotly's own bundle is inside, compressed, and is unpacked in the browser. The file's content security policy forbids
-every request and every script but its own two. Without JavaScript all figures are still in tables.
+"""Runs as one self-contained HTML file, with Plotly's bundle inside, compressed; it opens without a network. Its
+content security policy forbids every request and other script. Without JavaScript all figures are still in tables.
 """
 
 from __future__ import annotations
@@ -50,10 +48,8 @@ def html_report(
     verdicts: Mapping[int, Verdict] | None = None,
     now: dt.datetime | None = None,
 ) -> str:
-    """Returns the text of the HTML file. Raises `VitprofError` for no runs or too many.
-
-    `headrooms` and `verdicts` are by run id. A run without an entry in `verdicts` has the stored verdict; with an entry
-    in `headrooms` it is judged again. `now` (with a time zone) is when the report was made.
+    """Returns the text of the HTML file. `headrooms` and `verdicts` are by run id; a run without an entry in `verdicts`
+    has the stored verdict, one in `headrooms` is judged again. Raises `VitprofError` for no runs or too many.
     """
     if not runs:
         raise VitprofError(f"a report needs at least one run; {program()} runs lists them")
@@ -81,7 +77,6 @@ def _contents(
     *,
     charted: bool,
 ) -> Contents:
-    """Returns what to say about `run`, unless `charted` with tables only; series are (n,) by column."""
     if not len(steps["step"]):
         return Contents(run, verdict, _headline(run))
     if verdict is None and headroom is None:

@@ -162,7 +162,6 @@ COLOURS = {
     "launch-bound": "wait",
     "inconclusive": "other",
 }
-"""Kind of a verdict -> the class that colours the card's edge."""
 
 SHORT = 14
 """The most characters of a cell that stays on one line: a figure and its unit."""

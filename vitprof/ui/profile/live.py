@@ -71,7 +71,6 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
 
 
 def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
-    """Draws the other charts with figures, two in a row; if their number is odd, the first has a row of its own."""
     steps, telemetry = series.steps(), series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
@@ -93,7 +92,6 @@ def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick 
 
 
 def draw_state(run: StoredRun, now: float) -> None:
-    """Draws the time left while the run is live (`now` is as `training_since_s`), then how it ended; its notices."""
     if reason := resources.manager().why_away(run.id):
         st.warning(
             f"The run store cannot be written ({escaped(reason)}). Nothing is lost: what the run measures is kept, and "
@@ -117,7 +115,6 @@ def draw_state(run: StoredRun, now: float) -> None:
 
 
 def set_up(run: StoredRun) -> str:
-    """Returns what ran where, and how long it took once it is done, in one line of Markdown."""
     config, own, where, done = run.config, own_script.is_own_script(run.config), escaped(device_of(run)), ""
     if own:
         isolation = "a script of your own, watched from inside"
@@ -185,7 +182,6 @@ def headline(run: StoredRun, totals: summary.Totals) -> str:
 
 
 def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
-    """Draws up to five figures over the steady state so far: those that this kind of run has."""
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     speed = formats.number(totals.samples_per_s)
@@ -224,7 +220,6 @@ def is_simulated_run(run: StoredRun) -> bool:
 
 
 def draw_chart(chart: LiveChart, run: StoredRun, series: arrays.Series, *, on_pick: OnPick = None) -> None:
-    """Draws one live chart: its title with help, and the plot, in finer groups where the user zoomed in."""
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
@@ -243,7 +238,6 @@ def for_session(key: str, make: Callable[[], T]) -> T:
 
 
 def card(colour: str) -> AbstractContextManager[Any]:
-    """Returns the frame around the sentence on a run, the same while it is live and when it has ended."""
     st.html(f"<style>.st-key-verdict {{ border-left: 6px solid {colour} }}</style>")
     return st.container(border=True, key="verdict", gap="small")
 
@@ -261,7 +255,6 @@ WAITED = "run that this page showed in the queue"
 
 
 def draw_queued(run: StoredRun) -> None:
-    """Draws what a queued run waits for and why, its place in the queue, and Cancel."""
     before = scheduling.ahead_of(resources.store(), run.id)
     if not before:  # it starts in a moment: no other button takes Stop's place for that
         st.progress(0.0, text="starting")

@@ -66,7 +66,6 @@ SHOW, LAST = "show", "tab shown last"
 
 
 def draw_tabs(run: StoredRun) -> None:
-    """Draws the tabs, the open one with its content. A live run has none; after it, the tab that was last open is."""
     tabs: dict[str, Callable[[StoredRun], None]] = {
         "Answer": draw_answer,
         "Timeline": timeline.draw_timeline,
@@ -126,7 +125,6 @@ DEVICE_TIME_HELP = (
 
 @guarded
 def draw_answer(run: StoredRun) -> None:
-    """Draws the tab: advice, the chart behind the verdict, patterns found, what recording cost; the exports on top."""
     verdict = findings.verdict_of(run)
     device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
@@ -216,7 +214,6 @@ SIGNATURES: dict[str, str] = {
     "memory-growth": "Memory that grows",
     "other-programs": "Other programs on the machine",
 }
-"""`Signature.name` in words."""
 SIGNATURES_HELP = (
     "Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow starts of "
     "epochs, files read cold, garbage collection, growing memory, other programs."

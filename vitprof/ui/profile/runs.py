@@ -66,7 +66,6 @@ def behind(run: StoredRun) -> StoredRun | None:
 
 @guarded
 def draw_title(run: StoredRun) -> None:
-    """Draws the run's name, a badge if its device was simulated, and Stop while it is live, else Run again."""
     jobs = resources.manager()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
         st.title(escaped(run.name), anchor=False, width="content")
@@ -152,7 +151,6 @@ def _draw_group(runs: Sequence[StoredRun], target: StoredRun) -> None:
 
 
 def stop_group(runs: Sequence[StoredRun]) -> None:
-    """Stops those of the runs that this user may stop, the last one first, so that none starts meanwhile."""
     jobs = resources.manager()
     for run in reversed(runs):
         if jobs.may_stop(run.id):

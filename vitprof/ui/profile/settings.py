@@ -30,7 +30,6 @@ SHOWN_AS = "shown as"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
-    """Sets this session's settings to a strategy with its defaults, on a data set of `n_images` (None: its own)."""
     widgets.settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     widgets.settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
@@ -268,7 +267,6 @@ def run_button(
 
 
 def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
-    """Returns what a run writes and keeps in memory, in parts of a sentence; nothing where that is next to nothing."""
     there, stored = (home.data_dir() / info.directory).is_dir(), needs.made
     storing = f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
     if stored is not None:

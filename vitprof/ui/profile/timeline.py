@@ -22,7 +22,6 @@ from vitprof.ui.profile.live import draw_chart, draw_others, for_session
 WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
 BEFORE = 3
-"""Steps drawn before the one that is looked at."""
 WINDOW_HELP = (
     "The loop's line: data wait, host work (launches and all that Python does), recording. The copy's line. The "
     "device's line: compute, and gaps in the colour of what they waited for. Where it was measured, launch bubbles: "
@@ -65,7 +64,6 @@ class Chosen:
 
     @property
     def first(self) -> int:
-        """Position of the window's first step. It moves only where the chosen step would be outside the window."""
         first = int(st.session_state.get(self._window, -WINDOW))
         if not first <= self.at < first + WINDOW:
             first = self.at - BEFORE
@@ -132,7 +130,6 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Idle gap", "gap_s", "The device computed nothing before the step."),
     ("Step", "step_s", "From the end of the step before to the end of this one, on the device."),
 )
-"""Label, column and meaning of the figures of a step."""
 
 
 def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
@@ -221,12 +218,10 @@ WHOLE_RUN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("Cache hit rate", "cache_hit_frac", formats.percent),
     ("Unreadable", "n_unreadable", _unless_0("{:,}".format)),
 )
-"""Label of a figure of the whole run, its field of the summary, and its form."""
 
 
 @texts.guarded
 def draw_account(run: store.StoredRun) -> None:
-    """Draws where the run's time went apart from the steady state, and other figures of the whole run."""
     s = run.summary
     if s is None or not s.n_steps:
         return
@@ -275,7 +270,6 @@ TYPICAL_HELP = (
 
 @texts.guarded
 def draw_loading(run: store.StoredRun) -> None:
-    """Draws the stages as one bar; transforms and workers where they are known; the chain of a typical batch."""
     if not run.config.loader_times:
         st.caption("Not measured: *Measure inside the loader* was off in this run.")
         return

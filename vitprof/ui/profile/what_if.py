@@ -50,7 +50,6 @@ def draw_what_if(run: StoredRun) -> None:
 
 
 def _draw_while_live(run: StoredRun, group: str, draw: Callable[[StoredRun, list[StoredRun]], None]) -> None:
-    """Draws a section, given the group's runs that are left; it redraws itself while there are any."""
     working = bool(live_runs(group))
 
     def section() -> None:
@@ -183,7 +182,6 @@ def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd
 
 @st.cache_resource(show_spinner=False)
 def _starting() -> threading.Lock:
-    """Returns the lock held while a group is started: two tabs that press the button at once start it once."""
     return threading.Lock()
 
 
@@ -192,7 +190,6 @@ def live_runs(group: str) -> list[StoredRun]:
 
 
 def start_once(group: str, words: str, start: Callable[[], object]) -> None:
-    """Calls `start` unless the group is live, and redraws the page. A toast says when the group, in `words`, ended."""
     notifications.watch_group(group, words)
     with _starting():
         if not live_runs(group):
@@ -201,7 +198,6 @@ def start_once(group: str, words: str, start: Callable[[], object]) -> None:
 
 
 def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
-    """Draws the progress of a group, of which `runs` are left, and Stop. `say` names the current one, as Markdown."""
     current = next((run for run in runs if run.status == "running"), runs[0])
     total = max(total, len(runs))
     done = total - len(runs)

@@ -134,7 +134,6 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
 
 
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
-    """Draws a choice of numbers, to which others can be typed; returns each once, and other text as it is."""
     options, key = sorted({*offered, *usual}), f"{TRIAL}{name}"
     picked = st.multiselect(words, options, default=usual, accept_new_options=True, key=key, bind=IN_URL, **more)
     given: list[Any] = list(picked)
@@ -244,7 +243,6 @@ def what_is_taken() -> str:
 
 
 def reject_unusable() -> str:
-    """Resets the sidebar's settings that the form cannot show; returns the message that says so, "" for none."""
     # a field of the form that is on the page already says itself what is wrong
     new = [
         n for n in ("dataset", "model", "n_images", "device", "batch_size") if f"tournament-{n}" not in st.session_state
@@ -254,7 +252,6 @@ def reject_unusable() -> str:
 
 
 def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:
-    """Returns a message about the values in the URL that the fields did not take. Call it after they are drawn."""
     lines = []
     for name, texts in from_url.items():
         if name in st.session_state:  # else its field is not shown now

@@ -185,7 +185,6 @@ MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
     "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / MIB,
     "GPU-util (%)": lambda c: c.gpu_util_pct,
 }
-"""The article's three figures."""
 
 
 def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:

@@ -26,7 +26,6 @@ from vitprof.ui.tournament import fields, state
 
 NAME_KEY = f"{fields.TRIAL}name"
 LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
-"""Bounds of the time for the whole tournament, in minutes."""
 
 
 def draw_setup() -> None:
@@ -91,7 +90,6 @@ def _ready(spec: tournament_spec.TournamentSpec) -> tournament_spec.TournamentSp
 
 
 def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial]) -> tournament_spec.TournamentSpec:
-    """Draws baseline, time for all of it, and name, which stays in the session; returns the spec with the others."""
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
@@ -173,11 +171,8 @@ class Estimate:
     staged_bytes: int
     """The largest copy that a run makes and removes again."""
     ram_bytes: int
-    """The most that a trial keeps in memory."""
     prepares: tuple[str, ...]
-    """Names of the storages that are made first."""
     makes: str
-    """Name of the data set that is made first; "" if it is there."""
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
@@ -224,7 +219,6 @@ def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.Tourna
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
-    """Returns the speed of the newest earlier runs like it, that with the nearest batch size; NaN if there is none."""
     strategies, datasets, devices = (config.strategy,), (config.dataset,), (config.device,)
     query = RunQuery(strategies=strategies, datasets=datasets, devices=devices, statuses=("done",), helpers=True)
     groups = ((r, RunGroup.parse(r.group_key)) for r in store.list_runs(query, limit=EARLIER) if r.samples_per_s)

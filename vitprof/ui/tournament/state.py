@@ -29,14 +29,11 @@ from vitprof.ui.texts import escaped, guarded, rough_time
 VIEWS_KEPT = 100
 """Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
 CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
-"""Names in the URL: which tournament, the setting to compare with, what is shown below the table."""
 COLOUR, COST, SETTING = "colour", "cost", "setting"
-"""Names in the URL: what a section shows."""
 REFRESH_S, WATCH_S = 2.0, 5.0
 """Seconds between redrawings of the bar, and between an idle page's checks whether another tab or program has changed
 something."""
 ADDED_ROUNDS = 3
-"""Rounds that a press of the button adds."""
 UNDER_WAY = ("waiting", "running")
 PROBLEM = "tournament-problem"
 
@@ -50,7 +47,6 @@ def runners() -> tournament_runner.TournamentRunners:
 
 @st.cache_resource(show_spinner=False)
 def _starting() -> threading.Lock:
-    """Returns the lock held while a tournament or a tuning is started: two tabs that press Start at once start one."""
     return threading.Lock()
 
 
@@ -83,7 +79,6 @@ def resume(tournament_id: int) -> None:
 
 
 def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    """Starts tuning unless the settings cannot work. Raises `JobError` while a tournament is running."""
     with _starting():
         _check_tournament()
         if isinstance(base, RunConfig):
@@ -105,7 +100,6 @@ def _check_tuning() -> None:
 
 
 def chosen() -> tuple[int | None, str]:
-    """Returns the tournament that the URL names, if it names one, and why it cannot be shown, "" if it can."""
     named = st.query_params.get(CHOSEN)
     if named is None:
         return None, ""
@@ -121,7 +115,6 @@ def chosen() -> tuple[int | None, str]:
 
 
 def open_one(tournament_id: int) -> None:
-    """Shows this tournament from the next run of the script on, with nothing chosen on its page yet."""
     for name in (AGAINST, SECTION, COLOUR, COST, SETTING):
         st.session_state.pop(name, None)
     st.query_params[CHOSEN] = str(tournament_id)
@@ -233,7 +226,6 @@ def _text(now: tournament_view.TournamentState) -> str:
 
 
 def _draw_take_over(t: StoredTournament) -> None:
-    """Draws the way to take over one that another machine, or a container restarted since, seems to run."""
     st.caption(
         f"It was started on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). This machine cannot "
         "tell whether that process still runs; a container gets a new name each time it is started."
@@ -279,7 +271,6 @@ def _stop(tournament_id: int) -> None:
 
 
 def _draw_commands(t: StoredTournament, script: own_script.OwnScript) -> None:
-    """Draws how to continue a tournament that is not running: more rounds, a yes after the first trial, or the rest."""
     words, options = "To run the rest, in a terminal:", ""
     if t.status == "done":
         words, options = (

@@ -31,7 +31,6 @@ STATUSES = {
     "cut": "cut short",
     "stopped": "stopped",
 }
-"""A trial's status in words."""
 TOO_FEW = "too few steps"
 RECOMMENDED = "★ recommended"
 USE, CODE, COMPARE, RUNS = "Use", "Show code", "Compare with baseline", "Show its runs"
@@ -56,7 +55,6 @@ def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
 
 
 def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -> str:
-    """Returns how a setting compares with the fastest of its page cache, in words; its status if it has no place."""
     if row.key == recommended:
         return RECOMMENDED
     if row.entry.status in ("waiting", "running") and not row.n_runs:
@@ -168,11 +166,9 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
         exact=True,
     ),
 )
-"""What a setting costs, in the section of that name."""
 
 
 def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_script: bool = False) -> None:
-    """Draws a row for each setting, `recommended` first, then by rank. Those of an own script have no Use."""
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = tables.Column(
         "Result",
@@ -237,11 +233,9 @@ def _act(column: str, keys: Sequence[str]) -> None:
 
 
 COMPARED = 4
-"""Settings that Compare opens with: the first of the leaderboard."""
 
 
 def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
-    """Draws Use, Copy as code and, given `board`, Compare; of a user's own script the line of code and Compare."""
     own_script = now.tournament.spec.script
     if own_script is not None:
         if line := code_line(own_script, row.key):

@@ -175,4 +175,3 @@ COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Run", "Its number in History.", lambda n, t: float(t.run_id), "%d", exact=True, always=True),
     tables.Column("Remark", "Why it has no figure.", lambda n, t: t.error),
 )
-"""Columns of the table of trials."""
