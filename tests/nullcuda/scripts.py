@@ -14,7 +14,7 @@ import struct
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import accelerate
@@ -33,7 +33,7 @@ for _name in ("lightning.pytorch", "transformers", "accelerate"):
 
 CYCLES_PER_S = 1.4e9
 """Of `torch.cuda._sleep` on the null device."""
-BATCH, N_BATCHES = 4, 80
+BATCH, N_BATCHES = 4, 44
 SLOTS, CARDS = 256, 8
 SLOT = struct.Struct(f"i4x{3 * CARDS}Q")
 """One process in the memory that processes with the device share: its id, memory in use, time with work until
@@ -47,15 +47,20 @@ class Busy:
         with open(os.environ["NULLCUDA_SHM"], "rb") as file:
             self._memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
-    def seconds(self) -> float:
-        """Returns for how long the first card had work until now, for all processes."""
-        now, total = time.monotonic_ns(), 0
+    def _processes(self) -> Iterator[list[int]]:
         for slot in range(SLOTS):
             pid, *figures = SLOT.unpack_from(self._memory, slot * SLOT.size)
             if pid:
-                done, until = figures[CARDS], figures[2 * CARDS]
-                total += done - max(0, until - now)
-        return total / 1e9
+                yield figures
+
+    def seconds(self, card: int = 0) -> float:
+        """Returns for how long a card had work until now, for all processes."""
+        now = time.monotonic_ns()
+        return sum(f[CARDS + card] - max(0, f[2 * CARDS + card] - now) for f in self._processes()) / 1e9
+
+    def memory_bytes(self, card: int = 0) -> int:
+        """Returns the memory in use on a card, by all processes."""
+        return sum(figures[card] for figures in self._processes())
 
 
 class Images(Dataset[Any]):
@@ -264,3 +269,33 @@ def works_after(*, host_s: float, device_s: float, wait_s: float = 0.0, work_s: 
             torch.cuda._sleep(int(device_s * CYCLES_PER_S))
             torch.cuda.synchronize()
     return images.found()
+
+
+def on_the_second() -> str:
+    """Trains on the second card while the first one is current. Returns which one is current then, and both cards'
+    work.
+    """
+    images, model = Images(0.0), Model(0.004).to("cuda:1")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in images.loader():
+        x, y = batch["x"].to("cuda:1"), batch["y"].to("cuda:1")
+        with torch.cuda.device(1):
+            loss = model(x, y)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    busy = Busy()
+    return json.dumps({"current": torch.cuda.current_device(), "busy_s": [busy.seconds(card) for card in (0, 1)]})
+
+
+def clock_rate() -> float:
+    """Returns how long 100 ms of the host last by events."""
+    torch.cuda.init()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    began = time.perf_counter()
+    marks[0].record()
+    time.sleep(0.1)
+    marks[1].record()
+    lasted = time.perf_counter() - began
+    torch.cuda.synchronize()
+    return marks[0].elapsed_time(marks[1]) / 1e3 / lasted

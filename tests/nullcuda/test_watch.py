@@ -87,11 +87,11 @@ def test_a_starved_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> Non
 
 
 def test_a_busy_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
-    """20 ms of work, and no waiting."""
-    seen = run(host, framework[0], wait_s=0.0, work_s=0.02, **framework[1])
+    """12 ms of work, and no waiting."""
+    seen = run(host, framework[0], wait_s=0.0, work_s=0.012, **framework[1])
     assert seen.device == "cuda:0"
     assert seen.frac("compute_s") >= seen.busy_frac - POINTS
-    assert seen.steps["compute_s"].min() > 0.019
+    assert seen.steps["compute_s"].min() > 0.0114
     assert seen.frac("exposed_wait_s") <= 1 - seen.busy_frac + POINTS
 
 
@@ -103,14 +103,48 @@ def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Ho
 
 
 @pytest.mark.parametrize(
-    "how", [{"host_s": 0.02, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.02}], ids=["host", "device"]
+    "how", [{"host_s": 0.012, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.012}], ids=["host", "device"]
 )
 def test_what_comes_after_the_optimizer_is_no_step(host: Host, how: dict[str, float]) -> None:
-    """20 ms of logging, or of metrics on the GPU, after 4 ms of work."""
+    """12 ms of logging, or of metrics on the GPU, after 4 ms of work."""
     seen = run(host, "works_after", **how)
-    assert seen.steps["outside_s"].min() > 0.019
-    assert np.median(seen.steps["compute_s"]) < 0.02
+    outside_s = seen.steps["outside_s"]  # not known where something held the host up as it requested a batch
+    assert np.isnan(outside_s).mean() < 0.2
+    assert np.nanmin(outside_s) > 0.0114
+    assert np.median(seen.steps["compute_s"]) < 0.012
     verdict = seen.verdict()
     assert verdict.kind in ("not input-bound", "moderately input-bound")
     assert "the GPU is idle for data" in verdict.sentence
     assert "the time goes into the model" not in verdict.sentence
+
+
+def test_the_clock_of_the_device_may_drift(host: Host) -> None:
+    """By 10% here."""
+    for ppm in (-100_000, 100_000):
+        rate = host.ok("clock_rate", watched=False, env={"NULLCUDA_DRIFT_PPM": str(ppm)}).returned
+        assert float(rate) - 1 == pytest.approx(ppm / 1e6, rel=0.3)
+
+
+@pytest.mark.parametrize("ppm", [-100, 100, -5000, 5000])
+@pytest.mark.parametrize("starved", [True, False], ids=["starved", "busy"])
+def test_a_clock_that_drifts_keeps_the_shares(host: Host, *, starved: bool, ppm: int) -> None:
+    """5,000 us/s for a second are 100 for most of a minute."""
+    wait_s, work_s = (0.02, 0.002) if starved else (0.0, 0.012)
+    seen = run(host, "plain", wait_s=wait_s, work_s=work_s, env={"NULLCUDA_DRIFT_PPM": str(ppm)})
+    if starved:
+        most = min(seen.waited_frac, 1 - seen.busy_frac)
+        assert most - seen.busy_frac - POINTS < seen.frac("exposed_wait_s") < most + POINTS
+    else:
+        assert seen.frac("exposed_wait_s") <= 1 - seen.busy_frac + POINTS
+    assert seen.frac("compute_s") >= seen.busy_frac - POINTS
+
+
+def test_the_second_of_two_cards(host: Host) -> None:
+    """The script keeps the first one current: the watch must not choose for it."""
+    done = host.ok("on_the_second", env={"NULLCUDA_DEVICES": "2"})
+    own = json.loads(done.returned)
+    assert done.note("environment")[0]["device"] == "cuda:1"
+    assert own["current"] == 0
+    assert own["busy_s"][0] == 0.0
+    assert own["busy_s"][1] > 0.004 * scripts.N_BATCHES
+    assert np.median(done.steps["compute_s"]) > 0.0039
