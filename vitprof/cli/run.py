@@ -10,8 +10,7 @@ import typer
 
 from vitprof import formats
 from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence, to_dict
-from vitprof.cli.common import results, terminal
-from vitprof.cli.common.options import ANYWAY_HELP, Anyway, option, parameter, strategies_that_run, takes, texts
+from vitprof.cli.common import options, results, terminal
 from vitprof.cli.common.progress import POLL_S, progress, trial_progress
 from vitprof.config import GROUPS, RunConfig
 from vitprof.config.bounds import ANCHOR_REPEATS, LOADING_S
@@ -29,12 +28,12 @@ from vitprof.store.predictions import StoredPrediction
 HEADROOM_HELP = "measure afterwards how much faster it would be with free data: four more jobs, twice each"
 
 
-@takes(
-    *(option(name, panel) for panel, names in GROUPS.items() for name in names),
-    parameter("as_json", bool, False, terminal.JSON_HELP, "Output", flag="--json"),
-    parameter("csv", Path | None, None, "write the run's summary to this file", "Output"),
-    parameter("headroom", bool, False, HEADROOM_HELP, "Measuring", flag="--headroom"),
-    parameter("anyway", bool, False, ANYWAY_HELP, "Run"),
+@options.takes(
+    *(options.option(name, panel) for panel, names in GROUPS.items() for name in names),
+    options.parameter("as_json", bool, False, terminal.JSON_HELP, "Output", flag="--json"),
+    options.parameter("csv", Path | None, None, "write the run's summary to this file", "Output"),
+    options.parameter("headroom", bool, False, HEADROOM_HELP, "Measuring", flag="--headroom"),
+    options.parameter("anyway", bool, False, options.ANYWAY_HELP, "Run"),
 )
 def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **settings: Any) -> None:
     """Run one job and show what it measured. Without a budget: one epoch."""
@@ -88,7 +87,7 @@ def headroom(
     run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
     as_json: terminal.AsJson = False,
     repeats: Annotated[int, terminal.number("repeats", ANCHOR_REPEATS, REPEATS_HELP)] = 2,
-    anyway: Anyway = False,
+    anyway: options.Anyway = False,
 ) -> None:
     """Measure how much faster a run's job would be if its data were free: four anchors, run in turns.
 
@@ -164,7 +163,7 @@ def predict(
     ] = "",
     seconds: Annotated[float, terminal.number("seconds", LOADING_S, "seconds of loading for each strategy")] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="also run each predicted job and compare")] = False,
-    anyway: Anyway = False,
+    anyway: options.Anyway = False,
     as_json: terminal.AsJson = False,
 ) -> None:
     """Predict other strategies' samples/s from a run and a few seconds of loading with each."""
@@ -196,8 +195,8 @@ def predict(
 
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
     if names == "all":
-        return [name for name in strategies_that_run(profiled.config) if name != profiled.config.strategy]
-    asked = texts("strategies", names, "give names separated by commas, or all")
+        return [name for name in options.strategies_that_run(profiled.config) if name != profiled.config.strategy]
+    asked = options.texts("strategies", names, "give names separated by commas, or all")
     try:
         return [strategy(name).name for name in asked]
     except ConfigError as error:

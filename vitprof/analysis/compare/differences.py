@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -31,9 +30,9 @@ class RunFacts:
     loss_step: Floats = field(default_factory=lambda: np.empty(0))
     """(n,) numbers of the first steps."""
     loss: Floats = field(default_factory=lambda: np.empty(0))
-    sm_clock_mhz: float = math.nan
-    other_gpu_bytes: float = math.nan
-    others_cores: float = math.nan
+    sm_clock_mhz: float = np.nan
+    other_gpu_bytes: float = np.nan
+    others_cores: float = np.nan
     """Cores that other programs took in the steady state, on average (`others_cpu`)."""
     source: str = ""
     """The file that the run was read from, in which `id` is its number; empty for a run of the store."""

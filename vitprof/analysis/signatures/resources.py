@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, block_sums, column, mean, median
-from vitprof.analysis.thresholds import BUSY_PCT, MIN_COST_FRAC, MIN_STEPS, OTHERS_CORES, OTHERS_CORES_FRAC, QUEUED_FRAC
+from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import loading, steady
 from vitprof.config.parts import STORAGES
 from vitprof.formats import number, percent, seconds, size
@@ -34,7 +33,7 @@ class OthersCpu:
     """Median use of all cores together, the job's included, in percent: whether cores were left over."""
 
 
-def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any]) -> OthersCpu:
+def others_cpu(steps: arrays.Series, telemetry: arrays.Series, environment: Mapping[str, Any]) -> OthersCpu:
     """Returns what other programs used: the whole machine's use minus that of the job's processes. `telemetry` needs
     t_s, cpu_pct and job_cpu_pct. Quartile and machine's use are NaN below `MIN_CPU_SAMPLES`.
     """
@@ -44,9 +43,9 @@ def others_cpu(steps: Series, telemetry: Series, environment: Mapping[str, Any])
     others = (machine_pct * cores - job_pct) / 100
     known = np.isfinite(others)
     if known.sum() < MIN_CPU_SAMPLES:
-        return OthersCpu(mean(others), math.nan, math.nan)
+        return OthersCpu(arrays.mean(others), math.nan, math.nan)
     lasting = float(np.percentile(others[known], LASTING_PERCENTILE))
-    return OthersCpu(mean(others), lasting, float(np.median(machine_pct[known])))
+    return OthersCpu(arrays.mean(others), lasting, float(np.median(machine_pct[known])))
 
 
 def _others(trace: steady.Trace) -> OthersCpu:
@@ -58,7 +57,7 @@ def _cores(trace: steady.Trace) -> float:
 
 
 def _lasts(found: OthersCpu, cores: float) -> bool:
-    return found.lasting_cores >= max(OTHERS_CORES, OTHERS_CORES_FRAC * cores)
+    return found.lasting_cores >= max(thresholds.OTHERS_CORES, thresholds.OTHERS_CORES_FRAC * cores)
 
 
 def free_cores(trace: steady.Trace) -> float:
@@ -68,13 +67,13 @@ def free_cores(trace: steady.Trace) -> float:
     if not mine < _cores(trace):
         return idle
     _, used_pct = trace.while_training("job_cpu_pct")
-    return min(idle, max(0.0, mine - mean(used_pct) / 100))
+    return min(idle, max(0.0, mine - arrays.mean(used_pct) / 100))
 
 
 def saturated(trace: steady.Trace) -> bool:
     """Returns whether other programs take CPU that the job would use: a good part of it, while all cores are busy."""
     found = _others(trace)
-    return _lasts(found, _cores(trace)) and found.machine_pct >= BUSY_PCT
+    return _lasts(found, _cores(trace)) and found.machine_pct >= thresholds.BUSY_PCT
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Contention:
 
     def inflates(self, idle_ms: float) -> bool:
         """Returns whether that is a good part (`QUEUED_FRAC`) of `idle_ms`, the idle milliseconds a batch."""
-        return self.waited_ms > 0 and self.waited_ms >= QUEUED_FRAC * idle_ms
+        return self.waited_ms > 0 and self.waited_ms >= thresholds.QUEUED_FRAC * idle_ms
 
 
 def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
@@ -97,7 +96,7 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
         return Contention(0.0, on_cpu)
     _, waited_pct = trace.while_training("job_cpu_wait_pct")
     makers = 1 if loading.synchronous(trace.config) else max(1, trace.config.workers or 1)
-    return Contention(min(mean(waited_pct) / 100 * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
+    return Contention(min(arrays.mean(waited_pct) / 100 * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
 
 
 def other_programs(trace: steady.Trace) -> Signature | None:
@@ -105,7 +104,7 @@ def other_programs(trace: steady.Trace) -> Signature | None:
     found, cores = _others(trace), _cores(trace)
     if not _lasts(found, cores):
         return None
-    full = found.machine_pct >= BUSY_PCT
+    full = found.machine_pct >= thresholds.BUSY_PCT
     effect = (
         "All cores are busy, so the job waits for cores: end those programs and measure again."
         if full
@@ -146,29 +145,29 @@ T_95 = 2.1
 
 def cold_to_warm(trace: steady.Trace) -> Signature | None:
     """Finds reads (or waits) that get faster after the first pass, or within it: the page cache fills."""
-    if trace.n_steady < MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
+    if trace.n_steady < thresholds.MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
         return None
-    read = column(trace.steps, "read_s")
+    read = arrays.column(trace.steps, "read_s")
     read_known = bool(np.isfinite(read[trace.steady]).any())
     value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
     usable = trace.steady & np.isfinite(value)
     epoch, samples = trace.steps["epoch"], trace.steps["samples"]
     first, later = usable & (epoch == epoch[0]), usable & (epoch > epoch[0])
-    within = later.sum() < MIN_STEPS / 2
+    within = later.sum() < thresholds.MIN_STEPS / 2
     if within:
         at = np.flatnonzero(first)
         if len(at) < MIN_TREND_STEPS or not _rank_correlation(value[at]) < FALLING_TREND:
             return None
         fifth = len(at) // 5
         first, later = _only(at[:fifth], usable), _only(at[-fifth:], usable)
-    if min(first.sum(), later.sum()) < MIN_STEPS / 4:
+    if min(first.sum(), later.sum()) < thresholds.MIN_STEPS / 4:
         return None
-    cold, warm = median(value[first]), median(value[later])
+    cold, warm = arrays.median(value[first]), arrays.median(value[later])
     clear = np.percentile(value[first], 25) > np.percentile(value[later], 75)
-    batch = mean(samples[first])
-    cost = (mean(value[first]) - mean(value[later])) * batch
-    step = mean(trace.steps["step_s"][first])
-    if not (clear and cold >= FASTER_EPOCH * warm and cost >= MIN_COST_FRAC * step):
+    batch = arrays.mean(samples[first])
+    cost = (arrays.mean(value[first]) - arrays.mean(value[later])) * batch
+    step = arrays.mean(trace.steps["step_s"][first])
+    if not (clear and cold >= FASTER_EPOCH * warm and cost >= thresholds.MIN_COST_FRAC * step):
         return None
     what = "Reading a batch" if read_known else "The wait for a batch"
     when = "at first, {} towards the end of the same pass" if within else "in the first epoch, {} in later ones"
@@ -208,7 +207,7 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
     _, early_low, _ = _slope(t[:half], rss[:half])
     _, late_low, _ = _slope(t[half:], rss[half:])
     grown = slope * float(t[-1] - t[0])
-    usual = median(rss)
+    usual = arrays.median(rss)
     # both halves: caches, pools and queues that fill once are no leak
     if not (min(low, early_low, late_low) > 0 and grown >= MIN_GROWTH_BYTES):
         return None
@@ -246,22 +245,22 @@ def _access(trace: steady.Trace) -> str:
     return storage.access if storage is not None else ""
 
 
-def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: Mask) -> Mask:
+def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: arrays.Mask) -> arrays.Mask:
     mask = np.zeros_like(like)
     mask[at] = True
     return mask
 
 
-def _rank_correlation(values: Floats) -> float:
+def _rank_correlation(values: arrays.Floats) -> float:
     ranks = np.argsort(np.argsort(values)).astype(float)
     order = np.arange(len(values), dtype=float)
     return float(np.corrcoef(ranks, order)[0, 1]) if len(values) > 1 else 0.0
 
 
-def _slope(t: Floats, values: Floats) -> tuple[float, float, float]:
+def _slope(t: arrays.Floats, values: arrays.Floats) -> tuple[float, float, float]:
     """Returns the least-squares slope and its 95% interval, over 20 means of blocks of neighbours."""
     blocks = min(20, len(t))
-    x, y = (block_sums(each, blocks) / block_sums(np.ones(len(t)), blocks) for each in (t, values))
+    x, y = (arrays.block_sums(each, blocks) / arrays.block_sums(np.ones(len(t)), blocks) for each in (t, values))
     x = x - x.mean()
     slope = float((x * y).sum() / (x * x).sum())
     residual = y - y.mean() - slope * x

@@ -5,7 +5,6 @@ up to the gap, and busy + idle to the span, exactly.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -113,7 +112,7 @@ class Gaps:
     def launch_idle_frac(self) -> float:
         """Returns the share of the span in which the device waited for launches inside a step; NaN if not known."""
         inside = self.launches_s
-        return float(inside.sum()) / self.span_s if len(inside) and self.span_ns else math.nan
+        return float(inside.sum()) / self.span_s if len(inside) and self.span_ns else np.nan
 
     @property
     def hidden_wait_ns(self) -> int:
@@ -132,7 +131,7 @@ class Gaps:
         """Returns the share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
         parts = dict(zip(("busy", *IDLE_CAUSES), (self.busy_ns, *self.causes_ns[:, :-1].sum(axis=0)), strict=True))
         span_ns = self.span_ns
-        return {name: int(ns) / span_ns if span_ns else math.nan for name, ns in parts.items()}
+        return {name: int(ns) / span_ns if span_ns else np.nan for name, ns in parts.items()}
 
 
 def find_gaps(steps: Series, phases: Sequence[Phase]) -> Gaps:

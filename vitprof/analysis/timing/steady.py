@@ -4,7 +4,6 @@ and stops: times in which a job could not run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -48,12 +47,12 @@ def end_s(steps: Series) -> Floats:
     return np.asarray(steps["compute_start_s"] + steps["compute_s"] - prepare_s(steps))
 
 
-def first_of_epoch(steps: Series, *, epoch_before: float = -math.inf) -> Mask:
+def first_of_epoch(steps: Series, *, epoch_before: float = -np.inf) -> Mask:
     """Returns which steps begin an epoch, the run's first included; `epoch_before` is that of the step before these."""
     return np.asarray(np.diff(steps["epoch"], prepend=epoch_before) > 0)
 
 
-def past_warmup(steps: Series, *, epoch_before: float = -math.inf) -> tuple[Mask, Mask]:
+def past_warmup(steps: Series, *, epoch_before: float = -np.inf) -> tuple[Mask, Mask]:
     """Returns which steps after the warm-up are inside an epoch, and which of them begin one."""
     warm = steps["warmup"] == 0
     first = first_of_epoch(steps, epoch_before=epoch_before)

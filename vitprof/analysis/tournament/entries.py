@@ -5,7 +5,6 @@ losses of a user's own script is compared bit for bit, up to the step at which t
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -33,7 +32,7 @@ class Outcome:
     """samples/s of blocks of neighbouring steady steps in order (`block_rates`), (n,) float64; empty if none."""
     summary: RunSummary | None
     """None until the run has ended."""
-    others_cores: float = math.nan
+    others_cores: float = np.nan
     """Cores that other programs took in its steady state, on average (`others_cpu`); NaN: not known."""
 
 
@@ -155,21 +154,21 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
     own, by_itself = (_first(itertools.combinations(runs, 2)) for runs in (mine, as_it_is))
     partings = [_first([pair]) for pair in pairs]
     first = min(partings)
-    if by_itself < math.inf:
+    if by_itself < np.inf:
         # runs that differ by chance do so at different steps; a setting's effect is at the same step in all pairs
         at_once = len(mine) > 1 and set(partings) == {first} and first < min(by_itself, own)
         if not at_once:
             return LossEffect("differs by itself", int(by_itself))
-    elif first == math.inf:
+    elif first == np.inf:
         return LossEffect("same")
     elif len(as_it_is) < 2:
         return LossEffect("not yet", int(first))
-    return LossEffect("changes", int(first), -1 if own == math.inf else int(own))
+    return LossEffect("changes", int(first), -1 if own == np.inf else int(own))
 
 
 def _first(pairs: Iterable[tuple[Losses, Losses]]) -> float:
     steps = (step[mine != other] for step, mine, other in (_common(a, b) for a, b in pairs))
-    return min((float(differ[0]) for differ in steps if len(differ)), default=math.inf)
+    return min((float(differ[0]) for differ in steps if len(differ)), default=np.inf)
 
 
 def _common(a: Losses, b: Losses) -> tuple[Floats, Floats, Floats]:

@@ -52,7 +52,8 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         combination = parts.Combination(**{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS})
         changes |= dict.fromkeys(set(KNOBS) - set(combination.knobs()))
     storage = parts.STORAGES[combination.storage]
-    if "strategy" in settings and config.augment == "cpu" and not _touched_by_sample(storage):
+    by_sample = storage.form == "encoded" or storage.transforms
+    if "strategy" in settings and config.augment == "cpu" and not by_sample:
         changes["augment"] = "device"
     if not storage.on_disk or combination.location == "ram-disk":
         changes["page_cache"] = "as-is"
@@ -72,11 +73,6 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
         if error.field == "inject":
             return replace(config, inject=None)
     return config
-
-
-def _touched_by_sample(storage: parts.StoragePart) -> bool:
-    """Returns whether loading works on each sample, so that augmentation on the CPU can be a part of it."""
-    return storage.form == "encoded" or storage.transforms
 
 
 def advise(

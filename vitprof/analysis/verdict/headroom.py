@@ -17,8 +17,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import MIN_BLOCKS, UNKNOWN, Floats, Interval, Series, ratio_interval, ratio_of
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.recording import codec
-from vitprof.recording.columns import Figure
+from vitprof.recording import codec, columns
 
 ANCHOR_WORDS: dict[str, str] = {
     "A": "data on the device",
@@ -40,11 +39,11 @@ class Anchor:
 
     role: str
     """A, B, C or D."""
-    s_per_sample: Figure
+    s_per_sample: columns.Figure
     """Time of the steady steps / their samples; NaN if no run gave any."""
-    low: Figure
+    low: columns.Figure
     """Lower end of the 95% interval, which contains the figure of each repeat; NaN if not known."""
-    high: Figure
+    high: columns.Figure
     """Upper end of that interval."""
     n_runs: int
     """Runs behind it."""
@@ -62,13 +61,13 @@ class StageCost:
 
     name: str
     """transfer, preparation or storage; two of them together where the anchor between them is missing."""
-    s_per_sample: Figure
+    s_per_sample: columns.Figure
     """Seconds; negative by chance, or if the stage costs nothing."""
-    low: Figure
+    low: columns.Figure
     """Lower end of the 95% interval."""
-    high: Figure
+    high: columns.Figure
     """Upper end of the 95% interval."""
-    share: Figure
+    share: columns.Figure
     """Its share of the time of the slowest anchor (D if there is one)."""
     distinguishable: bool
     """Whether the whole interval is above 0 and rounding. If not, the cost is only known to be at most `high`."""
@@ -82,11 +81,11 @@ class Headroom:
     """By role. One that could not be measured has no runs."""
     stages: tuple[StageCost, ...]
     """What each measured anchor adds to the one before."""
-    speed_up: Figure
+    speed_up: columns.Figure
     """Time of the anchor `baseline_role` / time of A; NaN without either."""
-    speed_up_low: Figure
+    speed_up_low: columns.Figure
     """Lower end of its 95% interval."""
-    speed_up_high: Figure
+    speed_up_high: columns.Figure
     """Upper end of its 95% interval."""
     baseline_role: str
     """The anchor that is the job as configured: C, or D if it reads cold files or a slow drive; "" without."""

@@ -19,7 +19,6 @@ means; that is ignored, because a queue between the two evens out single steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -66,7 +65,7 @@ class Calibration:
     """Median of |predicted - measured| / measured; NaN without any."""
     inside_frac: float
     """Share of the measured figures inside the predicted interval; NaN without any."""
-    high_abs_error: float = math.nan
+    high_abs_error: float = np.nan
     """90th percentile of the same errors; NaN without any."""
 
     @property
@@ -92,7 +91,7 @@ class Calibration:
 def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibration:
     """Returns the errors of checked predictions, each (predicted, low, high, measured) in samples/s."""
     if not checked:
-        return Calibration(0, math.nan, math.nan)
+        return Calibration(0, np.nan, np.nan)
     predicted, low, high, measured = np.array(checked, dtype=float).T
     error = np.abs(predicted - measured) / measured
     inside = (low <= measured) & (measured <= high)
@@ -117,7 +116,8 @@ def predict(
     """
     profiled, loaded = _steady(profile), _steady(micro)
     blocking = config.transfer == "blocking"
-    h2d_steps = _typical(loaded["h2d_s"], loaded["samples"])
+    # at the median for each sample: the host may read a copy's end late
+    h2d_steps = loaded["samples"] * float(np.nan_to_num(median(loaded["h2d_s"] / loaded["samples"])))
     seconds = loaded["step_s"] - (np.nan_to_num(loaded["h2d_s"]) if blocking else 0.0)
     launch_s = 0.0 if on_cpu or not loading.synchronous(config) else _launch_s(profile, profile_transfer)
     computes = _draws([profiled["compute_s"]], profiled["samples"])
@@ -151,11 +151,6 @@ def predict(
 def _steady(steps: Series) -> dict[str, Floats]:
     keep = steady.steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
     return {name: values[keep] for name, values in steps.items()}
-
-
-def _typical(seconds: Floats, samples: Floats) -> Floats:
-    """Returns seconds a step, (n,), at the median for each sample: the host may read a copy's end late."""
-    return samples * float(np.nan_to_num(median(seconds / samples)))
 
 
 def _launch_s(profile: Series, transfer: str) -> float:

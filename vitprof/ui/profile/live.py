@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import streamlit as st
 
-from vitprof import formats
+from vitprof import formats, store
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import summary
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
@@ -21,7 +21,6 @@ from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live
 from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, own_script
 from vitprof.jobs import scheduling
-from vitprof.store import StoredRun, read_role
 from vitprof.ui import resources, widgets
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
 from vitprof.ui.texts import escaped, guarded
@@ -70,7 +69,7 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
     st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
-def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
+def draw_others(run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
     steps, telemetry = series.steps(), series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
@@ -91,7 +90,7 @@ def draw_others(run: StoredRun, series: resources.RunSeries, *, on_pick: OnPick 
         st.caption("No NVIDIA GPU here: device figures are not available.")
 
 
-def draw_state(run: StoredRun, now: float) -> None:
+def draw_state(run: store.StoredRun, now: float) -> None:
     if reason := resources.manager().why_away(run.id):
         st.warning(
             f"The run store cannot be written ({escaped(reason)}). Nothing is lost: what the run measures is kept, and "
@@ -114,7 +113,7 @@ def draw_state(run: StoredRun, now: float) -> None:
         (st.info if notice.startswith(FACTS) else st.warning)(escaped(notice))
 
 
-def set_up(run: StoredRun) -> str:
+def set_up(run: store.StoredRun) -> str:
     config, own, where, done = run.config, own_script.is_own_script(run.config), escaped(device_of(run)), ""
     if own:
         isolation = "a script of your own, watched from inside"
@@ -129,7 +128,7 @@ def set_up(run: StoredRun) -> str:
     return f"{what}. {_made_for(run)}" if run.group_key else what
 
 
-def device_of(run: StoredRun) -> str:
+def device_of(run: store.StoredRun) -> str:
     known = run.environment
     name = str(known.get("device_name", accelerators.device_in_words(run.config.device)))
     if not known.get("gpu_uuid"):
@@ -137,8 +136,8 @@ def device_of(run: StoredRun) -> str:
     return f"{name} ({known.get('device', run.config.device)}, {resources.short_uuid(str(known['gpu_uuid']))})"
 
 
-def _made_for(run: StoredRun) -> str:
-    group, setting = run.group, read_role(run.role)[0]
+def _made_for(run: store.StoredRun) -> str:
+    group, setting = run.group, store.read_role(run.role)[0]
     if group is None:
         return f"Made for {escaped(run.group_key)}, which this version of vitprof does not know"
     if group.run_id is not None:
@@ -148,16 +147,16 @@ def _made_for(run: StoredRun) -> str:
     return f"Made to tune {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
 
 
-def draw_headline(run: StoredRun, series: resources.RunSeries) -> None:
+def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
     with card(NEUTRAL):
         st.markdown(headline(run, totals_of(run, series)))
 
 
-def totals_of(run: StoredRun, series: resources.RunSeries) -> summary.Totals:
+def totals_of(run: store.StoredRun, series: resources.RunSeries) -> summary.Totals:
     return series.totals if run.summary is None else summary.Totals.of(run.summary)
 
 
-def headline(run: StoredRun, totals: summary.Totals) -> str:
+def headline(run: store.StoredRun, totals: summary.Totals) -> str:
     if not totals.steps:
         return (
             "Warming up: the first steps are recorded and left out of the figures."
@@ -181,7 +180,7 @@ def headline(run: StoredRun, totals: summary.Totals) -> str:
     )
 
 
-def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
+def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     speed = formats.number(totals.samples_per_s)
@@ -207,7 +206,7 @@ def draw_tiles(run: StoredRun, series: resources.RunSeries) -> None:
         column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
 
 
-def _utilisation(run: StoredRun, telemetry: arrays.Series) -> tuple[float, SmActivity]:
+def _utilisation(run: store.StoredRun, telemetry: arrays.Series) -> tuple[float, SmActivity]:
     if run.summary is not None:
         return run.summary.gpu_util_pct_mean, sm_activity(run.summary, run.environment)
     since_s = math.inf if run.training_since_s is None else run.training_since_s
@@ -215,11 +214,11 @@ def _utilisation(run: StoredRun, telemetry: arrays.Series) -> tuple[float, SmAct
     return utilisation, sm_activity_so_far(telemetry, since_s, run.environment)
 
 
-def is_simulated_run(run: StoredRun) -> bool:
+def is_simulated_run(run: store.StoredRun) -> bool:
     return accelerators.is_simulated(str(run.environment.get("device") or run.config.device))
 
 
-def draw_chart(chart: LiveChart, run: StoredRun, series: arrays.Series, *, on_pick: OnPick = None) -> None:
+def draw_chart(chart: LiveChart, run: store.StoredRun, series: arrays.Series, *, on_pick: OnPick = None) -> None:
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
@@ -254,7 +253,7 @@ SHARE_HELP = (
 WAITED = "run that this page showed in the queue"
 
 
-def draw_queued(run: StoredRun) -> None:
+def draw_queued(run: store.StoredRun) -> None:
     before = scheduling.ahead_of(resources.store(), run.id)
     if not before:  # it starts in a moment: no other button takes Stop's place for that
         st.progress(0.0, text="starting")
@@ -276,7 +275,7 @@ def draw_queued(run: StoredRun) -> None:
             jobs.run_now(run.id)
 
 
-def begun(run: StoredRun) -> bool:
+def begun(run: store.StoredRun) -> bool:
     """Returns True once, when a run that had to wait has left the queue: Stop takes the place of Cancel."""
     if run.status == "queued" or st.session_state.get(WAITED) != run.id:
         return False
@@ -289,7 +288,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
-def draw_start(run: StoredRun, now: float) -> None:
+def draw_start(run: store.StoredRun, now: float) -> None:
     copies = run.config.location not in (None, "disk")
     phases = summary.start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
     with st.container(horizontal=True, key="start-phases"):

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from vitprof import formats
+from vitprof import formats, store
 from vitprof.analysis.verdict import headroom, wording
 from vitprof.analysis.verdict.advice import apply
 from vitprof.charts import breakdown, style
 from vitprof.config import own_script
 from vitprof.recording.verdict import Advice
-from vitprof.store import StoredRun
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
 from vitprof.ui.profile import live, runs, settings, timeline, welcome, what_if
 from vitprof.ui.texts import escaped, guarded, sentence
@@ -40,7 +39,7 @@ def page() -> None:
         draw_ended(run)
 
 
-def draw_ended(run: StoredRun) -> None:
+def draw_ended(run: store.StoredRun) -> None:
     live.draw_state(run, 0.0)
     st.caption(live.set_up(run))
     series = resources.series(run.id)
@@ -65,8 +64,8 @@ SHOW, LAST = "show", "tab shown last"
 """Keys of the tabs, which is their name in the URL, and of the one that was last open."""
 
 
-def draw_tabs(run: StoredRun) -> None:
-    tabs: dict[str, Callable[[StoredRun], None]] = {
+def draw_tabs(run: store.StoredRun) -> None:
+    tabs: dict[str, Callable[[store.StoredRun], None]] = {
         "Answer": draw_answer,
         "Timeline": timeline.draw_timeline,
         "Loading": timeline.draw_loading,
@@ -103,7 +102,7 @@ VERDICT_HELP = (
 
 
 @guarded
-def draw_verdict(run: StoredRun) -> None:
+def draw_verdict(run: store.StoredRun) -> None:
     verdict = findings.verdict_of(run)
     icon, colour = LOOKS[verdict.kind]
     with live.card(colour):
@@ -124,7 +123,7 @@ DEVICE_TIME_HELP = (
 
 
 @guarded
-def draw_answer(run: StoredRun) -> None:
+def draw_answer(run: store.StoredRun) -> None:
     verdict = findings.verdict_of(run)
     device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
@@ -146,7 +145,7 @@ def draw_answer(run: StoredRun) -> None:
     draw_recording_cost(run)
 
 
-def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
+def _draw_advice(run: store.StoredRun, advice: Advice, number: int) -> None:
     line = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(line)
@@ -171,7 +170,7 @@ def _draw_advice(run: StoredRun, advice: Advice, number: int) -> None:
 
 
 @guarded
-def draw_device_time(run: StoredRun) -> None:
+def draw_device_time(run: store.StoredRun) -> None:
     if run.config.loader_only:
         st.caption(
             "No model was trained, so no device could wait. Run the same settings with training to see whether this "
@@ -221,7 +220,7 @@ SIGNATURES_HELP = (
 
 
 @guarded
-def draw_signatures(run: StoredRun) -> None:
+def draw_signatures(run: store.StoredRun) -> None:
     signatures = findings.verdict_of(run).signatures
     if signatures:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
@@ -235,7 +234,7 @@ def draw_signatures(run: StoredRun) -> None:
 
 
 @guarded
-def draw_recording_cost(run: StoredRun) -> None:
+def draw_recording_cost(run: store.StoredRun) -> None:
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
         st.caption("We cannot say what recording cost this run: that needs two steady steps in a row.")

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from vitprof import demo, errors
+from vitprof import demo, errors, store
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.jobs.scheduling import ahead_of
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store import StoredRun, UnreadableRun, read_role
-from vitprof.ui import gate, resources
+from vitprof.ui import gate, resources, texts
 from vitprof.ui.profile import live, settings
-from vitprof.ui.texts import escaped, guarded, simulated_badge
 from vitprof.ui.widgets import FIELDS, RUN, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
@@ -27,18 +25,18 @@ TAKEN = "run whose settings were taken"
 FOLLOWED = "run that was shown because it was running"
 
 
-def chosen_run() -> StoredRun | None:
+def chosen_run() -> store.StoredRun | None:
     """Returns the run that the URL names; else the one that is running, or was when this session last looked; else the
     demonstration's first; else None.
     """
     if named := st.query_params.get(RUN):
         try:
             return resources.store().run(int(named))
-        except UnreadableRun as error:
-            st.warning(escaped(f"{error}."))
+        except store.UnreadableRun as error:
+            st.warning(texts.escaped(f"{error}."))
             del st.query_params[RUN]
         except (ValueError, errors.StoreError):
-            st.warning(f"There is no run {escaped(named)}. It may have been deleted.")
+            st.warning(f"There is no run {texts.escaped(named)}. It may have been deleted.")
             del st.query_params[RUN]
     if running := running_run():
         st.session_state[FOLLOWED] = running.id
@@ -50,11 +48,11 @@ def chosen_run() -> StoredRun | None:
     return None
 
 
-def running_run() -> StoredRun | None:
+def running_run() -> store.StoredRun | None:
     return next(filter(None, map(behind, resources.store().runs(["running"]))), None)
 
 
-def behind(run: StoredRun) -> StoredRun | None:
+def behind(run: store.StoredRun) -> store.StoredRun | None:
     """Returns the run that the user asked for: `run`, or the one it was made for; None where there is none any more."""
     if not run.group_key:
         return run
@@ -64,13 +62,13 @@ def behind(run: StoredRun) -> StoredRun | None:
     return None
 
 
-@guarded
-def draw_title(run: StoredRun) -> None:
+@texts.guarded
+def draw_title(run: store.StoredRun) -> None:
     jobs = resources.manager()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
-        st.title(escaped(run.name), anchor=False, width="content")
+        st.title(texts.escaped(run.name), anchor=False, width="content")
         if live.is_simulated_run(run):
-            simulated_badge()
+            texts.simulated_badge()
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
         elif not run.live:
@@ -82,7 +80,7 @@ def draw_title(run: StoredRun) -> None:
             if not waits and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP):
                 jobs.stop(run.id)
         if starter := gate.started_by(run.started_by):
-            st.caption(escaped(starter), width="content")
+            st.caption(texts.escaped(starter), width="content")
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
@@ -92,7 +90,7 @@ def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
         st.session_state[TAKEN] = run_id
 
 
-def take_settings(run: StoredRun | None) -> None:
+def take_settings(run: store.StoredRun | None) -> None:
     """Puts the settings of a run that was opened into the sidebar, once, before they are drawn. Settings that a link
     names stay, and a run that is shown only because it is running was not opened.
     """
@@ -104,12 +102,12 @@ def take_settings(run: StoredRun | None) -> None:
         settings.use_config(dataclasses.replace(run.config, name=""))  # the name is that run's own
 
 
-@guarded
-def draw_queue(shown: StoredRun | None) -> None:
+@texts.guarded
+def draw_queue(shown: store.StoredRun | None) -> None:
     """Draws the other runs that are running or waiting, with a button to show each; those of a group are one line. It
     does not refresh itself: redrawn every 2 s, it lost clicks on Run.
     """
-    groups: dict[object, list[StoredRun]] = {}
+    groups: dict[object, list[store.StoredRun]] = {}
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
         groups.setdefault(run.group_key or run.id, []).append(run)
     lines = [(runs, behind(runs[0]) or runs[0]) for runs in groups.values()]
@@ -122,21 +120,21 @@ def draw_queue(shown: StoredRun | None) -> None:
             _draw_group(runs, target)
 
 
-def _draw_group(runs: Sequence[StoredRun], target: StoredRun) -> None:
+def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> None:
     first, group = runs[0], runs[0].group
     of_tournament = group is not None and group.kind == "tournament"
-    what = escaped(f"({first.status}, {first.config.device})")
+    what = texts.escaped(f"({first.status}, {first.config.device})")
     if group is None:
-        words = f"Run {first.id}: {escaped(first.name)} {what}"
+        words = f"Run {first.id}: {texts.escaped(first.name)} {what}"
     elif group.run_id is not None:
-        words = f"{group.kind.capitalize()} of run {target.id}: {escaped(target.name)} ({len(runs)} to go)"
+        words = f"{group.kind.capitalize()} of run {target.id}: {texts.escaped(target.name)} ({len(runs)} to go)"
     elif of_tournament:
-        words = f"Tournament {group.of}: {escaped(key_in_words(read_role(first.role)[0]))} {what}"
+        words = f"Tournament {group.of}: {texts.escaped(key_in_words(store.read_role(first.role)[0]))} {what}"
     else:
-        words = f"Tuning {escaped(first.config.strategy)}: {escaped(first.name)} {what}"
+        words = f"Tuning {texts.escaped(first.config.strategy)}: {texts.escaped(first.name)} {what}"
     left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
     starter = gate.started_by(first.started_by)
-    left.markdown(words + (f". {escaped(starter)}" if starter else ""))
+    left.markdown(words + (f". {texts.escaped(starter)}" if starter else ""))
     help_text = "Its progress and its leaderboard so far." if of_tournament else "Show this run on this page."
     if middle.button("Show", key=f"show-{first.id}", width="stretch", help=help_text):
         if group is not None and of_tournament:
@@ -150,7 +148,7 @@ def _draw_group(runs: Sequence[StoredRun], target: StoredRun) -> None:
         stop_group(runs)
 
 
-def stop_group(runs: Sequence[StoredRun]) -> None:
+def stop_group(runs: Sequence[store.StoredRun]) -> None:
     jobs = resources.manager()
     for run in reversed(runs):
         if jobs.may_stop(run.id):

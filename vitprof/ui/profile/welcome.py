@@ -10,9 +10,8 @@ from vitprof import errors, formats, home
 from vitprof.config import RunConfig
 from vitprof.program import program
 from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineWatch
-from vitprof.ui import resources
+from vitprof.ui import resources, texts
 from vitprof.ui.profile.runs import running_run, start
-from vitprof.ui.texts import escaped, sentence
 
 STARVED = RunConfig(strategy="per-sample", device="simulated:h100", batch_size=128, seconds=8, evaluate=False)
 """Loading a batch sample by sample takes about 10 ms on a current core, while an H100 takes 4 ms for its step."""
@@ -39,7 +38,7 @@ def draw_welcome(config: RunConfig | None) -> None:
             help="The settings are behind » at the top left.",
         )
     if problem := st.session_state.pop(FAILED, ""):
-        st.error(escaped(problem))
+        st.error(texts.escaped(problem))
     demonstration, script, data = (
         c.container(border=True, height="stretch", gap="small") for c in st.columns(3, gap="small")
     )
@@ -132,28 +131,28 @@ def _draw_machine() -> None:
         for gpu in seen.gpus:
             _draw_gpu(gpu)
         for column, (share, text) in zip(st.columns([2, 2, 3]), bars, strict=True):
-            column.progress(share, text=escaped(text))
+            column.progress(share, text=texts.escaped(text))
 
 
 def _draw_gpu(gpu: GpuNow) -> None:
     name = f"{'slice of ' if gpu.info.slice_of else ''}GPU {gpu.info.index}: {gpu.info.name}"
     if gpu.lost:
-        st.warning(escaped(f"{name} does not answer: {gpu.lost}."))
+        st.warning(texts.escaped(f"{name} does not answer: {gpu.lost}."))
         return
     limit = f" of {gpu.info.power_limit_w:.0f}" if math.isfinite(gpu.info.power_limit_w) else ""
     power = f"{gpu.power_w:.0f}{limit} W" if math.isfinite(gpu.power_w) else f"power {formats.NOT_AVAILABLE}"
     heat = f"{gpu.temp_c:.0f} °C" if math.isfinite(gpu.temp_c) else f"temperature {formats.NOT_AVAILABLE}"
     left, right = st.columns(2)
     busy = formats.percent(gpu.util_pct / 100)
-    left.progress(_share(gpu.util_pct, 100), text=escaped(f"{name}, busy {busy}, {power}, {heat}"))
+    left.progress(_share(gpu.util_pct, 100), text=texts.escaped(f"{name}, busy {busy}, {power}, {heat}"))
     room = f"{formats.size(gpu.memory_bytes)} of {formats.size(gpu.info.memory_bytes)}"
-    right.progress(_share(gpu.memory_bytes, gpu.info.memory_bytes), text=escaped(f"Its memory: {room}"))
+    right.progress(_share(gpu.memory_bytes, gpu.info.memory_bytes), text=texts.escaped(f"Its memory: {room}"))
     if gpu.processes:
         biggest = sorted(gpu.processes, key=lambda p: -p.memory_bytes if math.isfinite(p.memory_bytes) else 0.0)
         sizes = [f" {formats.size(p.memory_bytes)}" if math.isfinite(p.memory_bytes) else "" for p in biggest]
         shown = [f"{p.name or 'a process'} ({p.pid}){s}" for p, s in zip(biggest, sizes, strict=True)][:PROCESSES_SHOWN]
         more = len(biggest) - len(shown)
-        st.caption(escaped("On it: " + ", ".join(shown) + (f" and {more} more" if more else "")))
+        st.caption(texts.escaped("On it: " + ", ".join(shown) + (f" and {more} more" if more else "")))
 
 
 def _share(value: float, total: float) -> float:
@@ -166,10 +165,10 @@ def machine_in_words() -> str:
     if not gpus:
         return "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."
     names = [f"{gpu.name} ({formats.size(gpu.memory_bytes)})" for gpu in gpus]
-    listed = ", ".join(f"**{escaped(name)}**" for name in names)
+    listed = ", ".join(f"**{texts.escaped(name)}**" for name in names)
     for finding in resources.findings_of_gpu():
         if finding.verdict == "bad":
-            reason = escaped(sentence(finding.line))
-            return f"**{escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
+            reason = texts.escaped(texts.sentence(finding.line))
+            return f"**{texts.escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
     which = " Runs use the first one unless you choose another **Device**." if len(gpus) > 1 else ""
     return f"{listed} is ready to be profiled.{which}" if len(gpus) == 1 else f"{listed}.{which}"

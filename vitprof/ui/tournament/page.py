@@ -12,12 +12,11 @@ from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config import accelerators
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
-from vitprof.ui import navigation, notifications, resources, widgets
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui import navigation, notifications, resources, texts, widgets
 from vitprof.ui.tournament import results, setup, state, tuning
 
 
-@guarded
+@texts.guarded
 def page() -> None:
     navigation.come_back(state.CHOSEN)
     tournament_id, problem = state.chosen()
@@ -25,7 +24,7 @@ def page() -> None:
         results.draw_tournament(tournament_id)
         return
     if problem:
-        st.warning(escaped(problem))
+        st.warning(texts.escaped(problem))
         st.button(
             "Show all tournaments",
             type="primary",
@@ -51,7 +50,7 @@ def page() -> None:
     state.draw_problem()
     if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.info(f"Tournament {running.id} is running: {escaped(running.name)}.", width="stretch")
+            st.info(f"Tournament {running.id} is running: {texts.escaped(running.name)}.", width="stretch")
             st.button(
                 "Show it",
                 type="primary",
@@ -95,9 +94,9 @@ def _draw_line(t: StoredTournament) -> None:
     with st.container(border=True):
         left, middle, right = st.columns([5, 4, 4], vertical_alignment="center")
         status = f":blue[{STATUSES[t.status]}]" if t.status == "running" else STATUSES[t.status]
-        when = escaped(f"{t.created_utc[:10]} {t.created_utc[11:16]} UTC")
-        about = f":small[{status}, {when}, {escaped(t.spec.base.device)}]"
-        left.markdown(f"**{t.id}: {escaped(t.name)}**  \n{about}")
+        when = texts.escaped(f"{t.created_utc[:10]} {t.created_utc[11:16]} UTC")
+        about = f":small[{status}, {when}, {texts.escaped(t.spec.base.device)}]"
+        left.markdown(f"**{t.id}: {texts.escaped(t.name)}**  \n{about}")
         with middle:
             _draw_answer(t)
         with right.container(horizontal=True):
@@ -120,19 +119,19 @@ def _draw_line(t: StoredTournament) -> None:
                 ask_to_delete(t.id)
 
 
-@guarded
+@texts.guarded
 def _draw_answer(t: StoredTournament) -> None:
-    st.markdown(escaped(answer_in_words(t)))
+    st.markdown(texts.escaped(answer_in_words(t)))
 
 
 @st.dialog("Delete tournament?", icon=":material/delete:")
-@guarded
+@texts.guarded
 def ask_to_delete(tournament_id: int) -> None:
     t = tournament(resources.store(), tournament_id)
     runs = formats.count(resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True)), "run")
-    st.markdown(f"**{t.id}: {escaped(t.name)}** and its {runs}. **This cannot be undone.**")
+    st.markdown(f"**{t.id}: {texts.escaped(t.name)}** and its {runs}. **This cannot be undone.**")
     if t.holder_host:
-        st.markdown(f"It was started on another machine ({escaped(t.holder_host)}): make sure that it is gone.")
+        st.markdown(f"It was started on another machine ({texts.escaped(t.holder_host)}): make sure that it is gone.")
     with st.container(horizontal=True):
         yes = st.button(
             "Delete it",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
@@ -122,7 +121,7 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
             placeholder=spec.title,
             help="Its name in the list. Empty: made from what it tries.",
         )
-    return dataclasses.replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
+    return replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
 
 
 def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:

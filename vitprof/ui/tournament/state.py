@@ -22,9 +22,8 @@ from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store import tournaments
 from vitprof.store.tournaments import StoredTournament
-from vitprof.ui import gate, notifications, resources
+from vitprof.ui import gate, notifications, resources, texts
 from vitprof.ui.profile.live import STAGES
-from vitprof.ui.texts import escaped, guarded, rough_time
 
 VIEWS_KEPT = 100
 """Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
@@ -146,7 +145,7 @@ def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: 
 
 def draw_problem() -> None:
     if text := st.session_state.pop(PROBLEM, ""):
-        st.error(escaped(text))
+        st.error(texts.escaped(text))
 
 
 @st.cache_resource(show_spinner=False)
@@ -166,10 +165,10 @@ def draw_state(now: tournament_view.TournamentState) -> None:
         return
     if t.status == "done":
         if t.note:
-            st.warning(escaped(f"Ended: {t.note}."))
+            st.warning(texts.escaped(f"Ended: {t.note}."))
         runs = count(sum(entry.n_made for entry in now.entries), "run")
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f":material/check: Done: {runs} in {rough_time(now.spent_s)}", width="content")
+            st.caption(f":material/check: Done: {runs} in {texts.rough_time(now.spent_s)}", width="content")
             if script is None:
                 text = "Runs every setting again that was not cut short, and adds to what is known. The time limit no "
                 text += "longer applies."
@@ -180,7 +179,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
         reason = t.note if t.note.startswith(state.lower()) else f"{state}: {t.note}" if t.note else state
         left = f"{now.progress.done} of {now.progress.total} runs are done"
         resumable = "" if script is not None else " Resume to run the rest."
-        st.warning(escaped(f"{reason[0].upper()}{reason[1:]}. {left}.{resumable}"))
+        st.warning(texts.escaped(f"{reason[0].upper()}{reason[1:]}. {left}.{resumable}"))
         if script is None:
             _draw_resume(t, "Continues where it ended. A run that did not finish is run again.", type="primary")
     if script is not None:
@@ -196,7 +195,7 @@ def _add_rounds(tournament_id: int) -> None:
     resume(tournament_id)
 
 
-@guarded
+@texts.guarded
 def _watch(tournament_id: int, drawn: object) -> None:
     """Draws a running one's bar alone, a few hundred bytes; redraws the whole page once `signature` has changed."""
     now = None
@@ -205,7 +204,7 @@ def _watch(tournament_id: int, drawn: object) -> None:
     if now is None or signature(now) != drawn:
         st.rerun(scope="app")
     if now.tournament.held:
-        st.progress(now.progress.fraction, text=escaped(_text(now)))
+        st.progress(now.progress.fraction, text=texts.escaped(_text(now)))
 
 
 def _text(now: tournament_view.TournamentState) -> str:
@@ -221,14 +220,14 @@ def _text(now: tournament_view.TournamentState) -> str:
     elif spec.until_decided:
         text += f"; {planning.rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
-        text += f"; about {rough_time(p.seconds_left)} left"
+        text += f"; about {texts.rough_time(p.seconds_left)} left"
     return text
 
 
 def _draw_take_over(t: StoredTournament) -> None:
     st.caption(
-        f"It was started on another machine ({escaped(t.holder_host)}, process {t.holder_pid}). This machine cannot "
-        "tell whether that process still runs; a container gets a new name each time it is started."
+        f"It was started on another machine ({texts.escaped(t.holder_host)}, process {t.holder_pid}). This machine "
+        "cannot tell whether that process still runs; a container gets a new name each time it is started."
     )
     with st.popover("Take it over", icon=":material/move_up:", help="Asks before it does."):
         st.markdown("Is that machine gone, or was the container restarted? If not, two programs would run it at once.")
@@ -250,7 +249,7 @@ def _draw_buttons(t: StoredTournament) -> None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
         return
     if starter := gate.started_by(t.started_by):
-        st.caption(escaped(starter))
+        st.caption(texts.escaped(starter))
     if not may_stop(t.started_by):
         return
     with st.container(horizontal=True, vertical_alignment="center", key="tournament-buttons"):
@@ -262,7 +261,7 @@ def _draw_buttons(t: StoredTournament) -> None:
         text = "Stops the current run and starts no more. What was measured is kept, and you can resume later."
         act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
         if t.status == "paused":
-            st.caption(f"Paused: {escaped(t.note)}." if t.note else "Paused.", width="content")
+            st.caption(f"Paused: {texts.escaped(t.note)}." if t.note else "Paused.", width="content")
 
 
 def _stop(tournament_id: int) -> None:
