@@ -1,13 +1,16 @@
-"""Training on the null device as people write it, with waits and work of known length. Nothing in it knows of vitprof.
+"""Training on a GPU as people write it, with waits and work of known length. Nothing in it knows of vitprof.
 
 Each function returns what an independent clock says: the wall clock (s) from one batch's making to the last one's, and
-the time in which the device had work then, by the device itself.
+on the null device the time in which it had work then, by the device itself. `benchmarks.watch_matrix` runs them on a
+real GPU too. Of a framework that is not installed the function cannot be called.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import math
 import mmap
 import os
 import struct
@@ -17,22 +20,30 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import accelerate
-import lightning
-import timm.data.loader
 import torch
-import transformers
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import vitprof
+
+# A GPU's owner may have none of them.
+with contextlib.suppress(ImportError):
+    import accelerate
+with contextlib.suppress(ImportError):
+    import lightning
+with contextlib.suppress(ImportError):
+    import timm.data.loader
+with contextlib.suppress(ImportError):
+    import transformers
 
 warnings.simplefilter("ignore")
 for _name in ("lightning.pytorch", "transformers", "accelerate"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
 CYCLES_PER_S = 1.4e9
-"""Of `torch.cuda._sleep` on the null device."""
+"""Of `torch.cuda._sleep` on the null device. On another one it is measured and set first."""
+LOSSES: list[Tensor] = []
+"""Of every step of this process, on the device: to read them would wait for it."""
 BATCH, N_BATCHES = 4, 44
 SLOTS, CARDS = 256, 8
 SLOT = struct.Struct(f"i4x{3 * CARDS}Q")
@@ -80,9 +91,9 @@ class Images(Dataset[Any]):
         return torch.full((4,), float(index)), index % 3
 
     def collate(self, samples: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
-        if os.path.exists(os.environ["NULLCUDA_SHM"]):
+        if os.path.exists(os.environ.get("NULLCUDA_SHM", "")):
             self._busy = self._busy or Busy()
-            self.noted.append((time.perf_counter(), self._busy.seconds()))
+        self.noted.append((time.perf_counter(), self._busy.seconds() if self._busy else math.nan))
         began = time.perf_counter()
         time.sleep(self.wait_s)
         images, labels = zip(*samples, strict=True)
@@ -116,7 +127,9 @@ class Model(torch.nn.Module):
             torch.cuda._sleep(self.cycles)
         if y is None:
             return logits
-        return {"loss": torch.nn.functional.cross_entropy(logits, y), "logits": logits}
+        loss = torch.nn.functional.cross_entropy(logits, y)
+        LOSSES.append(loss.detach())
+        return {"loss": loss, "logits": logits}
 
 
 def _loop(model: Any, optimizer: Any, batches: Any, backward: Callable[[Tensor], Any], *, item: bool = False) -> None:
@@ -187,19 +200,18 @@ def by_transformers(*, wait_s: float, work_s: float, callback: bool = False) -> 
     return images.found()
 
 
-class _Module(lightning.LightningModule):
-    def __init__(self, work_s: float) -> None:
-        super().__init__()
-        self.model = Model(work_s)
-
-    def training_step(self, batch: Any, _: int) -> Tensor:
-        return self.model(batch["x"], batch["y"])["loss"]
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
 def by_lightning(*, wait_s: float, work_s: float, callback: bool = False) -> str:
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(work_s)
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            return self.model(batch["x"], batch["y"])["loss"]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
     images = Images(wait_s)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
@@ -213,7 +225,7 @@ def by_lightning(*, wait_s: float, work_s: float, callback: bool = False) -> str
             enable_model_summary=False,
             callbacks=[vitprof.LightningCallback()] if callback else [],
         )
-        trainer.fit(_Module(work_s), images.loader())
+        trainer.fit(Module(), images.loader())
     return images.found()
 
 

@@ -3,70 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.watch_matrix import BUSY, CASES, FRAMEWORKS, STARVED, run, wrong
 from tests.nullcuda import scripts
 from tests.watch.watching import Host
-from vitprof.analysis.arrays import Series
-from vitprof.analysis.verdict.verdict import judge
-from vitprof.config.own_script import own_config
-from vitprof.recording.columns import TELEMETRY_COLUMNS
-from vitprof.recording.verdict import Verdict
 
 pytestmark = pytest.mark.slow
-
-POINTS = 0.02
-"""The most that a share of the time may be off."""
-FRAMEWORKS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "plain, the loss is read": {"item": True},
-    "quickstart": {},
-    "by_accelerate": {},
-    "by_accelerate, watched first": {"watched_first": True},
-    "by_transformers": {},
-    "by_transformers, with the callback": {"callback": True},
-    "by_lightning": {},
-    "by_lightning, with the callback": {"callback": True},
-    "by_timm": {},
-}
-
-
-class Run(NamedTuple):
-    """A watched run, from a quarter of its batches on, and what the device says of the same time."""
-
-    steps: Series
-    all_steps: Series
-    busy_frac: float
-    """By the device itself. What vitprof calls compute may also hold waits for launches, never less than this."""
-    waited_frac: float
-    """The share of the time in which batches were made, by the script."""
-    device: str
-
-    def frac(self, name: str) -> float:
-        return float(self.steps[name].sum() / self.steps["step_s"].sum())
-
-    def verdict(self) -> Verdict:
-        telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
-        facts = {"device": self.device, "cuda_version": "13"}
-        return judge(own_config("script", workers=0), self.all_steps, [], telemetry, facts)
-
-
-def run(host: Host, function: str, **how: Any) -> Run:
-    watched = not (how.get("callback") or how.get("watched_first"))
-    done = host.ok(function, watched=watched, **how)
-    own = json.loads(done.returned)
-    steps = done.steps
-    kept = (steps["t_start_s"] >= own["since_s"]) & (steps["t_start_s"] < own["until_s"])
-    return Run(
-        {name: values[kept] for name, values in steps.items()},
-        steps,
-        own["busy_s"] / (own["until_s"] - own["since_s"]),
-        own["waited_s"] / (own["until_s"] - own["since_s"]),
-        done.note("environment")[0]["device"],
-    )
 
 
 @pytest.fixture(params=FRAMEWORKS)
@@ -76,23 +22,17 @@ def framework(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 def test_a_starved_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
     """20 ms of waiting for 2 ms of work: the GPU idles as long as batches are made, but for work at the same time."""
-    seen = run(host, framework[0], wait_s=0.02, work_s=0.002, **framework[1])
-    assert seen.device == "cuda:0"
+    seen = run(host, framework[0], **STARVED, **framework[1])
     assert len(seen.all_steps["step"]) >= scripts.N_BATCHES - 2
-    most = min(seen.waited_frac, 1 - seen.busy_frac)
-    assert most - seen.busy_frac - POINTS < seen.frac("exposed_wait_s") < most + POINTS
-    assert seen.frac("compute_s") >= seen.busy_frac - POINTS
+    assert not wrong("starved", seen)
     assert seen.steps["compute_s"].min() > 0.0019
-    assert seen.verdict().kind == "input-bound"
 
 
 def test_a_busy_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
     """12 ms of work, and no waiting."""
-    seen = run(host, framework[0], wait_s=0.0, work_s=0.012, **framework[1])
-    assert seen.device == "cuda:0"
-    assert seen.frac("compute_s") >= seen.busy_frac - POINTS
+    seen = run(host, framework[0], **BUSY, **framework[1])
+    assert not wrong("busy", seen)
     assert seen.steps["compute_s"].min() > 0.0114
-    assert seen.frac("exposed_wait_s") <= 1 - seen.busy_frac + POINTS
 
 
 def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Host) -> None:
@@ -129,14 +69,8 @@ def test_the_clock_of_the_device_may_drift(host: Host) -> None:
 @pytest.mark.parametrize("starved", [True, False], ids=["starved", "busy"])
 def test_a_clock_that_drifts_keeps_the_shares(host: Host, *, starved: bool, ppm: int) -> None:
     """5,000 us/s for a second are 100 for most of a minute."""
-    wait_s, work_s = (0.02, 0.002) if starved else (0.0, 0.012)
-    seen = run(host, "plain", wait_s=wait_s, work_s=work_s, env={"NULLCUDA_DRIFT_PPM": str(ppm)})
-    if starved:
-        most = min(seen.waited_frac, 1 - seen.busy_frac)
-        assert most - seen.busy_frac - POINTS < seen.frac("exposed_wait_s") < most + POINTS
-    else:
-        assert seen.frac("exposed_wait_s") <= 1 - seen.busy_frac + POINTS
-    assert seen.frac("compute_s") >= seen.busy_frac - POINTS
+    case = "starved" if starved else "busy"
+    assert not wrong(case, run(host, "plain", **CASES[case], env={"NULLCUDA_DRIFT_PPM": str(ppm)}))
 
 
 def test_the_second_of_two_cards(host: Host) -> None:

@@ -1,0 +1,196 @@
+"""Reads what first_contact.sh wrote, and writes docs/results-gpu.md: measured, expected and verdict for each row.
+
+    python -m benchmarks.first_contact_report DIR [--output docs/results-gpu.md]
+
+What is missing is named. Of the null device, and of a folder without a GPU's name, nothing is written unless --output
+says where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "results-gpu.md"
+NULL = "NVIDIA Null GPU"
+MISSING = "missing"
+CONFINED_US = 50.0
+"""As the self-test's case of the clocks."""
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    name: str
+    measured: str
+    expected: str
+    verdict: str
+    """ok, OFF, a dash where nothing is expected, or missing."""
+
+
+def judged(name: str, measured: str, expected: str, ok: bool | None) -> Row:
+    return Row(name, measured, expected, {True: "ok", False: "OFF", None: "-"}[ok])
+
+
+def missing(name: str, why: object) -> Row:
+    return Row(name, f"not measured: {why}", "", MISSING)
+
+
+def read(folder: Path, name: str) -> Any:
+    """Returns the object in a file; {} where there is none that can be read."""
+    try:
+        return json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
+    for part in ("costs", "launches", "pairs", "gated"):
+        if part not in probe or set(probe[part]) == {"failed"}:
+            yield missing(f"probe: {part}", probe.get(part, {}).get("failed", "no file, or out of time"))
+    for name, cost in probe.get("costs", {}).items():
+        if isinstance(cost, dict) and "median_us" in cost:
+            ok = cost["median_us"] < 20 if name in ("record", "query", "elapsed_time", "mark") else None
+            text = f"{cost['median_us']:.3g} us (99th percentile {cost['p99_us']:.3g})"
+            yield judged(f"cost: {name}", text, "" if ok is None else "under 20 us", ok)
+        elif isinstance(cost, dict):
+            yield missing(f"cost: {name}", cost.get("failed"))
+    if "launch_us" in (found := probe.get("launches", {})):
+        blocked = found["until_the_host_blocks"]
+        text = f"{blocked or 'more than tried'}; a launch takes {found['launch_us']:.3g} us"
+        yield judged("launches until the host blocks", text, "about 1,000", blocked is None or blocked > 500)
+    if "drift_us_per_s" in (found := probe.get("pairs", {})):
+        drift = found["drift_us_per_s"]
+        yield judged("drift of the clocks", f"{drift:+.3g} us a second", "within 100", abs(drift) < 100)
+        yield judged("pairs beside a straight line", f"{found['residual_us']:.3g} us", "", None)
+        late, early = found["mapped_late_us"], found["mapped_early_us"]
+        text = f"99 of 100 at most {max(late, 0):.3g} us late, {max(early, 0):.3g} us early"
+        yield judged("marks mapped to the host's clock", text, "within 50 us", max(late, early) < CONFINED_US)
+        half = found["gpu_util_half_load_pct"]
+        text = "not available" if math.isnan(half) else f"{half:.0f}%"
+        yield judged("GPU-util, busy for half of the time", text, "not asked: any kernel counts", None)
+        stamps = [stamp for stamp, _ in found["gpu_util"]]
+        text = f"{len(stamps)} samples" + (
+            f", one each {(stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e3:.0f} ms" if len(stamps) > 1 else ""
+        )
+        yield judged("GPU-util with stamps", found["gpu_util_failed"] or text, "each 167 to 1,000 ms", None)
+        yield judged("GPM (SM activity)", "read" if found["gpm"] else "not available", "from Hopper on", None)
+    for name, found in probe.get("gated", {}).items():
+        if not isinstance(found, dict) or found.get("failed"):
+            yield missing(f"gated steps: {name}", found.get("failed") if isinstance(found, dict) else found)
+        elif found["kernel_ms"] is None:
+            yield missing(f"gated steps: {name}", "no gated step was kept")
+        else:
+            text = f"kernels {found['kernel_ms']:.3g} of compute {found['compute_ms']:.3g} ms, {found['n_gated']} gates"
+            ok = found["kernel_ms"] <= found["compute_ms"] * 1.05
+            yield judged(f"gated steps: {name}", text, "kernels take no longer than compute", ok)
+
+
+def watch_rows(watch: dict[str, Any]) -> Iterator[Row]:
+    if not watch.get("rows"):
+        yield missing("watched scripts", "no file, or out of time")
+    for row in watch.get("rows", []):
+        name = ", ".join(filter(None, (row["script"], row.get("case"))))
+        if reason := row.get("skipped") or row.get("failed"):
+            yield missing(name, reason)
+            continue
+        busy = "" if math.isnan(row["busy_frac"]) else f"; the GPU was busy {row['busy_frac']:.1%} ({row['oracle']})"
+        text = f"exposed wait {row['exposed_wait_frac']:.1%}, compute {row['compute_frac']:.1%}{busy}"
+        wrong = list(row["wrong"]) + ["other losses than without vitprof"] * (row.get("same_losses") is False)
+        expected = "; ".join(wrong) or "as the script and the oracle say, within 2 points, and the same losses"
+        yield judged(name, text, expected, not wrong)
+        if math.isnan(row["busy_frac"]):
+            yield missing(f"{name}: oracle", row["oracle"])
+    if watch.get("cut"):
+        yield missing("further scripts", watch["cut"])
+
+
+def selftest_rows(selftest: dict[str, Any]) -> Iterator[Row]:
+    if not selftest.get("results"):
+        yield missing("selftest --gpu", "no file, or out of time")
+    for case in selftest.get("results", []):
+        verdict = {"passed": "ok", "failed": "OFF"}.get(case["status"], MISSING)
+        text = ": ".join(filter(None, (case["measured"], case["wrong"])))
+        yield Row(f"self-test: {case['case']}", text, case["expected"], verdict)
+
+
+def strategy_rows(file: dict[str, Any]) -> Iterator[Row]:
+    found = dict(file.get("strategies", {}))
+    left, failure = found.pop("left over", None), found.pop("failed", None)
+    if not found:
+        yield missing("strategies", failure or "no file, or out of time")
+    for name, run in found.items():
+        if "skipped" in run:
+            yield missing(f"strategy {name}", run["skipped"])
+        else:
+            text = f"{run.get('status', 'failed')}, {run.get('n_steps', 0)} steps {run.get('failed', '')}".strip()
+            yield judged(f"strategy {name}", text, "done", run.get("status") == "done" and not run.get("failed"))
+    if left is None:
+        yield missing("left over by the strategies", "the part ended early")
+    else:
+        text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in left.items()) or "nothing"
+        yield judged("left over by the strategies", text, "nothing", not left)
+
+
+def device_name(folder: Path) -> str:
+    """Returns the GPU's name; "" where no part could say it."""
+    files = (read(folder, name) for name in ("probe.json", "watch.json"))
+    return next((file["device_name"] for file in files if file.get("device_name")), "")
+
+
+def page(folder: Path) -> str:
+    """Returns the page of a folder."""
+    probe = read(folder, "probe.json")
+    sections = {
+        "Clocks, marks and launches": list(probe_rows(probe)),
+        "Watched scripts": list(watch_rows(read(folder, "watch.json"))),
+        "Self-test": list(selftest_rows(read(folder, "selftest.json"))),
+        "Every strategy": list(strategy_rows(read(folder, "strategies.json"))),
+    }
+    rows = [row for section in sections.values() for row in section]
+    count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "OFF", MISSING)}
+    driver = ""
+    if (smi := folder / "nvidia-smi.txt").exists():
+        lines = re.findall(r"^(Driver Version|CUDA Version)\s*:\s*(.+)$", smi.read_text(errors="replace"), re.MULTILINE)
+        driver = "".join(f", {name.lower()} {value.strip()}" for name, value in lines)
+    text = [
+        "# Results on a GPU",
+        "",
+        f"{device_name(folder) or 'Unknown GPU'}{driver}. Made by `benchmarks/first_contact.sh`: {count['ok']} rows as"
+        f" expected, {count['OFF']} off, {count[MISSING]} not measured.",
+    ]
+    for title, section in sections.items():
+        text += ["", f"## {title}", "", "| row | measured | expected | verdict |", "|---|---|---|---|"]
+        text += [f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in row)} |" for row in section]
+    text += ["", "## Loading and overhead", ""]
+    tables = (folder / "rows.txt").read_text(errors="replace") if (folder / "rows.txt").exists() else ""
+    kept = [line for line in tables.splitlines() if line.startswith("|")]
+    for i, line in enumerate(kept):  # one table after another
+        text += [""] * (i > 0 and i + 1 < len(kept) and kept[i + 1].startswith("|---")) + [line]
+    if not kept:
+        text.append("Not measured: the parts failed, or were out of time.")
+    return "\n".join(text) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--output", type=Path, help=f"{PAGE.name} in docs/, where a real GPU was measured")
+    given = parser.parse_args(arguments)
+    name = device_name(given.folder)
+    if given.output is None and (not name or NULL in name):
+        raise SystemExit(
+            f"{given.folder}: {name or 'no GPU'}: these are no results of a GPU; --output FILE writes them"
+        )
+    output = given.output or PAGE
+    output.write_text(page(given.folder), encoding="utf-8")
+    print(output)
+
+
+if __name__ == "__main__":
+    main()
