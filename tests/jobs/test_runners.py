@@ -271,6 +271,7 @@ def own() -> Iterator[Launcher]:
     made.close()
 
 
+SLEEPS = "GOMP_SPINCOUNT = '0'"
 ASK_TORCH = """
 import os, sys, torch
 from vitprof.jobs import child
@@ -309,16 +310,18 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 @pytest.mark.usefixtures("full_home")
 class TestForked:
     @pytest.mark.slow
-    def test_it_may_use_cuda(self, own: Launcher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Where its parent called something of PyTorch's CUDA, `torch.cuda.init` refuses to run in it."""
-        assert fork_of(own, ASK_TORCH, log, monkeypatch) == "False\n"
-
-    @pytest.mark.slow
-    def test_it_trains_as_a_new_process_does(self, launcher: KeptLauncher, log: Any) -> None:
-        """With the variables of now: its data lie in the home of this test, which the server does not know."""
-        forked, anew = losses(run(launcher.start(log))), losses(run(start_anew(log)))
+    def test_it_trains_as_a_new_process_does(
+        self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With the variables of now: its data lie in the home of this test, which the server does not know. The threads
+        of OpenMP sleep in a new process too.
+        """
+        forked = losses(run(launcher.start(log)))
+        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+        anew = losses(run(start_anew(log)))
         assert len(forked) == 6
         np.testing.assert_array_equal(forked, anew)
+        assert SLEEPS in Path(log.name).read_text()
 
     @pytest.mark.slow
     def test_it_has_the_directory_of_now_and_a_session_and_a_log_of_its_own(
@@ -399,23 +402,16 @@ class TestForked:
 class TestOpenMP:
     """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
 
-    SLEEPS = "GOMP_SPINCOUNT = '0'"
-
-    def test_a_new_process_has_threads_that_sleep(self, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
-        process = start_anew(log)
-        run(process)
-        assert self.SLEEPS in Path(log.name).read_text()
-
     @pytest.mark.slow
     def test_a_fork_has_them_too(
         self, own: Launcher, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """And may use CUDA: where its parent called something of it, `torch.cuda.init` refuses to run."""
         monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
         shown = tmp_path / "shown"
         keep = f"import os; os.dup2(os.open({str(shown)!r}, os.O_CREAT | os.O_WRONLY), 2)\n"
         assert fork_of(own, keep + ASK_TORCH, log, monkeypatch) == "False\n"
-        assert self.SLEEPS in shown.read_text()
+        assert SLEEPS in shown.read_text()
 
     @pytest.mark.parametrize("name", runners.OPENMP_CHOICES)
     def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
