@@ -137,7 +137,8 @@ PAGES = {
 """Address -> what is there once it is drawn."""
 KNOWN = {("scrollable-region-focusable", "pre"): "st.code of a fixed height; browsers let the keys reach what scrolls"}
 """Rule and selector -> why it stays: what Streamlit draws so and leaves no way to change."""
-AXE = """options => axe.run(document, {resultTypes: ['violations'], preload: false, ...options}).then(found => found.violations)"""
+AXE = """options => axe.run(document, {resultTypes: ['violations'], preload: false, ...options})
+    .then(found => found.violations)"""
 OF_A_THEME = {"runOnly": ["color-contrast"]}
 """The rule whose answer depends on the theme; the others are asked once."""
 IN_THEME = """dark => (parseInt(getComputedStyle(document.querySelector('.stApp')).backgroundColor.slice(4)) < 128)
