@@ -9,11 +9,7 @@ from pathlib import Path
 
 
 def job_cores(root: Path = Path("/")) -> int:
-    """Returns the number of logical cores that this process may use, at least 1.
-
-    They are those that it may run on (affinity), or as many as its control group's quota of CPU time is worth, if that
-    is less. `root`: where `proc` and `sys` are.
-    """
+    """Returns the logical cores that this process may use, by affinity and quota; at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([allowed, *_quotas(root)])))
 

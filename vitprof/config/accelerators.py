@@ -1,12 +1,7 @@
-"""Simulated accelerators: how long each takes for a step and for a copy.
-
-They answer "would my loader feed such a GPU?" where there is none. Everything measured on one is marked as simulated.
-
-No measurements of these very models on each of these cards are published. What is published is the training throughput
-on one card for each model (`MEASURED`) and every card's peak rates (`CARDS`). The measured time for a sample is divided
-by the smaller of two ratios of the cards, that of arithmetic rates and that of memory bandwidths (the roofline model:
-Williams, Waterman and Patterson 2009). This gives an A100 828 images/s of ViT-B/16 and an H100 1.7 times that; NVIDIA's
-NeMo documentation has an H100 at 2.06 times an A100 with ViT g/14, whose larger matrices are bound by arithmetic.
+"""Simulated accelerators: how long each takes for a step and for a copy. No measurements of these very models on each
+of these cards are published. What is published is the training throughput on one card for each model (`MEASURED`) and
+every card's peak rates (`CARDS`). The measured time for a sample is divided by the smaller of two ratios of the cards,
+that of arithmetic rates and that of memory bandwidths (the roofline model: Williams, Waterman and Patterson 2009).
 """
 
 from __future__ import annotations
@@ -223,10 +218,8 @@ def device_in_words(device: str) -> str:
 
 def accelerator(device: str) -> Accelerator:
     """Returns the accelerator that `device` names: `simulated:NAME` (that card with the model `tiny` in fp32),
-    `simulated:A_MS,B_US`, or `simulated:NAME=A_MS,B_US`.
-
-    After the numbers may follow the time that the host needs to launch a step: `simulated:A_MS,B_US,launch=C_MS`.
-    Raises `ConfigError` for any other text.
+    `simulated:A_MS,B_US` or `simulated:NAME=A_MS,B_US`, each with the host's `,launch=C_MS` or not. Raises
+    `ConfigError`.
     """
     rest, launched, launch = device.removeprefix(SIMULATED).partition(LAUNCHING)
     name, separator, figures = rest.partition(FIGURES)

@@ -196,11 +196,8 @@ def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
 
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
-    """Returns the settings of a script, each once: first the script as it is, then every combination of what is varied.
-
-    A combination that PyTorch does not allow is changed to one that it does, and its remarks say so: without workers
-    there is nothing to prefetch, to keep alive or to start. Once the script's own loader is known, a combination equal
-    to it counts as the script as it is. `steps`: training steps in a trial.
+    """Returns the settings of a script, each once: the script as it is, then every combination of what is varied,
+    changed where PyTorch does not allow it. `steps`: training steps in a trial.
     """
     settings = {UNCHANGED: OwnSetting(UNCHANGED)}
     names = [name for name, _ in script.vary]

@@ -31,10 +31,7 @@ class Decoder(Protocol):
     """A function that decodes one image. Safe to call from several threads; can be pickled."""
 
     def __call__(self, encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-        """Writes the crop of the image into `out`: (size, size, 1 or 3) uint8, contiguous, grey or RGB.
-
-        Raises `ValueError` with a short reason for bytes that are not a complete image.
-        """
+        """Writes the crop of the image into `out`: (size, size, 1 or 3) uint8. Raises `ValueError` if damaged."""
 
 
 class _Buffer(threading.local):

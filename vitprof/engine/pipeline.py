@@ -209,10 +209,8 @@ class ReplayLoader:
 def keep_batches(
     loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Callable[[], bool]
 ) -> ReplayLoader:
-    """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
-
-    At most `MOST_BATCHES` and `MOST_BYTES` of images; a smaller batch only if it is the first. `place` copies images or
-    labels: a loader may reuse its own memory. Raises `JobStopped`, and what `loader` raises.
+    """Fetches at most `MOST_BATCHES` and `MOST_BYTES` of `loader`'s epoch 0 and closes it. Returns a loader that
+    replays them, as copied by `place`. Raises `JobStopped`, and what `loader` raises.
     """
     kept: list[Batch] = []
     used = 0

@@ -120,11 +120,8 @@ def train(
     device: Device | None = None,
     trains: Callable[[RunConfig, Device], Trainer] | None = None,
 ) -> bool:
-    """Runs the job that `config` describes and reports to `events`.
-
-    The self-test passes an open `device` and `trains`, which makes the trainer, to do work of a known length. Returns
-    True if the budget was spent, False if `stop()` turned true before. Raises `VitprofError` for what the user can fix,
-    and whatever a Dataset, a worker or torch raises.
+    """Runs the job that `config` describes and reports to `events`; `trains` makes another trainer. Returns True if the
+    budget was spent, False if `stop()` turned true before. Raises `VitprofError`, and what PyTorch raises.
     """
     config = resolve(config)
     return report_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)

@@ -302,9 +302,7 @@ class Ring:
 
     def stage(self, batch: Batch) -> Batch:
         """Returns the batch in page-locked memory; only labels are added to images that a loader put into the ring.
-
-        Images stay where they are if they are on the device, if a DataLoader has pinned them (copying them again costs
-        more than a second copy to the device), if the system refuses to pin, and floats for a simulated device.
+        Images stay where they are if on the device, pinned already, or not to be pinned.
         """
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):

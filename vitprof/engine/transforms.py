@@ -102,10 +102,8 @@ class Crop(NamedTuple):
 
 
 def centre_crop(height: int, width: int, size: int) -> Crop:
-    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size) for a height x width image.
-
-    Its side is 224/256 of the shorter side, in whole pixels: up to half a pixel off torchvision's. An image of that
-    size is taken whole: it is a sample already.
+    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size), up to half a pixel off. An
+    image of that size is taken whole.
     """
     if height == width == size:
         return Crop(0, 0, height, width)
@@ -151,10 +149,8 @@ def opencv() -> ModuleType:
 
 
 class ToInput:
-    """A function from images (b, channels, height, width) in any pixel format to the model's input.
-
-    The arithmetic and its order are those of torchvision's ToTensor and Normalize: every strategy feeds the same bits.
-    With `augment_seed`, random flip, crop and rotation come before that, on pixels scaled to 0..1, where black is 0.
+    """A function from images (b, channels, height, width) in any pixel format to the model's input: ToTensor and
+    Normalize with torchvision's bits; with `augment_seed`, random flip, crop and rotation before that.
     """
 
     def __init__(

@@ -31,12 +31,8 @@ def group_of(run: StoredRun) -> str:
 
 
 def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
-    """Returns the job for each anchor of `config` that can be measured, by role and in order.
-
-    Each has the steps of `config` if it counts in steps, otherwise 60 steady ones, and at most 300 in all; a cold one
-    at most an epoch, since a second epoch would find its files in memory. A slow drive is part of the storage: C reads
-    the local disk instead. Where no cold run is possible (see `why_no_cold`), C takes the page cache as it is. Raises
-    `ConfigError`.
+    """Returns the job for each anchor of `config` that can be measured, by role and in order: with its steps, otherwise
+    60 steady ones, at most 300 in all; a cold one at most an epoch. Raises `ConfigError`.
     """
     config = resolve(config)
     if config.loader_only:

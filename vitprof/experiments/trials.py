@@ -92,11 +92,8 @@ def run_trials(
     watch: Callable[[Trial, int], bool | None] = lambda trial, run_id: None,
     stop: Stop = never,
 ) -> Iterator[tuple[Trial, int]]:
-    """Runs `trials` one after another, and yields each with the id of its run once that has ended.
-
-    While a trial runs, `progress` is called ten times a second with its place among `total` trials, and `watch`, which
-    stops that trial by returning True; neither while the store is unavailable. Once `stop()` returns true the running
-    trial is stopped and no other one begins. Any exception ends the running trial before it propagates.
+    """Runs `trials` one after another, and yields each with the id of its run once that has ended. `watch` stops a
+    running trial by returning True; `stop()` all of them. Any exception ends the running trial.
     """
     for number, trial in enumerate(trials):
         if stop():

@@ -229,11 +229,8 @@ def tune(
     stop: Stop = never,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuning:
-    """Searches for `seconds`, the start-up of runs included, and returns what it found.
-
-    No run begins after that time, or once `stop()` returns true; the best so far is the result. `batch_sizes` and
-    `workers` replace the usual values. Raises `ConfigError` where the strategy cannot be run here, `JobError` where no
-    run gave a figure.
+    """Searches for `seconds`, the start-up of runs included, or until `stop()`, and returns the best so far. Raises
+    `ConfigError` where the strategy cannot be run here, `JobError` where no run gave a figure.
     """
     bounds.TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):

@@ -56,11 +56,8 @@ class CommandRunner:
         variables: Mapping[str, str] | None = None,
         **process: Any,
     ) -> None:
-        """`steps`: ends the script after that number of steps. `detach_after`: stops watching after that number.
-        `headroom`: measures the headroom, by serving kept batches again in some of the steps. `on_steps` is called
-        with finished steps as they arrive, in the listener's thread.
-
-        `variables` are added to the command's environment, `process` to the arguments of `subprocess.Popen`.
+        """`steps`: ends the script after that number; `detach_after`: stops watching then. `headroom`: measures it on
+        kept batches. `on_steps` gets finished steps, in the listener's thread; `process`: for `subprocess.Popen`.
         """
         self._directory = tempfile.mkdtemp(prefix=temporary_prefix("watch"))
         self._listening = socket.socket(socket.AF_UNIX)

@@ -27,11 +27,8 @@ OPEN_S = 60.0
 
 
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
-    """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it.
-
-    `t_origin_s` and `t_end_s` are its start and end on its clock. Where the run cannot be judged, returns only
-    "notices", with the reason, so that the next run gets its turn whatever is wrong with this one. Steps in which the
-    job was suspended become warm-up, also in the store. Raises `StoreError`.
+    """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it; only
+    "notices" where it cannot be judged. Suspended steps become warm-up. Raises `StoreError`.
     """
     run, telemetry, steps = store.run(run_id), store.telemetry(run_id), store.steps(run_id)
     suspended = steady.in_stops(steps, steady.stops_of(run.facts)) & (steps["warmup"] == 0)

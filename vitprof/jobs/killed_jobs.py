@@ -166,11 +166,7 @@ def mark_multiprocessing() -> None:
 
 
 def clear_orphans() -> None:
-    """Removes temporary files, and kills processes, of jobs whose owner is gone: what belongs to this user and is
-    marked by a vitprof process of this pid namespace (`home.process_space`).
-
-    Processes are those that were suspended (SIGSTOP, Ctrl-Z) and so never noticed; others end by themselves.
-    """
+    """Removes temporary files, and kills suspended processes, of this user's jobs whose owner is gone."""
     clear_temporary()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # psutil notices if its id is another process's by now

@@ -79,11 +79,8 @@ class JobManager:
     def submit(
         self, config: RunConfig, *, group_key: str = "", role: str = "", start: Callable[[Path], Runner] | None = None
     ) -> int:
-        """Queues a job and returns its run id. Raises `ConfigError` before anything is stored if the config cannot
-        work, `JobError` where PyTorch is missing or after `shutdown`.
-
-        Runs that belong together share a `group_key` and have a `role` in it. `start`, if given, starts something other
-        than a job of the config, such as a user's own script, when its turn has come; its argument is the log file.
+        """Queues a job and returns its run id; `start` starts something other than a job of the config. Raises
+        `ConfigError` before anything is stored if the config cannot work, `JobError` where PyTorch is missing.
         """
         if start is None:
             config = resolve.resolve(config)
@@ -141,11 +138,8 @@ class JobManager:
         return self._jobs[run_id]
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
-        """Waits until the run has ended and the store has all of it, for at most `timeout` seconds; returns whether
-        that is so.
-
-        Also returns True where the store is unavailable `WAIT_FOR_STORE_S` after the run's end (`LEAVE_AFTER_S` after a
-        stop); see `why_away`.
+        """Waits at most `timeout` seconds until the run has ended and the store has all of it; returns whether that is
+        so, or the store stayed unavailable (`why_away`).
         """
         until, job = math.inf if timeout is None else time.monotonic() + timeout, self._jobs[run_id]
         if not job.ended.wait(timeout):

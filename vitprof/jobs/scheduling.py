@@ -1,9 +1,6 @@
-"""Whose turn it is: a machine runs one job at a time, unless they use different devices and all agreed to share.
-
-Two jobs at once take CPU and disk from each other, so neither measures what it would do alone. A run waits for every
-run of its store on its machine that was submitted before it and that it cannot run beside. Then it takes a place of the
-machine, which jobs of other homes, stores and users take too: the first free one of `N_PLACES` files, which its program
-keeps locked until the job has ended, and which says who has it. The system frees the place of a killed program.
+"""Whose turn it is: a machine runs one job at a time, unless they use different devices and all agreed to share. A job
+takes a place of the machine: the first free one of `N_PLACES` files, which its program keeps locked until the job has
+ended. The system frees the place of a killed program.
 """
 
 from __future__ import annotations

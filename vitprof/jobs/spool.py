@@ -206,12 +206,9 @@ def import_left(
     within_s: float = IMPORT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[str], set[int]]:
-    """Imports the files that programs which have ended left for this store, and removes them.
-
-    Reads only files of this user that name this store. A damaged file is read up to the damage and set aside. What the
-    store does not take, or not within `within_s` seconds, is left for the next time. `sum_up` is called for each run
-    once its steps are stored, with its id and when it ended on its clock, None where that was not recorded. Returns
-    lines for the user, and the ids of runs that still have data in files.
+    """Imports the files that programs which have ended left for this store, within `within_s` seconds, and removes
+    them. `sum_up` is called with each run and when it ended on its clock. Returns lines for the user, and the ids of
+    runs that still have data in files.
     """
     lines, until = list[str](), clock() + within_s
     left = _left(store, lines)

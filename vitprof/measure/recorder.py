@@ -106,11 +106,8 @@ NEVER = -1
 
 
 class LaunchProbe:
-    """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the host set the pace.
-
-    Where Python launches kernels slower than the device runs them, "compute" is mostly waiting for the next launch. If
-    the device finishes each step as soon as its last kernel was launched, the kernels' own time is measured with all
-    launches of a step queued behind a gate, a wait on the device that is longer than launching the step.
+    """The probe of one job: watches the end of its warm-up. Where the host launches slower than the device works, it
+    adds steps whose launches are all queued behind a gate, so that the kernels' own time shows.
     """
 
     def __init__(self, device: Device, warmup_steps: int) -> None:
@@ -131,11 +128,8 @@ class LaunchProbe:
         self._paced: bool | None = None
 
     def passed(self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float) -> float:
-        """Notes a warm-up step that the device has passed. Returns its kernel time; NaN if it was not gated.
-
-        `host_s` is what its launches took, `lag_s` the time from the last launch to the end of the device's work. A
-        gated step whose compute began before its last launch does not count: it has more launches than a device
-        queues, or waits for the device itself.
+        """Notes a warm-up step that the device has passed; `lag_s`: from the last launch to the end of the work.
+        Returns its kernel time; NaN if it was not gated, or began before its last launch.
         """
         if not self._first_gated <= step < self._first_gated + GATED_STEPS:
             if step >= self.steady_from - LOOKED_AT:
@@ -165,11 +159,7 @@ class LaunchProbe:
         return GATED_STEPS + SETTLING_STEPS
 
     def gate(self) -> Mark:
-        """Holds the device back until the next step is fully queued. Returns the mark behind the gate, where the step's
-        batch is ready: a loop may wait for the copy, so the gate comes after that.
-
-        The previous step has to be done first, or the device would fall behind by one gate each time.
-        """
+        """Holds the device back until the next step is fully queued. Returns the mark behind the gate."""
         self.gates_left -= 1
         self._device.synchronize()
         self._device.gate(self._gate_s)

@@ -186,10 +186,8 @@ TOLERANCE_IDLE_FRAC = 0.01
 
 
 def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> float:
-    """Returns how much longer the device idles for each batch if `wait` is added to a fetch of `fetch`.
-
-    Where `fetch` alone keeps the device waiting, that is the whole wait, divided by `makers`. Where it does not, it is
-    the part of the wait that outlasts what the device still has to compute, or nothing.
+    """Returns how much longer the device idles for each batch if `wait` is added to a fetch of `fetch`: the whole wait
+    by `makers`, or the part of it that outlasts what the device still has to compute.
     """
     return max(0.0, (fetch + wait) / makers - compute) - max(0.0, fetch / makers - compute)
 

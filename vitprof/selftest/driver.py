@@ -35,13 +35,8 @@ def run_selftest(
     isolation: Isolation = "process",
     retries: int = RETRIES,
 ) -> SelftestReport[Result]:
-    """Runs each of `cases` `rounds` times and returns the report on what vitprof said about them.
-
-    Each round runs the reference first, then the jobs that are compared with it. Cases that are not right get up to
-    `retries` additional rounds; all rounds count, and medians decide. Runs and logs are in a temporary directory;
-    missing data sets are made in `VITPROF_HOME`. Once `stop()` returns true, the report has what was run until then.
-
-    Raises `VitprofError` where a data set cannot be made or nothing can be run at all.
+    """Runs each of `cases` `rounds` times, after the reference, and returns the report; what is not right gets up to
+    `retries` more. Once `stop()` is true, the report has what was run. Raises `VitprofError`.
     """
     began = time.monotonic()
     stopped = False

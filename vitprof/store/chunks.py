@@ -124,10 +124,8 @@ def loaded(kind: Kind, data: bytes) -> Chunk:
 def joined(
     kind: Kind, parts: Iterable[Series], names: Sequence[str] | None = None, *, most: int | None = None
 ) -> dict[str, Floats]:
-    """Returns the rows of all parts, in ascending order of their numbers: the columns `names`, by default all known
-    ones and then the others; NaN where a part has no such column.
-
-    `most`: no fewer rows than there are; then `parts` are read one after the other, each in memory once.
+    """Returns the rows of all parts, in ascending order: the columns `names`, by default all; NaN where a part has
+    none. With `most`, no fewer rows than there are, each part is in memory once.
     """
     if most is None:
         parts = list(parts)

@@ -71,11 +71,8 @@ class Copy(NamedTuple):
 
 
 class Copies:
-    """A hook that marks the copies of batches. It never waits for the device.
-
-    A step's copy is that of its batch before the first work of the step. A copy after the work, and before the next
-    request, is that of a batch fetched ahead (Accelerate, HF Trainer): it belongs to the next step, and this one ended
-    where it began. If more work follows, it was part of this step after all, and is not told apart.
+    """A hook that marks the copies of batches. A step's copy is that of its batch before the first work of the step. A
+    copy after it is that of a batch fetched ahead (Accelerate, HF Trainer), unless more work follows.
     """
 
     def __init__(self, device: Device, guard: Guard, clock: Callable[[], float]) -> None:
@@ -113,9 +110,8 @@ class Copies:
             self._ended = self._next = None
 
     def end(self, marks: StepMarks | None) -> tuple[float, Any] | None:
-        """Ends a step, and sets its marks; None: it did no work, and its copy belongs to the step that follows.
-
-        Returns when and at which mark it ended, if that was before a copy for the next one.
+        """Ends a step, and sets its marks (None: it did no work). Returns when and where it ended, if before the next
+        copy.
         """
         self._watched = {}
         if marks is None:

@@ -171,10 +171,8 @@ MOST_AHEAD = 64
 
 
 def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
-    """Returns a proxy of `loader`; iterating over it is recorded as a run called `name` (by default the script's name).
-
-    `loader`: any iterable, such as a PyTorch DataLoader, a WebDataset or an iterator of DALI. `quiet`: print no line at
-    the end of the run. Needs PyTorch in the process that iterates. Never raises an error of its own.
+    """Returns a proxy of `loader` (any iterable); iterating over it is recorded as a run called `name` (by default the
+    script's). `quiet`: print no line at the end. Needs PyTorch. Never raises an error of its own.
     """
     if issubclass(type(loader), Watched):
         return loader

@@ -299,10 +299,8 @@ class Loop:
     # ends
 
     def end(self, now_s: float) -> None:
-        """Ends the current step, if there is one; batches without work on them belong to the next one.
-
-        Some frameworks validate with gradients on: two batches of another loader without a backward pass after them, or
-        one after the last batch of an epoch, are validation.
+        """Ends the current step, if there is one; batches without work on them belong to the next one. Two batches of
+        another loader without a backward pass after them, or one after an epoch's last, are validation.
         """
         step, state = self.step, self.state
         if step is None:

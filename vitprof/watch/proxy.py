@@ -14,10 +14,8 @@ _CLASSES: dict[tuple[type, type], type] = {}
 
 
 class Proxy:
-    """A proxy of `wrapped`: for `isinstance`, for attributes, which are read and set on `wrapped`, and for `repr`.
-
-    Pickling or copying it gives `wrapped` itself: nothing is watched elsewhere. Its own attributes begin with
-    `_vitprof`.
+    """A proxy of `wrapped`: for `isinstance`, attributes and `repr`. Pickling or copying it gives `wrapped` itself. Its
+    own attributes begin with `_vitprof`.
     """
 
     def __init__(self, wrapped: Any) -> None:

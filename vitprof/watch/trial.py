@@ -1,10 +1,5 @@
 """What a trial of a tournament does in the script's processes: changes the arguments of the train DataLoader as it is
 constructed, keeps samples, and reports which files are written.
-
-Which loader trains is known only once an optimizer has stepped. So the first trial changes nothing, and notes for each
-DataLoader the place where it is made: the lines of code that led to it, its dataset and its sampler, and its number
-among those made there. Later trials change the loaders made at the place of the one that trained: all, such as one for
-each epoch, if it was alone there when training began, else only the one with the same number.
 """
 
 from __future__ import annotations
@@ -146,10 +141,7 @@ def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any])
 
 
 class KeptSamples(Proxy):
-    """A proxy of a dataset that keeps samples in memory by their index once they were read, up to `limit_bytes`.
-
-    A sample stays as it was when first read, random transforms included. Each worker process keeps its own.
-    """
+    """A proxy of a dataset that keeps samples as first read, in each process, up to `limit_bytes`."""
 
     def __init__(self, dataset: Any, limit_bytes: int) -> None:
         super().__init__(dataset)

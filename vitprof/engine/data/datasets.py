@@ -112,11 +112,8 @@ def prepare(
     skip_unreadable: bool = False,
 ) -> Path:
     """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.
-
-    `n_images` is the size of the training set, where that can be chosen. Several processes may call this at once.
-    With `skip_unreadable`, image files whose size differs from the record are left for the reader to detect. Raises
-    `ConfigError` for an unknown name or size, `VitprofError`, `DataError` (`SampleError` if one image file is damaged),
-    and `JobStopped`: photos made until then are kept, and the next call continues from there.
+    Several processes may call this at once. Raises `ConfigError`, `VitprofError`, `DataError` and `JobStopped`; photos
+    made until then are kept.
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory

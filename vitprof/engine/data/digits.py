@@ -50,10 +50,8 @@ def make(
     progress: OnProgress = silent,
     stop: Stop = never,
 ) -> None:
-    """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
-
-    The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow). Labels are balanced
-    and shuffled. Raises `JobStopped` (`stop` is called after each chunk) and `DataError`.
+    """Draws both splits and writes them as four IDX files under the existing `directory`/MNIST/raw. The same `seed`
+    gives the same bytes, whatever `threads` is. Raises `JobStopped` and `DataError`.
     """
     ensure_space(directory, (n_train + n_test) * (SIDE * SIDE + 1) + 64 * 1024)
     with writing(directory):
@@ -77,10 +75,8 @@ def make(
 def draw(
     n: int, *, seed: int, stream: int, threads: int = 2, chunk_done: Callable[[int], None]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Draws `n` images. Returns them, (n, 28, 28), and their labels (n,), both uint8.
-
-    `seed` and `stream` (0 train, 1 test) choose the random streams. `chunk_done` is called in this thread with the
-    size of each finished chunk; an exception it raises ends the drawing.
+    """Draws `n` images from the streams that `seed` and `stream` (0 train, 1 test) choose. Returns them, (n, 28, 28),
+    and their labels (n,), both uint8. `chunk_done` is called with the size of each finished chunk.
     """
     images = np.empty((n, SIDE, SIDE), np.uint8)
     labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % 10).astype(np.uint8)

@@ -62,11 +62,8 @@ def make(
     progress: OnProgress = silent,
     stop: Stop = never,
 ) -> None:
-    """Makes both splits under `directory`, which must exist. Complete files that already exist are kept.
-
-    The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same NumPy,
-    OpenCV and simplejpeg. Labels are balanced and shuffled. Raises `JobStopped` (`stop` is called after every
-    `IMAGES_A_CHUNK`) and `DataError`; the next call continues from the files made until then.
+    """Makes both splits under the existing `directory`; keeps complete files. The same `seed` gives the same bytes,
+    whatever `threads` is. Raises `JobStopped` and `DataError`; the next call continues from there.
     """
     n = n_train + n_test
     # before the list of files to make: for millions of images that takes minutes and 2 GB

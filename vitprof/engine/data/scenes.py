@@ -1,11 +1,5 @@
-"""Draws one image of the data set `photos`.
-
-The cost of loading photographs depends on their size, detail and number, not on what they show. An image here has two
-materials whose amplitude falls as 1/f with frequency (Field 1987, J. Opt. Soc. Am. A 4:2379), laid out in a pattern
-with sharp borders, a few flat objects in front, and the noise of a sensor.
-
-The class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random crop, mirroring and
-scaling to a thumbnail of 28 pixels.
+"""Draws one image of the data set `photos`. The cost of loading photographs depends on their size, detail and number,
+not on what they show. An image here has two materials whose amplitude falls as 1/f with frequency (Field 1987, J.
 """
 
 from __future__ import annotations
@@ -44,10 +38,8 @@ def encode(image: Image) -> bytes:
 
 @cache
 def fields() -> tuple[Image, Image]:
-    """Returns the random fields that images are cut from: grey (N_FIELDS, FIELD, FIELD), colour (FIELD, FIELD, 3).
-
-    uint8 and periodic, with mean 128. Grey: amplitude 1/f, standard deviation 48. Colour: amplitude f**-1.5, so that
-    flat areas stay flat, standard deviation 14, plus white sensor noise of standard deviation 2. Read-only.
+    """Returns the random fields that images are cut from, uint8, periodic, mean 128, read-only: grey (N_FIELDS, FIELD,
+    FIELD), amplitude 1/f; colour (FIELD, FIELD, 3), amplitude f**-1.5, plus white sensor noise.
     """
     rng = np.random.default_rng(FIELDS_SEED)
     rows, columns = np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]

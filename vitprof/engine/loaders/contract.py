@@ -40,9 +40,7 @@ class Loader(Protocol):
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
-
-        Closing the iterator ends the epoch early; the next is complete. A batch is valid until the next but one is
-        requested. Where unreadable samples are skipped it has fewer samples, or none.
+        Closing the iterator ends the epoch early. A batch is valid until the next but one is requested.
         """
 
     def close(self) -> None:
@@ -71,10 +69,8 @@ class Schedule:
 
 
 def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> torch.Tensor:
-    """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
-
-    `shuffle` "full" permutes samples; "block" permutes blocks of `block` consecutive samples and keeps the stored order
-    within each, so that samples read together are stored together; "none" is the stored order.
+    """Returns the order of the samples in an epoch, (n,) int64. `shuffle`: "full" permutes samples; "block" permutes
+    blocks of `block` consecutive ones, which are stored together; "none" is the stored order.
     """
     if shuffle == "none":
         return torch.arange(n)

@@ -104,10 +104,8 @@ LOCK_SUFFIX = ".lock"
 
 @contextmanager
 def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
-    """Makes a new directory under `parent` (made if missing) for the block, and removes it with everything in it.
-
-    Its owner holds a lock on a file next to it, which the system releases however the owner ends: a directory whose
-    lock is free is a leftover. Process ids are reused, and mean nothing in another container. Raises `DataError`.
+    """Makes a new directory under `parent` for the block, and removes it with everything in it. Its owner holds a lock
+    on a file next to it: a directory whose lock is free is a leftover. Raises `DataError`.
     """
     # The host is part of the name because hosts may share a home, and locks do not always work across hosts.
     name = f"{label}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"

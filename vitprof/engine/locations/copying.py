@@ -119,9 +119,7 @@ def copy_tree(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
     """Copies the `wanted` files under `source` into the new directory `target`, at the speed of `throttle` if given.
-
-    Raises `DataError` (no room, `target` exists, a file that cannot be read or written) and `JobStopped`; what was
-    copied until then is removed.
+    Raises `DataError` and `JobStopped`; what was copied until then is removed.
     """
     began = clock()
     files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]

@@ -25,10 +25,8 @@ STILL_CACHED = 0.03
 
 
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
-    """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
-
-    Returns the share of their bytes in the page cache afterwards, NaN where it is unknown. Call it before opening a
-    storage: mapped pages cannot be dropped. Raises `DataError`, `JobStopped`, and `ValueError` for another `wanted`.
+    """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold"; call it before opening a
+    storage. Returns the share in the page cache afterwards (NaN: unknown). Raises `DataError`, `JobStopped`.
     """
     if wanted not in ("as-is", "warm", "cold"):
         raise ValueError(wanted)
@@ -41,10 +39,8 @@ def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Sto
 
 
 def cached_fraction(paths: Iterable[Path]) -> float:
-    """Returns the share of the bytes of `paths` that the page cache holds, 0..1, from mincore.
-
-    NaN where the system cannot tell: no mincore, or files of other users (Linux reports all their pages as cached).
-    Files that cannot be mapped do not count; raises `DataError` for one whose size cannot be read.
+    """Returns the share of the bytes of `paths` that the page cache holds, 0..1, from mincore; NaN where that is not
+    known, such as files of other users. Raises `DataError`.
     """
     every = [path for path in paths if _bytes(path)]
     chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES_ASKED)).astype(int)]
@@ -64,10 +60,8 @@ def cached_fraction(paths: Iterable[Path]) -> float:
 
 
 def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = never) -> float:
-    """Drops `paths` from the page cache. Returns the share that is still in it by mincore, at most `STILL_CACHED`.
-
-    Each file is written out first: only clean pages can be dropped. Raises `DataError` if they cannot be dropped (no
-    such call, a RAM disk, a process has them mapped) or it cannot be told whether they were, and `JobStopped`.
+    """Drops `paths` from the page cache, once written out. Returns the share that is still in it, at most
+    `STILL_CACHED`. Raises `DataError` if they cannot be dropped or checked, and `JobStopped`.
     """
     if not hasattr(os, "posix_fadvise") or _mincore() is None:
         raise DataError(f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm")

@@ -33,10 +33,8 @@ def describe(drive: SlowDrive) -> str:
 
 
 class TokenBucket:
-    """Bandwidth and latency shared by all processes and threads that use it, however they were started: a `Throttle`.
-
-    Its state is in a small file that each thread opens, locked with flock while used: nothing has to be inherited,
-    and a killed process releases the lock. All processes must share the clock (CLOCK_MONOTONIC). Raises `DataError`.
+    """Bandwidth and latency shared by all processes and threads that use it: a `Throttle`. Its state is in a small
+    file, locked with flock while used: a killed process releases it. Raises `DataError`.
     """
 
     def __init__(

@@ -41,10 +41,8 @@ FORMAT = contract.Format(1, "pixels", Writer, contract.image_bytes)
 
 
 class MemmapStorage(contract.StoredSplit):
-    """Images in a mapped file: one gather of rows for each batch.
-
-    Without madvise: from a cold cache MADV_RANDOM (no readahead) read 0.05 times as fast for rows of 150 kB,
-    and MADV_WILLNEED no faster than no advice; from a warm cache all three were equally fast.
+    """Images in a mapped file: one gather of rows for each batch. Without madvise: from a cold cache MADV_RANDOM read
+    0.05 times as fast for rows of 150 kB; the others were equal.
     """
 
     def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:

@@ -129,10 +129,8 @@ class SampleStorage(Storage, Protocol):
     """How the Dataset gives images."""
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
-        """Returns the Dataset: pairs of image (channels, height, width) and label.
-
-        Samples note on `stopwatch` how long stages took: `Stopwatch.noted` is set to those, `Stopwatch.rest` to the
-        stage that the rest of the time belongs to.
+        """Returns the Dataset: pairs of image (channels, height, width) and label. Samples note on `stopwatch` how long
+        the stages in `Stopwatch.noted` took; `Stopwatch.rest` is the stage of the rest of the time.
         """
 
 
@@ -143,10 +141,8 @@ class PixelStorage(Storage, Protocol):
     """(height, width, channels) of an image."""
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in `out` if it is given.
-
-        Without `out` the result may be the storage's own memory: do not write to it. Safe to call from several threads.
-        Raises a `SampleError` that names the file if one sample cannot be read, `DataError` if the storage cannot.
+        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in `out` or in memory not
+        to be written to. Safe to call from several threads. Raises `SampleError`, `DataError`.
         """
 
 

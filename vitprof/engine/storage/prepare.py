@@ -62,10 +62,8 @@ def prepare_storage(
     skip_unreadable: bool = False,
     clock: Clock = time.monotonic,
 ) -> Prepared:
-    """Makes `storage` of the data set under `source_root` if it does not exist yet. Returns where it is, and facts.
-
-    Several processes may call this: one makes it, the others wait. With `skip_unreadable`, samples that cannot be
-    read are left out and counted in the manifest. Raises `DataError` (`SampleError` for a sample) and `JobStopped`.
+    """Makes `storage` of the data set under `source_root` if it does not exist yet; of several processes one does.
+    Returns where it is, and facts. Raises `DataError` (`SampleError` for a sample) and `JobStopped`.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:

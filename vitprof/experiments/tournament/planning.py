@@ -64,10 +64,8 @@ class PlannedTrial:
 
 
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
-    """Returns every trial of `spec` once; those that cannot be run have the reason in `refused`.
-
-    A strategy without workers has one trial. One whose samples are in memory has no page cache to warm: "warm" is run
-    as "as-is", and "cold" is refused. Raises `ConfigError` where the baseline is no trial of this tournament.
+    """Returns every trial of `spec` once; those that cannot be run have the reason in `refused`. A strategy in memory
+    has no page cache: "warm" is run as "as-is". Raises `ConfigError` for a baseline that is no trial.
     """
     if (script := spec.script) is not None:
         return tuple(_of_own_script(spec.base, script, s) for s in own_script.settings_of(script, spec.base.steps))
@@ -220,10 +218,8 @@ def _own(spec: TournamentSpec) -> OwnScript:
 
 
 def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
-    """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`), relative to it, and
-    whether all files were checked.
-
-    It goes by ctime, which programs cannot set, so it also finds what a C library wrote and files that replaced others.
+    """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`, compared with ctime),
+    relative to it, and whether all files were checked.
     """
     written: list[str] = []
     own, until, n = home.home().resolve(), time.monotonic() + MOST_S, 0

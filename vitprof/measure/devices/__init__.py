@@ -210,11 +210,8 @@ class UntimedDevice(CpuDevice):
 
 
 def open_device(name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> Device:
-    """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
-
-    `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused; `in_use`: a script
-    trains on it already, and chooses the current device. Raises `DeviceError` if the device does not exist or does not
-    work, and `ConfigError` for an unknown simulated device.
+    """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...". `in_use`: a script trains on it
+    already. Raises `DeviceError` if it does not work, `ConfigError` for an unknown simulated device.
     """
     from vitprof.measure.devices import cuda, simulated
 

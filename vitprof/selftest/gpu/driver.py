@@ -93,11 +93,8 @@ def run_gpu_selftest(
     stop: Stop = never,
     child: Callable[[str, str], Sequence[str]] = lambda name, directory: command(__name__, name, directory),
 ) -> SelftestReport[Outcome]:
-    """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once.
-
-    A case that takes longer than its limit or ends its process has failed; the others still run. Once `stop()` returns
-    true, the report has what was run until then. Everything but missing data sets is written to a temporary directory.
-    Raises `DeviceError` where there is no GPU that PyTorch can use. Tests pass other commands as `child`.
+    """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once. A case that takes
+    too long or ends its process has failed. Raises `DeviceError` without a GPU that works.
     """
     began = time.monotonic()
     outcomes: list[Outcome] = []
