@@ -17,8 +17,7 @@ from vitprof.jobs import preflight
 from vitprof.jobs.preflight import MachineCheck, examine
 from vitprof.measure.devices import cuda
 from vitprof.store import RunStore
-from vitprof.telemetry.cards import GpuInfo
-from vitprof.telemetry.nvml import NO_GPU_MESSAGE
+from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo
 from vitprof.telemetry.tmpfs import Tmpfs
 from vitprof.telemetry.visible import VisibleGpu
 

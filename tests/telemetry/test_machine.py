@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from vitprof.telemetry import machine
-from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.machine import MachineWatch
-from vitprof.telemetry.nvml import GPU_FIELDS
+from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo
 
 GPU = GpuInfo(0, "Stub", "GPU-1", 1e9, "1")
 

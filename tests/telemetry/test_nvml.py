@@ -130,7 +130,7 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
 def test_free_memory_is_what_nobody_uses_also_through_the_old_package(run: Run) -> None:
     result = run("""
 import pynvml
-from vitprof.telemetry.cards import driver_version, free_bytes
+from vitprof.telemetry.nvml import driver_version, free_bytes
 with Nvml() as nvml:
     free = [free_bytes(nvml.call, SECOND), free_bytes(nvml.call, "GPU-none")]
     del pynvml.nvmlMemory_v2  # as in the package pynvml 11.4, which also speaks bytes

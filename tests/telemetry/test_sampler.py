@@ -16,8 +16,7 @@ import pytest
 
 from tests import ROOT
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, TelemetrySample
-from vitprof.telemetry.cards import GpuInfo
-from vitprof.telemetry.nvml import GPU_FIELDS, NO_GPU_MESSAGE
+from vitprof.telemetry.nvml import GPU_FIELDS, NO_GPU_MESSAGE, GpuInfo
 from vitprof.telemetry.processes import ProcessTree
 from vitprof.telemetry.sampler import NO_FIGURES, StopSeeker, Telemetry, TelemetryRow, asleep_s, choose_gpu, next_due
 

@@ -23,8 +23,7 @@ from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
-from vitprof.telemetry.cards import driver_version, free_bytes
-from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.nvml import Nvml, driver_version, free_bytes
 from vitprof.telemetry.tmpfs import find_tmpfs
 from vitprof.telemetry.visible import VisibleGpu, visible_gpus
 

@@ -18,7 +18,7 @@ from vitprof.errors import VitprofError, one_line
 from vitprof.home import ensure_dir, home
 from vitprof.program import install_command, install_core
 from vitprof.store import RunQuery, RunStore
-from vitprof.telemetry import cards, nvml, tmpfs, visible
+from vitprof.telemetry import nvml, tmpfs, visible
 
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),
@@ -68,7 +68,7 @@ def examine() -> Iterator[MachineCheck]:
     """Yields all checks, in the order they matter."""
     gpus = visible.visible_gpus()
     with contextlib.closing(nvml.Nvml()) as library:
-        listed, driver = library.gpus(), cards.driver_version(library.call)
+        listed, driver = library.gpus(), nvml.driver_version(library.call)
         reason = library.reason
     yield MachineCheck("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
@@ -146,7 +146,7 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
     return MachineCheck("PyTorch", version, "ok", "jobs can use the GPU"), failed + refusal
 
 
-def _nvml(gpus: Sequence[cards.GpuInfo], reason: str) -> MachineCheck:
+def _nvml(gpus: Sequence[nvml.GpuInfo], reason: str) -> MachineCheck:
     if reason:
         return MachineCheck("NVML", reason, "note", NO_FIGURES)
     return MachineCheck("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")

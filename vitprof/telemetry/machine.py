@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from vitprof.telemetry.cards import GpuInfo
-from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.nvml import GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, Rate, disk_io_bytes
 
 READ_EVERY_S = 1.0

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
-from vitprof.telemetry.cards import GpuInfo
-from vitprof.telemetry.nvml import GPU_FIELDS, Nvml
+from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
 MIN_GAP_S = 1.0

@@ -23,7 +23,7 @@ from vitprof.jobs import runners, users
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
-from vitprof.telemetry import cards, nvml, visible
+from vitprof.telemetry import nvml, visible
 from vitprof.ui.texts import escaped, rough_time
 
 Result = TypeVar("Result")
@@ -80,7 +80,7 @@ def gpus() -> list[visible.VisibleGpu]:
 @st.cache_resource(show_spinner=False)
 def driver() -> str:
     with nvml.Nvml() as library:
-        return cards.driver_version(library.call)
+        return nvml.driver_version(library.call)
 
 
 def card(gpu: visible.VisibleGpu, *, among: list[visible.VisibleGpu]) -> str:

@@ -22,8 +22,8 @@ from vitprof.config.resolve import resolve
 from vitprof.errors import JobError
 from vitprof.program import CALLED_AS
 from vitprof.store import RunStore, StoredRun
-from vitprof.telemetry.cards import GpuInfo
 from vitprof.telemetry.machine import GpuNow, GpuProcess, MachineNow
+from vitprof.telemetry.nvml import GpuInfo
 from vitprof.telemetry.visible import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.profile import welcome

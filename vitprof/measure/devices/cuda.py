@@ -19,8 +19,7 @@ from vitprof.errors import DeviceError, one_line
 from vitprof.formats import size
 from vitprof.measure.devices import Clock, Pinning, Tell
 from vitprof.telemetry import visible
-from vitprof.telemetry.cards import driver_version
-from vitprof.telemetry.nvml import Nvml
+from vitprof.telemetry.nvml import Nvml, driver_version
 from vitprof.telemetry.visible import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
