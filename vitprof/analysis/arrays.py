@@ -87,9 +87,7 @@ def ratio_intervals(parts: Sequence[Floats], whole: Floats) -> list[Interval]:
 
 
 def resampled(series: Sequence[Floats]) -> Floats:
-    """Returns the sums of m series, (n,), over resamples of their blocks, (m, resamples), all with the same draws; n >
-    0.
-    """
+    """Returns the sums of m series, (n,), over resamples of blocks, (m, resamples), the same draws for all; n > 0."""
     blocks = min(BOOTSTRAP_BLOCKS, len(series[0]))
     drawn = np.random.default_rng(0).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
     times_drawn = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(float)  # (blocks, resamples)

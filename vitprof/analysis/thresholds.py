@@ -43,7 +43,6 @@ EQUAL_FRAC = 0.05
 CLOCK_FRAC = 0.05
 """Relative difference of two GPU clocks that is unfair: a compute-bound step is then as much slower, 5%."""
 CACHED_FRAC = 0.1
-"""Difference of two shares of cached files that is unfair: cold reads take 4.5 to 14 times as long (measured), so a
-tenth makes reading 1.4 to 2.3 times as slow."""
+"""Difference of two shares of cached files that is unfair: reading is then 1.4 to 2.3 times as slow (measured)."""
 OTHER_MEMORY_BYTES = 256 * 2**20
 """Difference of other processes' device memory that is unfair: a CUDA context takes 250 to 500 MiB, a desktop less."""

@@ -128,9 +128,7 @@ JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
 
 
 def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
-    """Returns bars in ms a step: anchor A, what each stage adds (grey if it cannot be told from nothing), and the
-    slowest anchor.
-    """
+    """Returns bars in ms a step: anchor A, each stage (grey if it may be nothing), and the slowest anchor."""
     known = [a for a in headroom.anchors if a.n_runs]
     # label, start, cost, colour, text, hover text
     bars: list[tuple[str, float, Anchor | StageCost, str, str, str]] = []

@@ -98,8 +98,7 @@ def idle_strips(
 
 
 FLOOR_MS = 1e-3
-"""A logarithmic axis has no place for 0, so waits below a microsecond are drawn at one. Python's clock takes 50 to 100
-ns to read, so shorter waits would mean little."""
+"""A logarithmic axis has no 0: waits below a microsecond, ten readings of Python's clock, are drawn at one."""
 MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamond"))
 """What is marked on each curve: (in words, share, symbol)."""
 

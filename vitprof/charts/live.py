@@ -249,9 +249,7 @@ CPU = LiveChart(
 
 
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """Returns the whole figure with `points` for each trace, as arrays. A trace without data is not in the legend, for
-    which half a page is too narrow; an axis without data is hidden.
-    """
+    """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis."""
     data, drawn = [], set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):

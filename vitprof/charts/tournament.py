@@ -216,9 +216,7 @@ MOST_EPOCHS = 1000
 
 
 def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
-    """Returns total time, preparation included, by epochs, of the baseline and the `MOST_LINES` fastest; marks:
-    break-even.
-    """
+    """Returns total time by epochs of the baseline and the `MOST_LINES` fastest; marks are break-even."""
     base, figure, unit = board.row(board.baseline), go.Figure(), "s"
     crossing_of = {b.key: b for b in recommend.break_even(board) if math.isfinite(b.extra_s)}
     rows = [row for row in board.rows if row.key in crossing_of][:MOST_LINES]

@@ -46,8 +46,7 @@ ANSWER_S = 5.0
 """Seconds that a dashboard may take to answer, also behind a tunnel."""
 SSH_PORT = "22"
 SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Environment variables of which at least one is set where a browser can open. Editors that connect by SSH set the
-first to a program that opens the browser on the user's machine."""
+"""Variables of which one is set where a browser can open; editors set the first over SSH."""
 
 
 def port_option(help_text: str) -> Any:
@@ -213,9 +212,7 @@ def url_of(port: int) -> str:
 
 
 def ssh_tunnel(port: int) -> list[str]:
-    """Returns lines with the command of a tunnel from the user's machine, by `SSH_CONNECTION` (ssh(1)); none without
-    SSH.
-    """
+    """Returns lines with the command of a tunnel, by `SSH_CONNECTION` (ssh(1)); none without SSH."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:
         return []

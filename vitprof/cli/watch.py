@@ -31,8 +31,7 @@ POLL_S = 0.5
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
 ADD_EVERY_S = 0.5
-"""Seconds between updates of the figures; the status line is redrawn as often. An update costs the same for one step
-as for hundreds."""
+"""Seconds between updates of the figures, which cost the same for one step as for hundreds."""
 WAITING = "waiting for a training loop over a DataLoader"
 
 

@@ -149,9 +149,7 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
-    """Returns a bundle's runs, checked, if `judged` with verdicts. Raises `ArchiveError`: not `purpose` ("imported"),
-    and why.
-    """
+    """Returns a bundle's checked runs, with verdicts if `judged`. Raises `ArchiveError`, by `purpose`."""
     with _opened(source) as (name, file):
         try:
             found = [_in_file(recording, judged) for recording in archive.unpack(file)]

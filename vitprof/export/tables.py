@@ -189,9 +189,7 @@ def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
 
 
 def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes runs with steps and telemetry as a line of JSON; `NUMBERS_AT_ONCE` numbers at a time become Python
-    objects.
-    """
+    """Writes runs with their series as a line of JSON, `NUMBERS_AT_ONCE` numbers at a time."""
     file.write(_json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):
         about = run_object(run, store.tags(run.id))

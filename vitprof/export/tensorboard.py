@@ -1,6 +1,4 @@
-"""Scalars for TensorBoard: one directory of events for each run, written by tensorboardX in a process of its own,
-because it imports torch where it finds it.
-"""
+"""Scalars for TensorBoard, a directory for each run; by tensorboardX, which imports torch, in a process of its own."""
 
 from __future__ import annotations
 

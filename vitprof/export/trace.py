@@ -22,8 +22,7 @@ from vitprof.recording.columns import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
 MOST_STEPS = 50_000
-"""The most steps of a run that a trace holds unless asked for all: 60 MB of JSON, 6 MB compressed. In a browser, a
-viewer takes more memory than that."""
+"""The most steps of a run in a trace unless all are asked for: 60 MB of JSON, 6 MB compressed."""
 CHUNK = 2_000
 """Steps whose spans are computed at once: each is compared with the evaluations near the chunk."""
 DETAILED = 20_000
@@ -62,9 +61,7 @@ ARGS = ',"args":{"step":%d}'
 
 
 def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
-    """Writes the runs' traces as JSON, each from its beginning, `MOST_STEPS` steps unless `whole`. Returns which are
-    cut.
-    """
+    """Writes the runs' traces, each from its beginning, `MOST_STEPS` steps unless `whole`; returns which are cut."""
     traces = [RunTrace(store, run, whole=whole) for run in runs]
     cut = "; ".join(f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut)
     simulated = ", ".join(str(run.id) for run in runs if run.simulated) or "none"
@@ -247,9 +244,7 @@ class TrackPacker:
         """When the last span on each lane ends."""
 
     def pack(self, start: Ints, end: Ints) -> Ints:
-        """Returns a lane, from 0, for each span of a part ((n,) int64, any order), as few as possible: spans on one
-        lane never overlap, those of earlier parts included.
-        """
+        """Returns a lane, from 0, for each span of a part, (n,) int64: as few as possible on which no spans overlap."""
         found = np.zeros(len(start), dtype=np.int64)
         order = np.lexsort((end, start))
         reached = np.maximum.accumulate(end[order])

@@ -1,6 +1,4 @@
-"""The files that pages need in the browser. Nothing comes from a CDN: `static/` is served beside the app under
-`app/static/`, with URLs relative to its root, which holds under a base path and behind a proxy.
-"""
+"""The files that pages need in the browser, served from `static/` under URLs relative to the app; no CDN."""
 
 from __future__ import annotations
 

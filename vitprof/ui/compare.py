@@ -1,6 +1,4 @@
-"""The Compare page: the runs, the baseline, whether they compare fairly, their table, and one section at a time. The
-URL keeps runs as numbers: Streamlit would keep labels, and drop runs that are not in the list.
-"""
+"""The Compare page: runs, baseline, caveats, table, sections. The URL keeps numbers: labels get lost."""
 
 from __future__ import annotations
 

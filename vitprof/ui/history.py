@@ -1,6 +1,4 @@
-"""The History page: one page of the runs found at a time, and the import of runs from another machine. A widget's key
-is its name in the URL; some are plural so that they differ from the names of the sidebar's settings.
-"""
+"""The History page: a page of the runs found at a time, and imports. A widget's key is its name in the URL."""
 
 from __future__ import annotations
 

@@ -102,9 +102,7 @@ class ChartFeed:
         """Run, resync, style of each trace and names of its columns: if these change, all is sent."""
 
     def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: int | None = None) -> ChartUpdate:
-        """Returns the update that makes the browser show `figure`: `data` and `layout`, as in a plotly Figure's
-        `to_dict()`. The layout's template is dropped: colours and fonts come from the page's theme.
-        """
+        """Returns the update that makes the browser show `figure`, a plotly Figure's `to_dict()`, untemplated."""
         layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
         styles = [_without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)]
@@ -134,9 +132,7 @@ def live_chart(
     on_view_change: Callable[[], None] | None = None,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> LiveChartState:
-    """Mounts the chart and returns what the browser reported. `on_view_change` and `on_pick` run before the refresh
-    that a zoom or a click on a point causes.
-    """
+    """Mounts the chart; returns what the browser reported. The callbacks run before the refresh they cause."""
 
     def picked() -> None:
         if on_pick is not None and (pick := _pick(st.session_state.get(key))) is not None:

@@ -48,9 +48,7 @@ def at_end(close: Callable[[], object]) -> None:
 
 
 def end() -> None:
-    """Calls each registered function once, the last one first, whatever errors the others have. The server calls this:
-    a process that ends by a signal does not run atexit's functions.
-    """
+    """Calls each registered function once, the last first, whatever errors: by a signal, atexit is not run."""
     while _closers:
         try:
             _closers.pop()()
@@ -214,9 +212,7 @@ class RunSeries:
         self._running = summary.RunningTotals()
 
     def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Reads the rows that are new in the store; all of them again if `facts` name more stops than before: these
-        leave out steps that were read already.
-        """
+        """Reads the rows that are new; all again if `facts` name more stops, which leave out steps already read."""
         n_stops = len(steady.stops_of(facts or {}))
         with self._lock:
             if n_stops > self._n_stops:
@@ -262,9 +258,7 @@ class PointCache:
     def points(
         self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
     ) -> list[Points]:
-        """Returns the points of `chart`, one `Points` for each trace: of the whole run, or in finer groups of the range
-        of x in `view`. `origin_s` is the time that the chart counts from.
-        """
+        """Returns a `Points` for each trace of `chart`: of the whole run, or finer of the range of x in `view`."""
         start, stop, groups = window(chart, series, origin_s, view)
         k = timeline.group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)

@@ -20,8 +20,7 @@ READ_LATER = re.compile(
     r"|(?<=-)[->]|(?<=[<>~])[-=]",  # arrows, dashes, and signs such as >=
     re.IGNORECASE,
 )
-"""Characters of an emoji, icon, link or arrow that Streamlit would find after Markdown is read, when a backslash no
-longer protects them; without them it finds none."""
+"""Characters of an emoji, icon, link or arrow that Streamlit finds after Markdown, despite a backslash."""
 
 
 def escaped(text: str) -> str:

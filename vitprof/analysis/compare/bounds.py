@@ -197,8 +197,7 @@ class Judged:
 
     bound: Bound
     outcome: Outcome
-    """met or missed: the whole 95% interval is on that side of the limit. undecided: it is on both sides, or not known.
-    refused: the runs cannot be judged."""
+    """met or missed: the whole interval is on that side. undecided: it is not, or not known. refused: not judged."""
     figure: Figure | None
     reason: str = ""
     """If refused, why; if undecided, what would decide it; else empty."""
@@ -217,9 +216,7 @@ class Judged:
 
 
 def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:
-    """Returns whether `runs`, at least one, keep the bound; max_slowdown needs a `baseline`. Each is its
-    `FIGURE_STEPS`.
-    """
+    """Returns whether `runs`, at least one, keep the bound (max_slowdown: against `baseline`), by `FIGURE_STEPS`."""
     baseline = baseline if bound.kind == "max_slowdown" else ()
     if baseline:
         figure = slowdown(runs, baseline)

@@ -1,6 +1,4 @@
-"""Whether finished runs can be compared: what differs other than the way they load their data. Compare warns of it; an
-unattended check ends on it, unless the change under test may be just that or it was allowed by name.
-"""
+"""Whether finished runs can be compared. Compare warns; an unattended check ends, unless it was allowed."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from vitprof.recording.columns import RunSummary
 FIRST_LOSSES = 10
 """Steps whose losses are compared: rounding (non-deterministic kernels, orders of summing) grows with every step."""
 SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
-"""Largest relative difference of the first loss, before any optimizer step. float32 sums agree to about 1e-5, JPEG
-decoders to a level or two; bfloat16 has 8 bits, an error of a few percent after some layers, as may TF32."""
+"""Largest relative difference of the first loss: float32 agrees to 1e-5, bfloat16 and TF32 to some percent."""
 BATCH_FRAC = 0.05
 """Relative difference of two scripts' mean samples a step that is unfair: more than a small last batch in 20 makes."""
 GROWING_FACTOR = 10.0

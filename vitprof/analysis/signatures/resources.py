@@ -25,8 +25,7 @@ class OthersCpu:
     """The CPU that other programs used over the steady state; NaN where not known."""
 
     cores: float
-    """Mean, in cores: shown and compared, as two cores half of the time take as much from a job as one all the time.
-    May be slightly below 0: the machine and the job are read a moment apart."""
+    """Mean, in cores, as it is shown and compared; slightly below 0 where machine and job are read a moment apart."""
     lasting_cores: float
     """Lower quartile, in cores: whether there is a lasting neighbour; a short burst raises the mean, but not this."""
     machine_pct: float
@@ -127,8 +126,7 @@ def other_programs(trace: steady.Trace) -> Signature | None:
 
 
 FASTER_EPOCH = 2.0
-"""Least ratio of cold to warm read times. Measured: 4.5 to 14 times; a margin of 1.5 is exceeded by chance where times
-drift slowly (2 of 1,200 synthetic traces)."""
+"""Least ratio of cold to warm read times. Measured: 4.5 to 14; slow drifts exceed 1.5 by chance."""
 FALLING_TREND = -0.5
 """Rank correlation of read time with time, within a pass, below which reads get faster; standard error at 40: 0.16."""
 MIN_TREND_STEPS = 40
@@ -190,9 +188,7 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
 
 
 def memory_growth(trace: steady.Trace) -> Signature | None:
-    """Finds memory of the job that grows steadily while it trains, as where forked workers share a list of Python
-    objects, whose pages are copied by counting references (pytorch issue 13246), or something keeps tensors alive.
-    """
+    """Finds memory of the job that grows steadily, as of lists that forked workers share (pytorch issue 13246)."""
     t, rss = trace.while_training("job_rss_bytes")
     if _access(trace) == "mapping":  # pages of the file count until all of it has been touched
         whole = np.flatnonzero(trace.first)

@@ -70,9 +70,7 @@ def worker_period(trace: Trace) -> Signature | None:
 
 
 def slow_worker(trace: Trace) -> Signature | None:
-    """Finds one worker slower than the others, for which the loop waits, as batches come in order (pytorch issue
-    105203).
-    """
+    """Finds one worker slower than the others: batches come in order (pytorch issue 105203)."""
     worker, samples = column(trace.steps, "worker"), np.maximum(trace.steps["samples"], 1)
     made = (column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s")) / samples
     known = trace.steady & np.isfinite(worker) & np.isfinite(made)

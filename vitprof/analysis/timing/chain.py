@@ -1,6 +1,4 @@
-"""Each step's chain of events in whole nanoseconds, and arithmetic of spans, exactly. A set of spans is an (n, 2) int64
-array of half-open [start, end), disjoint and sorted, as `union` makes them.
-"""
+"""Each step's chain of events in ns; arithmetic of spans, (n, 2) int64, half-open, disjoint, sorted (`union`)."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ def nanoseconds(seconds: Floats) -> Ints:
 
 
 def from_seconds(start_s: Floats, end_s: Floats) -> Spans:
-    """Returns a row for each pair of times, (n, 2) ns: (0, 0) with NaN, and empty at the start where the end is before
-    it.
-    """
+    """Returns a row for each pair of times, (n, 2) ns: (0, 0) with NaN, empty where the end is before the start."""
     known = np.isfinite(start_s) & np.isfinite(end_s)
     start, end = (np.where(known, nanoseconds(t), 0) for t in (start_s, end_s))
     return np.stack([start, np.maximum(start, end)], axis=1)
@@ -57,8 +53,7 @@ def covered_before(spans: Spans, t: Ints) -> Ints:
 LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
 RESUMED_NS = 1_000
-"""A `gap_s` that begins later than this after the previous step's end: the recorder resumed in between. Less is
-rounding of float64 seconds."""
+"""If a gap begins later than this after the previous step's end, the recorder resumed; less is rounding."""
 
 
 @dataclass(frozen=True)

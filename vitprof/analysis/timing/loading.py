@@ -287,9 +287,7 @@ def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
 
 
 def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> verdict.SingleEvent | None:
-    """Returns the step that decides the class of a run; `waits` and `whole` are the seconds of each steady step. A mean
-    is at the mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section 1.1).
-    """
+    """Returns the step that alone decides the class: one outlier moves a mean (Huber and Ronchetti 2009, 1.1)."""
     worst = int(waits.argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
         return None

@@ -1,6 +1,4 @@
-"""Which steps the figures of a run rest on, when each event happened (monotonic clock, (n,)), a run as rules see it,
-and stops: times in which a job could not run.
-"""
+"""Which steps figures rest on, when events happened (monotonic clock), a run as rules see it, and stops."""
 
 from __future__ import annotations
 

@@ -135,9 +135,7 @@ LAPS_A_BATCH = 2
 
 
 def loader_times_s(config: RunConfig, lap_s: float) -> float:
-    """Returns about how many seconds measuring inside the loader takes for a batch of the resolved `config`; NaN if not
-    known. `lap_s`: a clock reading, measured when the run began.
-    """
+    """Returns the seconds that clock readings, of `lap_s` each, take for a batch in the loader; NaN if unknown."""
     if not config.loader_times:
         return 0.0
     if config.storage is None:
@@ -182,9 +180,7 @@ def summarise(
     t_end_s: float,
     gaps: RunGaps | None = None,
 ) -> RunSummary:
-    """Returns all figures of a run from `t_origin_s` to `t_end_s` on the monotonic clock. `gaps` are its gaps, if
-    known.
-    """
+    """Returns a run's figures from `t_origin_s` to `t_end_s` on the monotonic clock; `gaps`, if known."""
     gaps = gaps or RunGaps.of(steps, phases)
     keep = steady.steady_state(steps)
     totals = Totals().plus(steps, keep)
@@ -299,9 +295,7 @@ class StartPhase:
 def start_phases(
     t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
 ) -> list[StartPhase]:
-    """Returns the phases of a job's start up to `now_s`, before its first step. All times are on the monotonic clock;
-    `copies` says whether the data are first copied to another place.
-    """
+    """Returns the phases of a job's start up to `now_s`, monotonic; `copies`: data are copied first."""
     ended = {p.name: p.t_end_s for p in reversed(phases)}
     ends = {
         PROCESS: ended.get("startup"),

@@ -124,8 +124,7 @@ class LossEffect:
     """What a setting does to the losses."""
 
     effect: Effect
-    """changes: other losses than the unchanged script's. not yet: maybe by chance, as that has run only once. differs
-    by itself: so does the unchanged script. unknown: there is no step with a loss of both."""
+    """not yet: they differ, maybe by chance; differs by itself: so does the unchanged script; unknown: no loss of both."""
     step: int = -1
     """The first step at which they differ; -1 if there is none."""
     own_step: int = -1

@@ -115,9 +115,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
-    """Returns the settings with the baseline's page cache that another round should measure, the most probable first:
-    those that may be within 5% of the fastest and were not cut short. Empty once it is decided.
-    """
+    """Returns what another round should measure, the most probable first; empty once it is decided."""
     best = board.row(board.best) if board.best is not None else None
     if best is None:
         return ()
@@ -229,9 +227,7 @@ def _chance(p: float) -> str:
 
 
 def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
-    """Returns which of the equally fast settings `level` to use (`baseline` or the best ranked if all cost the same),
-    and the costs in which it clearly beats others, in words.
-    """
+    """Returns which of the equally fast `level` to use, and the costs in which it clearly beats others."""
     left = list(level)
     lost: list[tuple[Scale, list[LeaderboardRow]]] = []
     for scale in SCALES:
@@ -270,9 +266,7 @@ class BreakEven:
 
 
 def setup_s(row: LeaderboardRow) -> float:
-    """Returns the seconds that a setting costs before the first epoch, building its storage and staging; NaN if not
-    known.
-    """
+    """Returns the seconds before the first epoch: building the storage, staging; NaN if not known."""
     staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
     return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
 

@@ -88,9 +88,7 @@ def rounds_of(entry: Entry) -> dict[int, Floats]:
 
 
 def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) -> Interval:
-    """Returns samples/s: all samples of the rounds that count over all their time, with an interval. `samples` are
-    those of each round's run: only their ratios matter.
-    """
+    """Returns samples/s over the rounds that count, with an interval; `samples` weigh the rounds' runs."""
     if not runs:
         return arrays.UNKNOWN
     weights = np.array([samples[number] for number in sorted(runs)])
@@ -107,9 +105,7 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) 
 
 
 def score(runs: Rounds, key: str, seed: int) -> Score:
-    """Returns the score of a setting. Draws of blocks depend on seed, key and round; draws of rounds, shared, on the
-    seed.
-    """
+    """Returns the score of a setting. Draws of blocks depend on seed, key and round; of rounds on the seed."""
     return _drawn(runs, key, seed, _upper) if runs else NO_SCORE
 
 
@@ -123,9 +119,7 @@ def within_low(runs: Rounds, key: str, seed: int) -> float:
 
 
 def sure_level(n_rounds: int) -> float:
-    """Returns how sure an answer must be after `n_rounds`, 0..1: look k may err with 5% / (k (k + 1)), 5% over all
-    looks.
-    """
+    """Returns how sure an answer must be, 0..1: look k may err with 5% / (k (k + 1)), 5% over all."""
     look = max(1, n_rounds - LEAST_ROUNDS + 1)
     return 1 - ERROR_CHANCE / (look * (look + 1))
 
@@ -234,8 +228,7 @@ MOST_LONGER = 3.0
 LEAST_PERIODS = 4
 """Periods that a run must contain for one to be found."""
 LEAST_QUEUES = 4
-"""Times the change of the loader's queue that a block must contain at least: so many steps after the loop was held up
-are about 1 / 4 faster at most. A run too short for four such blocks has four all the same."""
+"""Times the queue's change that a block must contain: steps after a stop are then 1/4 faster at most."""
 WRONG_STOP_CHANCE = 0.01
 """Chance of cutting a trial short that is as good as the best's lower bound, if blocks were independent and alike."""
 MIN_BLOCKS_TO_STOP = 20
@@ -276,9 +269,7 @@ def period(seconds: Floats) -> int:
 
 
 def ahead(queue_depth: Floats) -> int:
-    """Returns by how many batches a loader's queue changed over a run's steps (n,), without the outer twentieths of
-    depths.
-    """
+    """Returns by how many batches a loader's queue changed over a run's steps (n,), without outliers."""
     depths = arrays.known(queue_depth)
     return int(np.ceil(np.quantile(depths, 0.95) - np.quantile(depths, 0.05))) if len(depths) else 0
 
@@ -326,9 +317,7 @@ def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
 
 
 def without_others(blocks: Floats, others_cores: float) -> Floats:
-    """Returns the most samples/s that blocks, (n,), could have had alone, if others took `others_cores` cores; infinite
-    from a whole core on, and if that is not known.
-    """
+    """Returns the most samples/s of blocks, (n,), alone on the machine; infinite from a whole core taken on."""
     left = 1 - max(others_cores, 0.0) if math.isfinite(others_cores) else 0.0
     return blocks / left if left > 0 else np.full(len(blocks), math.inf)
 

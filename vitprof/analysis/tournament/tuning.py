@@ -79,9 +79,7 @@ def first_rung(n: int, runs: int, rounds: int) -> int:
 
 
 def survivors(scores: Sequence[float]) -> list[int]:
-    """Returns the indices of the third with the highest scores, rounded up, the best first; never NaN, a run that
-    failed.
-    """
+    """Returns the indices of the best third, rounded up, the best first; never NaN, a run that failed."""
     known = [i for i, score in enumerate(scores) if not math.isnan(score)]
     return sorted(known, key=lambda i: -scores[i])[: math.ceil(len(scores) / HALVING_RATE)]
 

@@ -228,9 +228,7 @@ def _transfer(s: Situation) -> Iterator[Advice]:
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
-    """Yields advice to use as many workers as there are free cores; a single one would only add a hand-over on an
-    asynchronous device.
-    """
+    """Yields advice to use all free cores; one worker alone does not help an asynchronous device."""
     workers, wanted, _ = _workers(s)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
         return
@@ -345,9 +343,7 @@ def _lighter_transforms(s: Situation) -> Advice:
 
 
 def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
-    """Yields advice to use as many workers as there are free cores; a single one where a device computes meanwhile, or
-    a core was measured to be free.
-    """
+    """Yields advice to use all free cores; one worker where a device computes or a core is free."""
     workers, wanted, free = _workers(s)
     unsure = s.on_cpu and math.isnan(s.free_cores)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):

@@ -137,9 +137,7 @@ def _kind(exposure: Exposure) -> Kind:
 
 
 def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Contention) -> tuple[str, float, float]:
-    """Returns the cause (`Verdict.cause`), its share of the idle time and its milliseconds a batch. Other programs are
-    the cause only if the idle share would fall without them: not where the CPU trains.
-    """
+    """Returns the cause, its share of the idle time and its ms a batch; other programs only on a device."""
     if kind == "launch-bound":
         return "launches", 1.0, exposure.paced.value * trace.step_s * 1e3
     if not exposure.shares:

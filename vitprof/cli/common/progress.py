@@ -25,8 +25,7 @@ class Show(Protocol):
 
 
 ShowOverall = Callable[[str, float, float], None]
-"""A function that shows the progress of many runs: what is running, the share that is done (0 to 1), seconds left or
-NaN."""
+"""Shows the progress of many runs: what is running, the share done (0 to 1), seconds left or NaN."""
 
 
 def shows_progress() -> bool:

@@ -26,9 +26,7 @@ FOLLOWED = "run that was shown because it was running"
 
 
 def chosen_run() -> store.StoredRun | None:
-    """Returns the run that the URL names; else the one that is running, or was when this session last looked; else the
-    demonstration's first; else None.
-    """
+    """Returns the run that the URL names, else the one running now or before, else the demonstration's, else None."""
     if named := st.query_params.get(RUN):
         try:
             return resources.store().run(int(named))

@@ -206,8 +206,7 @@ FIRST: dict[str, tuple[str, ...]] = {
     "idx": ("per-sample", "workers", "tensordataset", "memory"),
     "jpeg": ("per-sample", "workers", "threads", "prefetch"),
 }
-"""Strategies to begin with, by kind of data set: what most people use and what usually beats it, without any that takes
-minutes to prepare."""
+"""Strategies to begin with, by kind of data set: the usual ones and what beats them, quick to prepare."""
 IN_THE_FORM = ("dataset", "n_images", "model", "device")
 """Settings of the sidebar that are in this form too: a change here is a change there."""
 NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluate", "replay", *BUDGETS, *PARTS)

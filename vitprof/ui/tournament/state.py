@@ -30,8 +30,7 @@ VIEWS_KEPT = 100
 CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
 COLOUR, COST, SETTING = "colour", "cost", "setting"
 REFRESH_S, WATCH_S = 2.0, 5.0
-"""Seconds between redrawings of the bar, and between an idle page's checks whether another tab or program has changed
-something."""
+"""Seconds between redrawings of the bar, and between an idle page's checks for changes."""
 ADDED_ROUNDS = 3
 UNDER_WAY = ("waiting", "running")
 PROBLEM = "tournament-problem"
