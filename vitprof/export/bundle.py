@@ -54,7 +54,6 @@ def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
 
 
 def _whole(store: RunStore, run: StoredRun) -> Recording:
-    """Returns a run with its series, without what belongs to its store alone."""
     origin = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
     facts = {name: value for name, value in run.facts.items() if name != STARTED_BY} | {IMPORTED: origin}
     tags = sorted({kept for tag in store.tags(run.id) if (kept := names.tamed_name(tag))})[:MAX_TAGS]

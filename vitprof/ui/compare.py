@@ -133,7 +133,6 @@ def write_numbers(name: str, run_ids: Iterable[int]) -> None:
 
 
 def ids(text: str) -> list[int]:
-    """Returns the run numbers of "3,7,12", each once, in order; skips what is not a number."""
     parts = text.split(",")[:MAX_RUNS_IN_URL]
     return list(dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11))
 

@@ -106,7 +106,6 @@ def _automatic() -> str:
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
-    """Returns how long the simulated GPU takes with the chosen model, and the source of that."""
     card, model = accelerators.card_of(values["device"]), values["model"]
     if card is None or model not in catalog.MODELS:
         return "", ""

@@ -168,7 +168,6 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
 
 
 def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
-    """Returns a strategy as a picture in HTML: its parts, and which process or thread each runs in."""
     drawn = stages(parts, knobs)
     alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn))
     boxes = "".join(

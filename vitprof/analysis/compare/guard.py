@@ -211,7 +211,6 @@ class CheckedRun:
 
     @property
     def label(self) -> str:
-        """Returns "run 3"."""
         return which([self.facts])
 
 

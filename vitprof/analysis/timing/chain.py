@@ -90,13 +90,11 @@ class Chain:
 
 
 def spans_of(phases: Iterable[Phase]) -> Spans:
-    """Returns the spans of phases, as a set."""
     spans = np.array([(p.t_start_s, p.t_end_s) for p in phases], dtype=float).reshape(-1, 2)
     return union(from_seconds(spans[:, 0], spans[:, 1]))
 
 
 def evaluated(phases: Iterable[Phase]) -> Spans:
-    """Returns the spans of the phases called "evaluate", as a set."""
     return spans_of(p for p in phases if p.name == "evaluate")
 
 

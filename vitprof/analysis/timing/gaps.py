@@ -72,27 +72,22 @@ class Gaps:
 
     @property
     def busy_ns(self) -> int:
-        """Returns the time in which the device computed."""
         return int(self.compute_ns.sum())
 
     @property
     def evaluation_ns(self) -> int:
-        """Returns the time of the gaps in which the device evaluated."""
         return int(self.causes_ns[:, -1].sum())
 
     @property
     def idle_ns(self) -> int:
-        """Returns the time of the gaps without evaluation."""
         return int(self.causes_ns[:, :-1].sum())
 
     @property
     def span_ns(self) -> int:
-        """Returns the time of all steps: busy and idle, without evaluation."""
         return self.busy_ns + self.idle_ns
 
     @property
     def span_s(self) -> float:
-        """Returns the same in seconds."""
         return self.span_ns / 1e9
 
     @property
@@ -206,7 +201,6 @@ class RunGaps(NamedTuple):
 
     @classmethod
     def of(cls, steps: Series, phases: Sequence[Phase]) -> RunGaps:
-        """Returns the gaps of these steps."""
         every = find_gaps(steps, phases)
         return cls(every, every.only(steady_state(steps)))
 

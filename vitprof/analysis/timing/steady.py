@@ -26,7 +26,6 @@ def prepare_s(steps: Series) -> Floats:
 
 
 def got_s(steps: Series) -> Floats:
-    """Returns when the loop had the batch."""
     return np.asarray(steps["t_start_s"] + steps["data_wait_s"] - decode_wait_s(steps))
 
 
@@ -41,7 +40,6 @@ def begin_s(steps: Series) -> Floats:
 
 
 def end_s(steps: Series) -> Floats:
-    """Returns when the device finished the step."""
     return np.asarray(steps["compute_start_s"] + steps["compute_s"] - prepare_s(steps))
 
 
@@ -102,7 +100,6 @@ class Trace:
 
     @cached_property
     def steady(self) -> Mask:
-        """Returns the steady steps."""
         return steady_state(self.steps)
 
     @cached_property
@@ -112,7 +109,6 @@ class Trace:
 
     @cached_property
     def n_steady(self) -> int:
-        """Returns the number of steady steps."""
         return int(self.steady.sum())
 
     @cached_property
@@ -153,12 +149,10 @@ STOP_WORDS: dict[str, str] = {
 
 
 def stops_of(facts: Mapping[str, Any]) -> tuple[Stop, ...]:
-    """Returns the stops among the facts of a run; empty if they were not looked for."""
     return tuple(Stop(**stop) for stop in facts.get(STOPS) or ())
 
 
 def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
-    """Returns stops as plain values for the facts of a run."""
     return [asdict(stop) for stop in stops]
 
 

@@ -76,7 +76,6 @@ class RunningTotals:
         return self._inside if self._inside.steps else self._begins
 
     def add(self, new: Series) -> None:
-        """Adds the steps that come next; needs at least one."""
         inside, begins = steady.past_warmup(new, epoch_before=self._last_epoch)
         self._last_epoch = float(new["epoch"][-1])
         self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)

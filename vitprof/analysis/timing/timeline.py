@@ -36,7 +36,6 @@ class Timeline:
     end_s: Floats
 
     def only(self, lane: str) -> Timeline:
-        """Returns the spans of one lane."""
         there = self.lane == LANES.index(lane)
         return Timeline(*(values[there] for values in (self.lane, self.kind, self.step, self.start_s, self.end_s)))
 
@@ -128,7 +127,6 @@ class OneStep:
 
     @property
     def made_s(self) -> float:
-        """Returns the seconds that making the batch took."""
         return self.made_end_s - self.made_start_s
 
     @property

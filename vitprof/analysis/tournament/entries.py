@@ -124,7 +124,7 @@ class LossEffect:
     """What a setting does to the losses."""
 
     effect: Effect
-    """not yet: they differ, maybe by chance; differs by itself: so does the unchanged script; unknown: no loss of both."""
+    """not yet: they differ, maybe by chance; differs by itself: so does the unchanged script; unknown: no losses."""
     step: int = -1
     """The first step at which they differ; -1 if there is none."""
     own_step: int = -1

@@ -66,12 +66,10 @@ class LeaderboardRow:
 
     @property
     def key(self) -> str:
-        """Returns the key of its setting."""
         return self.entry.key
 
 
 def runs_words(row: LeaderboardRow) -> str:
-    """Returns how many runs of a setting count, and how many were made if that is more: "2 of 3"."""
     return f"{row.n_runs}" if row.entry.n_made <= row.n_runs else f"{row.n_runs} of {row.entry.n_made}"
 
 

@@ -31,7 +31,6 @@ class Scale:
     words: Callable[[float], str]
 
     def of(self, row: LeaderboardRow) -> float:
-        """Returns the setting's cost; infinite where it is not known."""
         value = self.value(row)
         return math.inf if math.isnan(value) else value
 

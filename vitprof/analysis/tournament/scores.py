@@ -53,7 +53,6 @@ class Score:
 
     @property
     def known(self) -> bool:
-        """Returns whether its noise is known."""
         return bool(np.isfinite(self.draws).all())
 
 
@@ -240,7 +239,6 @@ EARLIEST_STOP_FRAC = 0.5
 
 
 def usable(blocks: Floats) -> Floats:
-    """Returns the blocks that have a rate: finite and above 0."""
     return np.asarray(blocks[np.isfinite(blocks) & (blocks > 0)], dtype=np.float64)
 
 

@@ -79,7 +79,6 @@ class Calibration:
 
     @property
     def sentence(self) -> str:
-        """Returns the accuracy so far in words."""
         if not self.n:
             return f"No prediction has been checked here yet: an error of {percent(self.expected_error)} is assumed."
         return (
