@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results-gpu.md"
 NULL = "NVIDIA Null GPU"
 MISSING = "missing"
+PRECISIONS = ("fp32", "bf16", "fp16", "compiled")
 CONFINED_US = 50.0
 """As the self-test's case of the clocks."""
 
@@ -80,15 +81,24 @@ def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
         )
         yield judged("GPU-util with stamps", found["gpu_util_failed"] or text, "each 167 to 1,000 ms", None)
         yield judged("GPM (SM activity)", "read" if found["gpm"] else "not available", "from Hopper on", None)
-    for name, found in probe.get("gated", {}).items():
-        if not isinstance(found, dict) or found.get("failed"):
-            yield missing(f"gated steps: {name}", found.get("failed") if isinstance(found, dict) else found)
+    for name in PRECISIONS if "gated" in probe else ():
+        found = probe["gated"].get(name, {"failed": "out of time"})
+        if found.get("failed"):
+            yield missing(f"gated steps: {name}", found["failed"])
         elif found["kernel_ms"] is None:
             yield missing(f"gated steps: {name}", "no gated step was kept")
         else:
             text = f"kernels {found['kernel_ms']:.3g} of compute {found['compute_ms']:.3g} ms, {found['n_gated']} gates"
             ok = found["kernel_ms"] <= found["compute_ms"] * 1.05
             yield judged(f"gated steps: {name}", text, "kernels take no longer than compute", ok)
+
+
+def doctor_rows(doctor: dict[str, Any]) -> Iterator[Row]:
+    if not doctor.get("checks"):
+        yield missing("doctor", "no file, or out of time")
+    else:
+        bad = [f"{check['name']}: {check['found']}" for check in doctor["checks"] if check["verdict"] == "bad"]
+        yield judged("doctor", "; ".join(bad) or "nothing is bad", "nothing is bad", not bad)
 
 
 def watch_rows(watch: dict[str, Any]) -> Iterator[Row]:
@@ -117,6 +127,8 @@ def selftest_rows(selftest: dict[str, Any]) -> Iterator[Row]:
         verdict = {"passed": "ok", "failed": "OFF"}.get(case["status"], MISSING)
         text = ": ".join(filter(None, (case["measured"], case["wrong"])))
         yield Row(f"self-test: {case['case']}", text, case["expected"], verdict)
+    if selftest.get("stopped"):
+        yield missing("self-test: further cases", selftest["sentence"])
 
 
 def strategy_rows(file: dict[str, Any]) -> Iterator[Row]:
@@ -147,7 +159,7 @@ def page(folder: Path) -> str:
     """Returns the page of a folder."""
     probe = read(folder, "probe.json")
     sections = {
-        "Clocks, marks and launches": list(probe_rows(probe)),
+        "Clocks, marks and launches": [*doctor_rows(read(folder, "doctor.json")), *probe_rows(probe)],
         "Watched scripts": list(watch_rows(read(folder, "watch.json"))),
         "Self-test": list(selftest_rows(read(folder, "selftest.json"))),
         "Every strategy": list(strategy_rows(read(folder, "strategies.json"))),

@@ -216,15 +216,16 @@ def main() -> None:
         if not answer.returned:
             raise SystemExit(f"no GPU: {answer.complaint.strip()[-500:]}")
         cycles_per_s, name = json.loads(answer.returned)
-        written: dict[str, Any] = {"device_name": name, "sleep_cycles_per_s": cycles_per_s, "rows": []}
+        cut = "ended early: the rows after these are missing"
+        written: dict[str, Any] = {"device_name": name, "sleep_cycles_per_s": cycles_per_s, "rows": [], "cut": cut}
         for row in rows(host, cycles_per_s):
             written["rows"].append(row)
             given.file.write_text(json.dumps(written, indent=1))
             print(row, flush=True)
             if time.monotonic() > until:
-                written["cut"] = "out of time: the rows after these are missing"
-                given.file.write_text(json.dumps(written, indent=1))
                 break
+        else:
+            given.file.write_text(json.dumps(written | {"cut": ""}, indent=1))
     finally:
         host.close()
 

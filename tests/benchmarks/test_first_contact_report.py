@@ -43,6 +43,14 @@ FILES: dict[str, Any] = {
         ],
         "cut": "out of time",
     },
+    "selftest.json": {
+        "stopped": True,
+        "sentence": "stopped after 2 of 6 cases",
+        "results": [
+            {"case": "copies", "status": "passed", "measured": "80%", "wrong": "", "expected": "80%"},
+            {"case": "own cost", "status": "not run", "measured": "", "wrong": "no memory", "expected": "2%"},
+        ],
+    },
     "strategies.json": {
         "strategies": {
             "memory": {"status": "done", "n_steps": 12},
@@ -57,7 +65,6 @@ def written(folder: Path, name: str = CARD) -> Path:
     for file, values in FILES.items():
         (folder / file).write_text(json.dumps(values).replace(CARD, name))
     (folder / "rows.txt").write_text("a ...\n| job | x |\n|---|---|\n| b | 1 |\n| job | y |\n|---|---|\n")
-    (folder / "selftest.json").write_text("Killed")
     return folder
 
 
@@ -72,19 +79,25 @@ def test_each_row_has_a_verdict_and_what_is_missing_is_named(tmp_path: Path) -> 
         "marks mapped to the host's clock": "OFF",
         "GPU-util with stamps": "-",
         "gated steps: fp32": "ok",
+        "gated steps: bf16": "missing",
         "gated steps: compiled": "missing",
+        "doctor": "missing",
         "plain, starved": "ok",
         "plain, busy: oracle": "missing",
         "quickstart, starved": "OFF",
         "by_timm": "missing",
         "further scripts": "missing",
-        "selftest --gpu": "missing",
+        "self-test: copies": "ok",
+        "self-test: own cost": "missing",
+        "self-test: further cases": "missing",
         "strategy memory": "ok",
         "strategy dali": "missing",
         "left over by the strategies": "OFF",
     }
     assert expected.items() <= verdict.items()
     assert "one each 200 ms" in page(tmp_path)
+    (tmp_path / "selftest.json").write_text("Killed")
+    assert "| selftest --gpu | not measured" in page(tmp_path)
     assert "| b | 1 |\n\n| job | y |" in page(tmp_path)
 
 
