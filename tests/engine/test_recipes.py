@@ -13,6 +13,8 @@ import pytest
 
 from tests import ROOT
 
+UNFINISHED = shutil.ignore_patterns("*.pyc.*")
+"""Byte code comes along but for what is being written meanwhile."""
 NEW_STORAGE = {
     "vitprof/config/parts.py": (
         '    StoragePart(\n        "memmap",',
@@ -107,8 +109,8 @@ def test_trained(shared_home):
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the package and of its tests."""
-    shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", "browser"))
+    shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=UNFINISHED)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("browser", "*.pyc.*"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,14 +54,26 @@ def test_what_is_read_is_told_to_the_drive(name: str, written: dict[str, Path]) 
 @pytest.mark.slow
 @EVERY
 def test_forked_workers(name: str, written: dict[str, Path]) -> None:
-    assert_safe_with_workers(open_both(FORMATS[name][1], written[name]), "fork")
+    assert_safe_with_workers(open_both(FORMATS[name][1], written[name]))
 
 
-@pytest.mark.slow
-def test_a_spawned_worker(written: dict[str, Path]) -> None:
-    """One for all formats, since loading PyTorch takes it 2 s."""
-    opened = [each for name in FORMATS for each in open_both(FORMATS[name][1], written[name])]
-    assert_safe_with_workers(opened, "spawn", workers=1)
+@EVERY
+def test_a_worker_that_is_sent_all_it_needs(name: str, written: dict[str, Path]) -> None:
+    """As one that is spawned: what its parent has open is not in what it is sent."""
+    opened = open_both(FORMATS[name][1], written[name])
+    for storage, _ in opened:
+        read_one(storage, 5)
+    sent = pickle.dumps([storage for storage, _ in opened])
+    for storage, _ in opened:
+        storage.close()
+    assert open_files(written[name]) == []
+
+    def work() -> None:
+        for storage, (_, split) in zip(pickle.loads(sent), opened, strict=True):
+            assert_same([read_one(storage, i) for i in range(len(storage))], expected(storage, split))
+        die()
+
+    killed(work)
 
 
 @pytest.mark.parametrize("name", ["chunked", "encoded", "lmdb-encoded"])

@@ -129,10 +129,10 @@ def expected(storage: Any, split: str) -> list[Tensor]:
     return [torch.frombuffer(bytearray(raw), dtype=torch.uint8) for raw in encoded_of(split)]
 
 
-def through_workers(dataset: Dataset[Tensor], method: str, workers: int) -> list[Tensor]:
-    """Every item, read by worker processes of a DataLoader."""
+def through_workers(dataset: Dataset[Tensor]) -> list[Tensor]:
+    """Every item, read by two forked workers of a DataLoader."""
     loader = DataLoader(
-        dataset, batch_size=50, num_workers=workers, collate_fn=list, multiprocessing_context=method, shuffle=False
+        dataset, batch_size=50, num_workers=2, collate_fn=list, multiprocessing_context="fork", shuffle=False
     )
     return [image.clone() for batch in loader for image in batch]
 
@@ -142,11 +142,11 @@ def assert_same(found: list[Tensor], wanted: list[Tensor]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-def assert_safe_with_workers(opened: list[tuple[Any, str]], method: str, workers: int = 2) -> None:
+def assert_safe_with_workers(opened: list[tuple[Any, str]]) -> None:
     """Read here first, so that a child would inherit what is open; all splits in one worker; read again afterwards."""
     for storage, split in opened:
         assert_same([read_one(storage, 5)], expected(storage, split)[5:6])
-    found = through_workers(ConcatDataset([Reads(storage) for storage, _ in opened]), method, workers)
+    found = through_workers(ConcatDataset([Reads(storage) for storage, _ in opened]))
     assert_same(found, [image for storage, split in opened for image in expected(storage, split)])
     for storage, split in opened:
         assert_same([read_one(storage, 7)], expected(storage, split)[7:8])
