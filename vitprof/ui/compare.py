@@ -279,8 +279,7 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
 
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     summaries = [run.summary or RunSummary() for run in runs]
-    gains = comparison.against(summaries, baseline)
-    shown = tables.frame(COLUMNS, list(zip(runs, gains, strict=True)))
+    shown = tables.frame(COLUMNS, list(zip(runs, comparison.against(summaries, baseline), strict=True)))
     tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     notes = ["Click a header to sort by its numbers."]

@@ -77,8 +77,7 @@ def loading_of(run_id: int) -> loading.Loading:
 
 
 def headroom_of(run: StoredRun) -> headroom.Headroom | None:
-    group = headroom_jobs.group_of(run)
-    runs = store().runs(group_key=group)
+    runs = store().runs(group_key=headroom_jobs.group_of(run))
     ended, left = (tuple(r.id for r in runs if r.live is live) for live in (False, True))
     return _headroom(run.id, ended, left) if ended else None
 

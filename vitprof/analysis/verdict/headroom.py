@@ -109,8 +109,7 @@ def anchor(role: str, runs: Sequence[Series]) -> Anchor:
     if not per_run:
         return Anchor(role, math.nan, math.nan, math.nan, 0, 0)
     seconds = np.concatenate([s for s, _ in per_run])
-    samples = np.concatenate([n for _, n in per_run])
-    pooled = ratio_interval(seconds, samples)
+    pooled = ratio_interval(seconds, np.concatenate([n for _, n in per_run]))
     singles = [float(s.sum() / n.sum()) for s, n in per_run]
     low, high = pooled.low, pooled.high
     if len(singles) > 1:

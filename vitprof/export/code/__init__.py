@@ -41,8 +41,7 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
     for field in ("replay", "inject"):
         if value := getattr(config, field):
             raise ConfigError(field, value, "there is no script for what only measures; leave it out")
-    info = catalog.dataset_info(config.dataset, config.n_images)
-    values = _constants(config, info)
+    values = _constants(config, catalog.dataset_info(config.dataset, config.n_images))
     name = _script_for(config, values)
     first, rest = _text(name).split("\n", 1)
     filled = CONSTANT.sub(lambda line: _filled(line, values), rest)
