@@ -101,7 +101,7 @@ def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compac
 
 
 def test_many_small_chunks_become_one(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitprof.store.series.MOST_CHUNKS", 3)
+    monkeypatch.setattr("vitprof.store.chunks.MOST_CHUNKS", 3)
     run_id = store.create_run(RunConfig())
     for first in range(4):
         append_steps(store, run_id, steps(first, 1))

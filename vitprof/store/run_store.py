@@ -17,9 +17,8 @@ from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, summary_to_dict
 from vitprof.store import database
-from vitprof.store.chunks import Chunk, chunks_of
+from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
 from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
-from vitprof.store.series import SeriesStore, insert_chunks
 from vitprof.store.stored_run import STORED, Listing, StoredRun, helper_keys, is_alive, stored_run, this_program
 
 MAX_TAG, MAX_NOTE = 40, 4000
