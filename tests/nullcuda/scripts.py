@@ -11,13 +11,11 @@ import contextlib
 import json
 import logging
 import math
-import mmap
 import os
-import struct
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import vitprof
+from tests.nullcuda.busy import Busy
 
 # A GPU's owner may have none of them.
 with contextlib.suppress(ImportError):
@@ -45,33 +44,6 @@ CYCLES_PER_S = 1.4e9
 LOSSES: list[Tensor] = []
 """Of every step of this process, on the device: to read them would wait for it."""
 BATCH, N_BATCHES = 4, 44
-SLOTS, CARDS = 256, 8
-SLOT = struct.Struct(f"i4x{3 * CARDS}Q")
-"""One process in the memory that processes with the device share: its id, memory in use, time with work until
-`busy_until`, `busy_until`; for each card, times in ns. See `core.h`."""
-
-
-class Busy:
-    """What the device itself knows of its work."""
-
-    def __init__(self) -> None:
-        with open(os.environ["NULLCUDA_SHM"], "rb") as file:
-            self._memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-
-    def _processes(self) -> Iterator[list[int]]:
-        for slot in range(SLOTS):
-            pid, *figures = SLOT.unpack_from(self._memory, slot * SLOT.size)
-            if pid:
-                yield figures
-
-    def seconds(self, card: int = 0) -> float:
-        """Returns for how long a card had work until now, for all processes."""
-        now = time.monotonic_ns()
-        return sum(f[CARDS + card] - max(0, f[2 * CARDS + card] - now) for f in self._processes()) / 1e9
-
-    def memory_bytes(self, card: int = 0) -> int:
-        """Returns the memory in use on a card, by all processes."""
-        return sum(figures[card] for figures in self._processes())
 
 
 class Images(Dataset[Any]):

@@ -83,8 +83,14 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
         os._exit(1)
 
 
-def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False) -> None:
-    """Trains, and puts the job's last message into `buffer`; `alone`: hides the GPUs that it does not use."""
+def run_job(
+    config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False
+) -> BaseException | None:
+    """Trains, and puts the job's last message into `buffer`; `alone`: hides the GPUs that it does not use.
+
+    Returns the error that ended it. A process that is to end by itself must keep it, with the job's tensors: PyTorch
+    aborts where the memory that it pinned for a failed GPU is freed.
+    """
     with without_collections() if alone else contextlib.nullcontext():
         from vitprof.engine.train import train
 
@@ -103,6 +109,8 @@ def run_job(config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, al
             traceback.print_exc()
         message = one_line(error)
         buffer.end("failed", out_of_memory_words(message) if is_out_of_memory(error) else message)
+        return error
+    return None
 
 
 def work() -> None:
@@ -120,7 +128,7 @@ def work() -> None:
     mark_multiprocessing()
     buffer = EventBuffer()
     sender = Sender(buffer, channel)
-    run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)
+    _failure = run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)
     finished.set()
     sender.close()
     leave()

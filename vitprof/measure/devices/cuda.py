@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -291,8 +291,10 @@ def first_kernel(device: torch.device) -> Finding | None:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        wrong = f"a first kernel failed ({one_line(error)})"
-        return Finding("bad", torch.cuda.get_device_name(device), wrong, "restart the machine, or choose device cpu")
+        card, wrong = "CUDA", f"a first kernel failed ({one_line(error)})"
+        with suppress(RuntimeError):  # in a fork of a process that used CUDA this fails, too
+            card = torch.cuda.get_device_name(device)
+        return Finding("bad", card, wrong, "restart the machine, or choose device cpu")
     return None
 
 

@@ -1,0 +1,174 @@
+"""Built-in runs on a GPU whose times are known: what it does, and what is said where it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import ROOT, nullcuda
+from tests.engine_fixtures import made_once
+from tests.watch.watching import Host
+
+pytestmark = pytest.mark.slow
+
+POINTS = 0.02
+KERNEL_S, COPY_S, BYTES_PER_S = 100e-6, 500e-6, 10e6
+DEVICE = {
+    "NULLCUDA_KERNEL_US": str(KERNEL_S * 1e6),
+    "NULLCUDA_COPY_US": str(COPY_S * 1e6),
+    "NULLCUDA_COPY_GBPS": str(BYTES_PER_S / 1e9),
+    "NULLCUDA_PAGEABLE_GBPS": str(BYTES_PER_S / 1e9),
+}
+"""A slow one, so that the host never is what takes time."""
+IMAGES, LABELS = 32 * 28 * 28, 32 * 8
+COPIES_S = {
+    "blocking": 2 * COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
+    "pinned": COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
+    "stream": COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
+    "resident": 0.0,
+}
+SECOND = "GPU-6e756c6c-6375-6461-4000-800000000001"
+TWO = {"NULLCUDA_DEVICES": "2"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(made_once(tmp_path_factory, "small-digits"))
+
+
+@pytest.fixture(scope="module")
+def forks(shm: Path) -> Iterator[Host]:
+    host = Host("tests.nullcuda.runs", nullcuda.environment(shm))
+    yield host
+    host.close()
+
+
+def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], card: int = 0) -> list[Any]:
+    done = forks.run("runs", watched=False, env=env, home=home, settings=settings, card=card)
+    assert done.status == 0, done.complaint
+    runs: list[Any] = json.loads(done.returned)
+    for run in runs:
+        run["steps"] = {name: np.asarray(values, dtype=float) for name, values in run["steps"].items()}
+    return runs
+
+
+@pytest.mark.parametrize("transfer", COPIES_S)
+def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> None:
+    """Copies take what the device's rate says; the model, all that its kernels take."""
+    precisions = ("fp32", "tf32", "bf16", "fp16")
+    settings = [{"transfer": transfer, "precision": precision, "steps": 18} for precision in precisions]
+    for run in trained(forks, home, *settings, env=DEVICE):
+        steps = run["steps"]
+        assert run["n"] == 18
+        assert -1e-5 <= np.median(steps["h2d_s"]) - COPIES_S[transfer] < 1e-3
+        worked_s = run["busy_s"] - len(steps["step"]) * COPIES_S[transfer]
+        assert steps["compute_s"].sum() >= worked_s * (1 - POINTS) - np.median(steps["compute_s"])
+        assert np.median(steps["compute_s"]) > 50 * KERNEL_S
+
+
+@pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
+def test_a_starved_run_idles_as_long_as_the_device_says(forks: Host, home: str, transfer: str) -> None:
+    env = {"NULLCUDA_KERNEL_US": "200"}  # more than a launch takes: no bubbles in the steps
+    (run,) = trained(forks, home, {"transfer": transfer, "inject": "read:30", "steps": 45}, env=env)
+    steps = run["steps"]
+    idle = steps["gap_s"].sum() / steps["step_s"].sum()
+    assert idle == pytest.approx(1 - run["busy_s"] / run["wall_s"], abs=POINTS)
+    assert 0.2 < steps["exposed_wait_s"].sum() / steps["step_s"].sum() < idle + POINTS
+
+
+def test_strategies_of_every_loader(forks: Host, home: str) -> None:
+    names = ("per-sample", "workers", "memory-ahead", "device", "preprocessed", "cache", "threads", "prefetch")
+    for run in trained(forks, home, *({"strategy": name, "steps": 8} for name in names), env={}):
+        assert run["n"] == 8
+        assert run["facts"]["device"] == "cuda:0"
+        assert np.nanmin(run["steps"]["compute_s"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("device", "env"),
+    [
+        ("cuda:1", TWO),
+        ("cuda:0", TWO | {"CUDA_VISIBLE_DEVICES": "1"}),
+        ("cuda:0", TWO | {"CUDA_VISIBLE_DEVICES": SECOND}),
+    ],
+    ids=["cuda:1", "visible by number", "visible by UUID"],
+)
+def test_the_second_of_two_cards(forks: Host, home: str, device: str, env: dict[str, str]) -> None:
+    (run,) = trained(forks, home, {"device": device, "steps": 10}, env=env, card=1)
+    assert run["facts"]["device"] == device
+    assert run["facts"]["gpu_uuid"] == SECOND
+    assert run["facts"]["gpu_mem_allocated_peak_bytes"] > 0
+    assert run["busy_s"] > 0
+
+
+def failed(forks: Host, home: str, env: dict[str, str], **more: Any) -> str:
+    done = forks.run("error", watched=False, env=env, home=home, **more)
+    assert done.status == 0, done.complaint
+    assert done.returned.count("\n") == 0
+    return done.returned
+
+
+def test_out_of_memory_in_the_middle(forks: Host, home: str) -> None:
+    line = failed(forks, home, {"NULLCUDA_MEM_MB": "600"}, settings={"steps": 30, "batch_size": 200}, fill_at=7)
+    assert line.partition(" ")[2].startswith("CUDA out of memory on NVIDIA Null GPU: it asked for ")
+    assert line.split()[0] in ("7", "8")
+    assert "; try batch size 100" in line
+
+
+@pytest.mark.parametrize(("code", "words"), [(700, "an illegal memory access"), (214, "uncorrectable ECC error")])
+def test_a_device_that_fails_in_the_middle(forks: Host, home: str, code: int, words: str) -> None:
+    env = {"NULLCUDA_FAIL_AT": "3000", "NULLCUDA_FAIL_CODE": str(code)}
+    line = failed(forks, home, env, settings={"steps": 60})
+    steps, _, message = line.partition(" ")
+    assert 0 < int(steps) < 60
+    assert words in message
+
+
+def test_a_fork_of_a_process_that_used_cuda(forks: Host, home: str) -> None:
+    line = forks.run("forked", watched=False, home=home).returned
+    assert line.startswith("0 device cuda:0: ")
+    assert line.count("\n") == 0
+
+
+def vitprof(shm: Path, home: Path, *words: str, status: int = 0, **settings: object) -> Any:
+    """Runs a command with the device, whose jobs come from a warm process. Returns its JSON, or its standard error."""
+    env = {**os.environ, "VITPROF_HOME": str(home), "VITPROF_WARM": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "vitprof", *words],
+        cwd=ROOT,
+        env=env | nullcuda.environment(shm, **settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stderr if status else json.loads(done.stdout)
+
+
+JOB = ("--device", "cuda:0", "--batch-size", "64", "--no-evaluate", "--threads", "1")
+
+
+def test_a_tournament_headroom_and_a_failure(shm: Path, tmp_path: Path) -> None:
+    """A warm process must not have used CUDA: no setting gave a figure then."""
+    made = vitprof(
+        shm, tmp_path, "tournament", "--device", "cuda:0", "--strategies", "memory,device", "--batch-sizes", "64",
+        "--repeats", "1", "--no-until-decided", "--steps", "40", "--no-evaluate", "--json",
+    )  # fmt: skip
+    rows = next(rows for rows in made.values() if isinstance(rows, list) and rows and "samples_per_s" in rows[0])
+    assert [row["status"] for row in rows] == ["done", "done"]
+    assert all(row["samples_per_s"] > 0 for row in rows)
+    headroom = vitprof(shm, tmp_path, "headroom", "1", "--repeats", "1", "--json")["headroom"]
+    assert all(anchor["s_per_sample"] > 0 for anchor in headroom["anchors"])
+    said = vitprof(shm, tmp_path, "run", *JOB, "--strategy", "memory", "--steps", "40", status=1, fail_at=2000)
+    assert "an illegal memory access" in said
+    runs = vitprof(shm, tmp_path, "runs", "--json")
+    assert "failed" in json.dumps(runs)
