@@ -102,13 +102,13 @@ def wrong(case: str, seen: Run) -> list[str]:
         failures.append(f"the device is called {seen.device}")
     if compute < known - POINTS:
         failures.append(f"compute {compute:.1%}, but the GPU was busy {busy:.1%}")
-    most = min(seen.waited_frac, 1 - known) if case == "starved" else 1 - known
-    if exposed > most + POINTS:
-        failures.append(f"exposed wait {exposed:.1%}, but at most {most:.1%}")
+    if exposed > 1 - known + POINTS:
+        failures.append(f"exposed wait {exposed:.1%}, but at most {1 - known:.1%}")
     if case == "starved":
         work = 0.1 if math.isnan(busy) else busy  # 2 ms of 22: nearly a tenth
-        if exposed <= most - work - POINTS:
-            failures.append(f"exposed wait {exposed:.1%}, but at least {most - work:.1%}")
+        least = min(seen.waited_frac, 1 - known) - work
+        if exposed <= least - POINTS:
+            failures.append(f"exposed wait {exposed:.1%}, but at least {least:.1%}")
         if (kind := seen.verdict().kind) != "input-bound":
             failures.append(f"{kind}, not input-bound")
     return failures

@@ -14,10 +14,9 @@ from tests.test_imports import PACKAGE, imported, modules, parsed
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-CODE, LINES, N_FILES, IMPORTS_PCT = 33_700, 55_200, 342, 11.8
+CODE, LINES, N_FILES, IMPORTS_PCT = 31_200, 46_900, 249, 9.2
 """The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files, and
-import lines as a share of code and imports. What is reached, and only ever lowered: the aim is 31,000, 47,000, 330 and
-9.0."""
+import lines as a share of code and imports. Only ever lowered: the aim is 31,000 lines of code and 9.0%."""
 METHODS, ATTRIBUTES = 15, 10
 """The most methods of a class, and the most attributes that change after `__init__`."""
 LARGE = {

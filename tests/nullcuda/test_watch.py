@@ -59,16 +59,15 @@ def test_what_comes_after_the_optimizer_is_no_step(host: Host, how: dict[str, fl
 
 
 def test_the_clock_of_the_device_may_drift(host: Host) -> None:
-    """By 10% here."""
-    for ppm in (-100_000, 100_000):
+    """By half here."""
+    for ppm in (-500_000, 500_000):
         rate = host.ok("clock_rate", watched=False, env={"NULLCUDA_DRIFT_PPM": str(ppm)}).returned
         assert float(rate) - 1 == pytest.approx(ppm / 1e6, rel=0.3)
 
 
-@pytest.mark.parametrize("ppm", [-100, 100, -5000, 5000])
+@pytest.mark.parametrize("ppm", [-100, 100])
 @pytest.mark.parametrize("starved", [True, False], ids=["starved", "busy"])
 def test_a_clock_that_drifts_keeps_the_shares(host: Host, *, starved: bool, ppm: int) -> None:
-    """5,000 us/s for a second are 100 for most of a minute."""
     case = "starved" if starved else "busy"
     assert not wrong(case, run(host, "plain", **CASES[case], env={"NULLCUDA_DRIFT_PPM": str(ppm)}))
 
