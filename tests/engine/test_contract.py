@@ -218,7 +218,8 @@ def loose_files(home: Path) -> set[str]:
 def test_each_part_meets_every_other_part(name: str) -> None:
     every = list(legal_combinations(dataset_info(name)))
     assert set().union(*map(pairs, chosen(name))) == set().union(*map(pairs, every))
-    assert len(chosen(name)) < len(every) / 4
+    if "VITPROF_EVERY_COMBINATION" not in os.environ:
+        assert len(chosen(name)) < len(every) / 4
 
 
 @pytest.mark.slow
