@@ -326,7 +326,10 @@ class Loop:
             if step.joined or (self._validated if validated else step.others > 0):
                 self.steps.count_joined()
             self._validated = validated
-            stepped = None if noted else step.stepped
+            stepped = step.stepped
+            if noted is not None and stepped is not None:  # where the step ended is known otherwise
+                self.device.release(stepped[1])
+                stepped = None
             self.steps.step(marks, *(noted or (now_s, self.device.mark())), stepped)
         else:
             self.ahead = NOTHING if step.last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
