@@ -9,6 +9,7 @@ vitprof and bare run this script as it is; for the other tools it makes the call
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import sys
@@ -83,6 +84,7 @@ def main(arguments: list[str]) -> None:
     tool = tool_called(name, Path(folder))
     cases = {case.name: case for case in CASES}
     found = {}
+    gc.collect()  # else the one that importing torch made due (150 ms) comes in some step, whatever watches
     for text in asked:
         case_name, _, spin_s = text.partition("=")
         case = cases[case_name]

@@ -103,7 +103,7 @@ def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
 
 
 def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
-    fulls, asked = demo.read("[facts.fulls, facts.asked]")
+    fulls, asked, refreshes = demo.read("[facts.fulls, facts.asked, facts.refreshes]")
     demo.drag(0.3, 0.6, on_the_way=lambda: demo.after_refreshes(2))
     demo.until("facts.view && gd.data[0].x.length >= 700")  # the server answered with finer data for the window
     zoomed = demo.read("gd._fullLayout.xaxis.range")
@@ -113,7 +113,8 @@ def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
     assert demo.read("gd._fullLayout.xaxis.range") == zoomed
     demo.until("String(gd._fullLayout.yaxis.range) === '-1.5,1.5'")
     assert demo.read("facts.views") == 1, "no echo"
-    assert demo.read("facts.asked") < asked + 6, "not with each refresh"
+    more, passed = demo.read(f"[facts.asked - {asked}, facts.refreshes - {refreshes}]")
+    assert more < max(6, passed / 2), "not with each refresh"
     assert demo.read("facts.fulls - facts.asked") <= fulls - asked + 1, (
         "one for the window; else appended, unless a busy browser skipped an update and asked"
     )

@@ -150,3 +150,21 @@ def test_another_page_and_back_keep_run_and_settings(store: RunStore) -> None:
     assert f"no run {run}" in said(at)
     at.run()
     assert "run" not in query(at)
+
+
+def test_a_page_with_the_query_of_another_one_goes_there_and_both_keep_theirs(store: RunStore) -> None:
+    at = app(run=str(add_run(store)), batch_size="64")
+    ours = query(at)
+    at.query_params.clear()
+    at.switch_page("pages/strategies.py").run()
+    at.query_params["strategy-workers"] = "true"
+    at.run()
+    for name, value in ours.items():  # Back, and in the same moment a timer of the page that is left
+        at.query_params[name] = value
+    del at.query_params["strategy-workers"]
+    at.run()
+    assert at.title[0].value != "Strategies"
+    assert query(at) == ours
+    at.query_params.clear()
+    at.switch_page("pages/strategies.py").run()
+    assert query(at) == {"strategy-workers": "true"}

@@ -12,32 +12,40 @@ import streamlit as st
 from vitprof import demo
 
 ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page shown", "page as it was left"
+QUERIES, RETRIED = "queries of pages", "restoring again"
 
 
 @contextlib.contextmanager
 def through_app(page: str) -> Iterator[None]:
     """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back. Without a
-    query it gets the one with which this session left it: the browser's history also has URLs without it.
+    query it gets the one with which this session left it: the browser's history also has URLs without it. A request
+    that Streamlit made of two, with this page and the query of another one that Back asked for, goes to that one.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
         st.switch_page("app.py")
-    key = f"query of {page}"
-    kept, before = st.session_state.get(key, {}), st.session_state.get(SHOWN)
-    st.session_state[SHOWN] = page
-    left = st.session_state.get(f"query of {before}", {})
-    if before != page and _query() != kept and all(left.get(name) == value for name, value in _query().items()):
+    queries: dict[str, dict[str, list[str]]] = st.session_state.setdefault(QUERIES, {})
+    shown, query, kept = st.session_state.get(SHOWN), _query(), queries.get(page, {})
+    if query and query != kept and shown == page:
+        for other, its in queries.items():
+            if its == query:
+                st.switch_page(other, query_params=its)
+    elif query != kept and shown != page and query.items() <= queries.get(str(shown), {}).items():
         _restore(kept)
+    st.session_state[SHOWN] = page
+    st.session_state.pop(RETRIED, None)
     yield
     keep_query()
 
 
 def _restore(query: dict[str, list[str]]) -> None:
-    with contextlib.suppress(
-        st.errors.StreamlitAPIException
-    ):  # the page was left so soon that its widgets are still bound
+    try:
         st.query_params.from_dict(query)
-        st.rerun()
+    except st.errors.StreamlitAPIException:  # the page before was left so soon that its widgets are bound until this
+        if RETRIED in st.session_state:  # run ends
+            return
+        st.session_state[RETRIED] = True
+    st.rerun()
 
 
 def leave_for(page: str, query: dict[str, str]) -> None:
@@ -48,13 +56,14 @@ def leave_for(page: str, query: dict[str, str]) -> None:
 
 def come_back(name: str) -> None:
     """Shows, once, what this page showed when it was left by `leave_for`, after Back or a link without `name`."""
-    left = st.session_state.pop(LEFT, None)
+    left = st.session_state.get(LEFT)
     if left is not None and name not in st.query_params and left != _query():
         _restore(left)
+    st.session_state.pop(LEFT, None)
 
 
 def keep_query() -> None:
-    st.session_state[f"query of {st.session_state.get(SHOWN)}"] = _query()
+    st.session_state[QUERIES][st.session_state.get(SHOWN)] = _query()
 
 
 def enter() -> None:
