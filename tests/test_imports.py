@@ -67,9 +67,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file, gathered once for all tests."""
+    return tuple(ast.walk(parsed(path)))
+
+
 def imported(path: Path) -> Iterator[str]:
     """The dotted names that a file imports, wherever in it. Names from `from a import b` as a.b."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -101,6 +107,7 @@ def test_the_table_names_every_folder_once_and_nothing_below_itself() -> None:
         assert set(MAY_IMPORT[name].split()) <= set(names[:i]), name
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     """Every module of vitprof, by its dotted name; without what `vitprof code` writes, which nobody imports."""
     scripts = PACKAGE / "export" / "code" / "scripts"
@@ -109,28 +116,14 @@ def modules() -> dict[str, Path]:
     return {name.removesuffix(".__init__"): path for name, path in dotted.items()}
 
 
-def needed(node: ast.AST) -> Iterator[str]:
-    """The dotted names that a file imports when it runs, also inside functions; not those for type checkers only."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for other in child.orelse:
-                yield from needed(ast.Module([other], []))
-            continue
-        if isinstance(child, ast.ImportFrom):
-            yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        elif isinstance(child, ast.Import):
-            yield from (alias.name for alias in child.names)
-        yield from needed(child)
-
-
 def test_no_module_imports_itself_by_a_detour() -> None:
     """Imports inside functions count; those for type checkers only do not happen."""
     known = modules()
     needs: dict[str, set[str]] = {}
     for name, path in known.items():
-        checked = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
+        checked = [n for n in nodes(path) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
         unreal = {id(inner) for block in checked for inner in ast.walk(block)}
-        real = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ImportFrom) and id(n) not in unreal]
+        real = [n for n in nodes(path) if isinstance(n, ast.ImportFrom) and id(n) not in unreal]
         names = [f"{n.module}.{a.name}" for n in real for a in n.names]
         found = {t if t in known else t.rpartition(".")[0] for t in names if t.startswith("vitprof")}
         needs[name] = {f for f in found if not name.startswith(f"{f}.")}  # a package is begun before its modules
@@ -155,7 +148,7 @@ def test_only_the_store_talks_to_the_database() -> None:
         assert not [name for name in imported(path) if name.split(".")[0] == "sqlalchemy"], path
         # `idx.writing` is a file's: the engine has no store
         opens = ("transaction",) if folder(path) in ("engine", "measure") else ("transaction", "writing")
-        calls = (node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call))
+        calls = (node.func for node in nodes(path) if isinstance(node, ast.Call))
         assert not [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in opens], path
 
 

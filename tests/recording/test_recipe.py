@@ -31,7 +31,18 @@ CHANGES = {
     ],
 }
 """File -> what is replaced in it. Nothing else names the column: not the wire, the store, the exports or the pages."""
-CHART = """
+SCRIPT = """
+import sys
+from vitprof import cli
+def run(*args):
+    sys.argv = ["vitprof", *args]
+    try:
+        cli.main()
+    except SystemExit as ended:
+        assert not ended.code, args
+run("run", "--strategy", "memory", "--dataset", "digits", "--device", "simulated:1,1", "--steps", "20", "--no-evaluate",
+    "--isolation", "thread")
+run("export", "1", "--steps", "--output", "steps.csv")
 from vitprof.charts.live import BATCHES
 from vitprof.store import RunStore
 from vitprof.ui.resources import RunSeries
@@ -44,6 +55,7 @@ assert len(points) == len(BATCHES.traces) == 4
 print(*(float(y) for y in points[3].y))
 store.close()
 """
+"""All in one process: each that is started imports for seconds."""
 
 
 @pytest.mark.slow
@@ -57,18 +69,11 @@ def test_a_step_column_takes_three_files(tmp_path: Path) -> None:
             text = text.replace(old, new)
         (tmp_path / name).write_text(text)
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "VITPROF_HOME": str(tmp_path / "home")}
-
-    def python(*args: str) -> str:
-        ended = subprocess.run(
-            [sys.executable, *args], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
-
-    job = ("--strategy", "memory", "--dataset", "digits", "--device", "simulated:1,1", "--steps", "20", "--no-evaluate")
-    python("-m", "vitprof", "run", *job)
-    rows = list(csv.DictReader(python("-m", "vitprof", "export", "1", "--steps").splitlines()))
+    command = [sys.executable, "-c", SCRIPT]
+    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    rows = list(csv.DictReader((tmp_path / "steps.csv").read_text().splitlines()))
     assert len(rows) == 20
     assert [2 * float(r["toy_s"]) for r in rows] == pytest.approx([float(r["data_wait_s"]) for r in rows], abs=2e-9)
-    drawn = [float(y) for y in python("-c", CHART).split()]
+    drawn = [float(y) for y in ended.stdout.splitlines()[-1].split()]
     assert drawn == pytest.approx([1e3 * float(row["toy_s"]) for row in rows])
