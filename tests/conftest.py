@@ -13,21 +13,19 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
 import psutil
 import pytest
 import typer
 from hypothesis import settings
 
 from tests.command_line import Call
+from tests.series import made_steps, made_telemetry
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.analysis.arrays import Series
 from vitprof.program import CALLED_AS, MODULE
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 LEFT_GRACE_S = 5.0
@@ -246,77 +244,17 @@ def _built_once(app: typer.Typer) -> object:
     return _get_command(app)
 
 
-class MakeSteps(Protocol):
-    """The type of the fixture `make_steps`."""
-
-    def __call__(
-        self,
-        waits: Sequence[float],
-        computes: Sequence[float],
-        *,
-        h2d: float = 0.0,
-        samples: int = 10,
-        warmup: int = 0,
-        epochs: Sequence[int] | None = None,
-        began: float = 100.0,
-    ) -> Series: ...
+MakeSteps = Callable[..., Series]
+"""The type of the fixture `make_steps`."""
 
 
 @pytest.fixture(scope="session")
 def make_steps() -> MakeSteps:
-    """Steps of a device that works only while the loop waits for it, one after another without a pause.
-
-    Each is a data wait, a copy of `h2d` seconds and a computation; loss is 10, 9.9, 9.8 and so on.
-    """
-
-    def make(
-        waits: Sequence[float],
-        computes: Sequence[float],
-        *,
-        h2d: float = 0.0,
-        samples: int = 10,
-        warmup: int = 0,
-        epochs: Sequence[int] | None = None,
-        began: float = 100.0,
-    ) -> Series:
-        wait, compute = np.asarray(waits, dtype=float), np.asarray(computes, dtype=float)
-        n = len(wait)
-        number = np.arange(n, dtype=float)
-        step = wait + h2d + compute
-        start = began + np.concatenate([[0.0], np.cumsum(step)])[:n]
-        known = {
-            "step": number,
-            "epoch": np.zeros(n) if epochs is None else np.asarray(epochs, dtype=float),
-            "t_start_s": start,
-            "data_wait_s": wait,
-            "h2d_s": np.full(n, h2d),
-            "compute_start_s": start + wait + h2d,
-            "compute_s": compute,
-            "gap_s": wait + h2d,
-            "exposed_wait_s": wait,
-            "step_s": step,
-            "rank": np.zeros(n),
-            "samples": np.full(n, float(samples)),
-            "loss": 10 - number / 10,
-            "warmup": (number < warmup).astype(float),
-        }
-        return {name: known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS}
-
-    return make
-
-
-class MakeTelemetry(Protocol):
-    """The type of the fixture `make_telemetry`."""
-
-    def __call__(self, t_s: Sequence[float] = (), **known: Sequence[float]) -> Series: ...
+    """See `made_steps`."""
+    return made_steps
 
 
 @pytest.fixture(scope="session")
-def make_telemetry() -> MakeTelemetry:
-    """Telemetry with these columns; all others are not available."""
-
-    def make(t_s: Sequence[float] = (), **known: Sequence[float]) -> Series:
-        columns = {"t_s": t_s, **known}
-        return {n: np.asarray(columns.get(n, np.full(len(t_s), np.nan)), dtype=float) for n in TELEMETRY_COLUMNS}
-
-    return make
+def make_telemetry() -> Callable[..., Series]:
+    """See `made_telemetry`."""
+    return made_telemetry

@@ -19,13 +19,9 @@ def lengths(figure: go.Figure, lane: str) -> dict[str, float]:
 @pytest.fixture
 def steps(make_steps: Any) -> dict[str, np.ndarray]:
     """A worker makes each batch in 40 ms, 20 ms of them decoding; the loop waits 30 ms, the last 5 for hand-over."""
-    trace: dict[str, np.ndarray] = make_steps(np.full(5, 0.03), np.full(5, 0.04), h2d=0.01)
-    trace["made_end_s"] = trace["t_start_s"] + 0.025
-    trace["made_start_s"] = trace["made_end_s"] - 0.04
-    trace["decode_s"] = np.full(5, 0.02)
-    trace["hand_over_s"] = np.full(5, 0.005)
-    trace["host_s"] = np.full(5, 0.01)
-    return trace
+    known = {"decode_s": 0.02, "hand_over_s": 0.005, "host_s": 0.01}
+    trace: dict[str, np.ndarray] = make_steps([0.03] * 5, 0.04, h2d=0.01, **known)
+    return trace | {"made_end_s": trace["t_start_s"] + 0.025, "made_start_s": trace["t_start_s"] - 0.015}
 
 
 def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:

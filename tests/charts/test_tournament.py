@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import pytest
 
 from tests.analysis.tournament.test_tuning import Trial, grid
-from tests.analysis.tournament.tournament_entries import entry
-from vitprof.analysis.tournament.leaderboard import Leaderboard, article_table, leaderboard
+from tests.analysis.tournament.tournament_entries import entry, ranked
+from vitprof.analysis.tournament.leaderboard import Leaderboard, article_table
 from vitprof.analysis.tournament.recommend import pareto
 from vitprof.analysis.tournament.tuning import Candidate, importances
 from vitprof.charts.heat_map import article_heat
@@ -36,10 +36,10 @@ def board() -> Leaderboard:
         entry("lmdb<b>", 500, batch_size=512, prepare_s=50.0, rss_peak_bytes=3 * GIB, status="cut", reason="too slow"),
         entry("hdf5", 0, runs=0, batch_size=512, status="failed", reason="no <i>room</i>"),
     ]
-    return leaderboard(made, baseline=BASE.key, n_train=60_000)
+    return ranked(*made, n_train=60_000)
 
 
-EMPTY = leaderboard([dataclasses.replace(BASE, outcomes=(), status="waiting")], baseline=BASE.key, n_train=60_000)
+EMPTY = ranked(dataclasses.replace(BASE, outcomes=(), status="waiting"), n_train=60_000)
 
 
 def figures(found: Leaderboard) -> list[go.Figure]:
@@ -79,7 +79,7 @@ def test_heat_is_in_words_and_what_failed_is_empty() -> None:
 
 def test_heat_of_speed_ups_marks_what_is_equal() -> None:
     made = [entry("base", 1000), entry("same", 1000, seed=1), entry("a", 3000)]
-    table = article_table(leaderboard(made, baseline=made[0].key, n_train=0))
+    table = article_table(ranked(*made))
     (heat,) = article_heat(table, "speed_up").data
     texts = {name: row[0] for name, row in zip(heat.y, heat.text, strict=True)}
     assert texts["same"].endswith("x, as fast within 5%")
@@ -118,7 +118,7 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
 
 def test_another_page_cache_has_no_fastest_of_its_own_among_the_bars() -> None:
     made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
-    groups = {bar.name: list(bar.y) for bar in throughput_bars(leaderboard(made, baseline=made[0].key, n_train=0)).data}
+    groups = {bar.name: list(bar.y) for bar in throughput_bars(ranked(*made)).data}
     assert (groups["fastest"], groups["another page cache"]) == (["a, batch 64"], ["a, batch 64, cold cache"])
 
 
@@ -156,7 +156,7 @@ def test_break_even_marks_where_lines_cross() -> None:
 
 def test_only_as_many_lines_as_colours() -> None:
     made = [entry("base", 1000), *(entry(f"s{i}", 2000 + i, prepare_s=5.0) for i in range(12))]
-    lines = break_even_chart(leaderboard(made, baseline=made[0].key, n_train=60_000)).data[:-1]
+    lines = break_even_chart(ranked(*made, n_train=60_000)).data[:-1]
     assert (len(lines), len({line.line.color for line in lines})) == (8, 8)
 
 

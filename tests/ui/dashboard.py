@@ -11,6 +11,7 @@ import numpy as np
 from streamlit.testing.v1 import AppTest
 
 from tests import ROOT
+from tests.series import made_steps
 from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
@@ -36,18 +37,13 @@ def add_run(
     """A run with `n` steps of `wait_s` of data wait, 3 ms of it reading and the rest decoding, and 5 ms of compute."""
     asked = RunConfig(**{"steps": max(n, 1), "device": "cpu", **config})
     run_id = store.create_run(resolve(asked), group_key=group_key, role=role)
-    step_s = wait_s + 0.005
-    step = np.arange(n, dtype=float)
-    start = 100 + step * step_s
-    figures: dict[str, Any] = {"step": step, "t_start_s": start, "made_start_s": start, "warmup": step < 5}
-    figures |= dict.fromkeys(("data_wait_s", "gap_s", "exposed_wait_s"), wait_s) | {"step_s": step_s, "samples": 128}
-    figures |= dict.fromkeys(("host_s", "compute_s"), 0.005) | {"loss": 2.0, "launch_idle_s": launch_idle_s}
-    figures |= {"compute_start_s": start + wait_s, "made_end_s": start + wait_s, "worker": np.nan}
-    figures |= {"read_s": min(wait_s, 0.003), "decode_s": max(wait_s - 0.003, 0.0)}
-    rows = np.zeros((n, len(STEP_COLUMNS)))
-    for at, name in enumerate(STEP_COLUMNS):
-        rows[:, at] = figures.get(name, 0.0)
-    append_steps(store, run_id, rows)
+    step_s, number = wait_s + 0.005, np.arange(n)
+    rows = made_steps([wait_s] * n, 0.005, samples=128, warmup=5, host_s=0.005, loss=2.0, launch_idle_s=launch_idle_s)
+    start = 100 + number * step_s
+    rows |= {"t_start_s": start, "made_start_s": start, "compute_start_s": start + wait_s, "made_end_s": start + wait_s}
+    rows |= {"read_s": np.full(n, min(wait_s, 0.003)), "decode_s": np.full(n, max(wait_s - 0.003, 0.0))}
+    zero = {name for name in STEP_COLUMNS if np.isnan(rows[name]).all()} - {"worker"}
+    append_steps(store, run_id, np.stack([rows[c] if c not in zero else number * 0.0 for c in STEP_COLUMNS], axis=1))
     sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
     append_telemetry(store, run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
     summary = RunSummary(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.series import of_columns
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.compare.guard import CHECKED_STEPS
 
@@ -37,13 +38,6 @@ def run(
     step_s = pace * (1 + noise)
     idle = IDLE * (1 + (np.where(np.arange(m) % 4, -1.0, 3.0) if stalls else rng.uniform(-0.5, 0.5, m)))
     gap_s = pace * idle
-    figures = {
-        "step": np.arange(m),
-        "warmup": np.arange(m) < 5,
-        "step_s": step_s,
-        "gap_s": gap_s,
-        "data_wait_s": gap_s / 2,
-        "samples": np.full(m, BATCH),
-        "t_start_s": np.cumsum(step_s),
-    }
-    return {name: np.asarray(figures.get(name, np.zeros(m)), dtype=np.float64) for name in CHECKED_STEPS}
+    known = {"step": np.arange(m), "warmup": np.arange(m) < 5, "samples": BATCH, "t_start_s": np.cumsum(step_s)}
+    known |= {"step_s": step_s, "gap_s": gap_s, "data_wait_s": gap_s / 2}
+    return of_columns(CHECKED_STEPS, m, dict.fromkeys(CHECKED_STEPS, 0.0) | known)

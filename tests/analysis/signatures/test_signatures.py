@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.series import made_steps, made_telemetry
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.signatures import RULES, find_signatures
 from vitprof.analysis.signatures.resources import MIN_CPU_SAMPLES, others_cpu
 from vitprof.analysis.timing.steady import Trace
 from vitprof.config import RunConfig
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Signature
 
 MB = 2.0**20
@@ -29,38 +30,12 @@ def trace(
     host: float | np.ndarray = 0.01,
     *,
     epoch_steps: int | None = None,
-    warmup: int = 2,
-    **columns: np.ndarray,
+    **columns: Any,
 ) -> dict[str, np.ndarray]:
     """Steps of a device that works while the host works: a wait and then host work, all of it exposed."""
-    wait = np.asarray(wait, dtype=float)
     n = len(wait)
-    host = np.broadcast_to(np.asarray(host, dtype=float), (n,))
-    step = wait + host
-    start = 100 + np.concatenate([[0.0], np.cumsum(step)])[:n]
-    number = np.arange(n, dtype=float)
-    known = {
-        "step": number,
-        "epoch": number // (epoch_steps or n),
-        "t_start_s": start,
-        "data_wait_s": wait,
-        "exposed_wait_s": wait,
-        "h2d_s": np.zeros(n),
-        "compute_start_s": start + wait,
-        "compute_s": host,
-        "host_s": host,
-        "gap_s": wait,
-        "step_s": step,
-        "samples": np.full(n, 32.0),
-        "warmup": (number < warmup).astype(float),
-    } | columns
-    return {name: known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS}
-
-
-def telemetry(t_s: Sequence[float] | np.ndarray = (), **known: Any) -> dict[str, np.ndarray]:
-    n = len(t_s)
-    columns = {"t_s": t_s, **known}
-    return {c: np.broadcast_to(np.asarray(columns.get(c, np.nan), dtype=float), (n,)).copy() for c in TELEMETRY_COLUMNS}
+    known = {"epochs": np.arange(n) // (epoch_steps or max(n, 1)), "warmup": 2, "samples": 32, "host_s": host}
+    return made_steps(wait, host, **(known | {"loss": np.nan} | columns))
 
 
 def found(
@@ -69,7 +44,7 @@ def found(
     facts: Mapping[str, Any] = FACTS,
     **config: Any,
 ) -> dict[str, Signature]:
-    what = find_signatures(Trace(steps, telemetry() if seen is None else seen, RunConfig(**config), facts))
+    what = find_signatures(Trace(steps, made_telemetry() if seen is None else seen, RunConfig(**config), facts))
     assert len({s.name for s in what}) == len(what)
     return {s.name: s for s in what}
 
@@ -142,13 +117,12 @@ def test_one_slow_worker(times: list[float], worst: int) -> None:
     assert s.cost_s_per_step == pytest.approx(min((times[worst] - usual) / len(times), 0.05), rel=0.25)
 
 
-@pytest.mark.parametrize("times", [[0.1, 0.1], [0.1, 0.11, 0.1], [0.2, 0.2, 0.1, 0.1], [0.1]])
-def test_no_slow_worker(times: list[float]) -> None:
-    assert "slow-worker" not in found(trace(noise(160, 1, 0.05), **made(times)), workers=len(times), **IN_WORKERS)
-
-
-def test_a_slow_worker_needs_batches_to_tell_by() -> None:
-    assert "slow-worker" not in found(trace(noise(28, 1), **made([0.1, 0.1, 0.1, 0.3], 28)), workers=4, **IN_WORKERS)
+@pytest.mark.parametrize(
+    ("times", "n"),
+    [([0.1, 0.1], 160), ([0.1, 0.11, 0.1], 160), ([0.2, 0.2, 0.1, 0.1], 160), ([0.1], 160), ([0.1, 0.1, 0.1, 0.3], 28)],
+)
+def test_no_slow_worker_or_too_few_batches_to_tell_by(times: list[float], n: int) -> None:
+    assert "slow-worker" not in found(trace(noise(n, 1, 0.05), **made(times, n)), workers=len(times), **IN_WORKERS)
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -245,7 +219,7 @@ def grown(steps: Mapping[str, np.ndarray], rss: Any) -> dict[str, np.ndarray]:
     """200 samples of memory over the run, and three of evaluation after it."""
     t = np.linspace(steps["t_start_s"][0] - 1, steps["t_start_s"][-1], 200)
     wobble = 2 * MB * np.random.default_rng(1).standard_normal(200)
-    return telemetry(t, job_rss_bytes=rss(np.linspace(0, 1, 200)) + wobble)
+    return made_telemetry(t, job_rss_bytes=rss(np.linspace(0, 1, 200)) + wobble)
 
 
 def test_memory_that_grows() -> None:
@@ -298,7 +272,7 @@ def test_pages_of_a_mapped_file_are_no_leak() -> None:
 def cpu(steps: Mapping[str, np.ndarray], machine: float, job: float) -> dict[str, np.ndarray]:
     t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 40)
     wobble = np.random.default_rng(2).standard_normal((2, 40))
-    return telemetry(t, cpu_pct=machine + wobble[0], job_cpu_pct=job + wobble[1])
+    return made_telemetry(t, cpu_pct=machine + wobble[0], job_cpu_pct=job + wobble[1])
 
 
 def test_cpu_that_other_programs_take() -> None:
@@ -339,7 +313,7 @@ def test_no_false_alarm_in_noise(workers: int) -> None:
             columns |= made([0.02] * workers, n, seed)
         steps = trace(wait, host, epoch_steps=n // int(rng.integers(1, 5)) + 1, **columns)
         t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 60)
-        seen = telemetry(
+        seen = made_telemetry(
             t,
             cpu_pct=50 + rng.standard_normal(60),
             job_cpu_pct=195 + 5 * rng.standard_normal(60),
@@ -388,15 +362,11 @@ def seen(machine: np.ndarray, job: float = 100.0) -> Series:
     return {"t_s": t, "cpu_pct": np.concatenate([[100.0], machine, [100.0]]), "job_cpu_pct": np.full(len(t), job)}
 
 
-def test_a_burst_counts_by_its_time_and_does_not_last() -> None:
-    """Of four cores the job takes one, another program two in three of sixteen samples."""
-    found = others_cpu(STEPS, seen(np.array([75.0] * 3 + [25.0] * 13)), FOUR)
-    assert (found.cores, found.lasting_cores, found.machine_pct) == (pytest.approx(2 * 3 / 16), 0, 25)
-
-
-def test_a_neighbour_lasts() -> None:
-    found = others_cpu(STEPS, seen(np.array([75.0] * 13 + [25.0] * 3)), FOUR)
-    assert (found.cores, found.lasting_cores, found.machine_pct) == (pytest.approx(2 * 13 / 16), 2, 75)
+@pytest.mark.parametrize(("n", "lasting", "median"), [(3, 0, 25), (13, 2, 75)])
+def test_others_count_by_their_time_and_a_burst_does_not_last(n: int, lasting: float, median: float) -> None:
+    """Of four cores the job takes one, another program two in `n` of sixteen samples."""
+    found = others_cpu(STEPS, seen(np.array([75.0] * n + [25.0] * (16 - n))), FOUR)
+    assert (found.cores, found.lasting_cores, found.machine_pct) == (pytest.approx(2 * n / 16), lasting, median)
 
 
 def test_what_is_not_known_is_passed_over() -> None:

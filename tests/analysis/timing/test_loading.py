@@ -25,14 +25,10 @@ def ms(loading: Loading) -> dict[str, float]:
 @pytest.fixture
 def steps(make_steps: Any) -> dict[str, np.ndarray]:
     """40 batches that a worker makes in 10 ms (2 read, 5 decode, 1 transform, 0.5 collate), on a loop of 20 ms."""
-    n = 40
-    trace: dict[str, np.ndarray] = make_steps([0.012] * n, [0.008] * n)
-    trace["made_start_s"] = trace["t_start_s"] - 0.001
-    trace["made_end_s"] = trace["made_start_s"] + 0.010
-    for name, value in {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "hand_over": 3}.items():
-        trace[f"{name}_s"] = np.full(n, value / 1e3)
-    trace["queue_depth"] = np.tile([1.0, 0.0, 2.0, 1.0], 10)
-    return trace
+    stages = {"read_s": 0.002, "decode_s": 0.005, "transform_s": 0.001, "collate_s": 0.0005, "hand_over_s": 0.003}
+    trace: dict[str, np.ndarray] = make_steps([0.012] * 40, 0.008, queue_depth=[1.0, 0.0, 2.0, 1.0] * 10, **stages)
+    made = {"made_start_s": trace["t_start_s"] - 0.001, "made_end_s": trace["t_start_s"] + 0.009}
+    return trace | made
 
 
 def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
@@ -93,27 +89,28 @@ def told(**seconds: float) -> dict[str, Any]:
     return {"transforms": {name: {"s_per_sample": s, "calls": 10} for name, s in seconds.items()}}
 
 
-def test_shares_in_the_order_of_the_compose() -> None:
-    found = transform_times(told(ToTensor=0.001, Crop=0.003))
-    assert [(t.name, t.calls, t.frac) for t in found] == [("ToTensor", 10, 0.25), ("Crop", 10, 0.75)]
-    most = heaviest(found)
-    assert most is not None
-    assert (most.name, shares_in_words(found)) == ("Crop", "Crop 75%, ToTensor 25%")
+@pytest.mark.parametrize(
+    ("seconds", "most", "words"),
+    [
+        ({"ToTensor": 0.001, "Crop": 0.003}, "Crop", "Crop 75%, ToTensor 25%"),
+        (
+            {f"T{i}": 0.001 for i in range(10)},
+            "T0",
+            "T0 10%, T1 10%, T2 10%, T3 10%, T4 10%, T5 10%, 4 more 40%",
+        ),
+        ({"Identity": 0.0}, None, ""),
+    ],
+)
+def test_shares_of_transforms(seconds: dict[str, float], most: str | None, words: str) -> None:
+    found = transform_times(told(**seconds))
+    assert [(t.name, t.calls) for t in found] == [(name, 10) for name in seconds], "in the order of the compose"
+    heavy = heaviest(found)
+    assert (heavy and heavy.name, shares_in_words(found)) == (most, words)
 
 
-def test_many_of_them_are_cut() -> None:
-    found = transform_times(told(**{f"T{i}": 0.001 for i in range(10)}))
-    assert shares_in_words(found) == "T0 10%, T1 10%, T2 10%, T3 10%, T4 10%, T5 10%, 4 more 40%"
-
-
-@pytest.mark.parametrize("facts", [{}, {"transforms": None}, {"transforms": [1]}, {"transforms": {"A": 1, "B": {}}}])
-def test_a_run_that_does_not_have_them(facts: dict[str, Any]) -> None:
-    assert (transform_times(facts), heaviest(())) == ((), None)
-
-
-def test_those_that_take_no_time() -> None:
-    found = transform_times(told(Identity=0.0))
-    assert (len(found), heaviest(found), shares_in_words(found)) == (1, None, "")
+def test_transforms_of_a_run_that_does_not_have_them() -> None:
+    for facts in ({}, {"transforms": None}, {"transforms": [1]}, {"transforms": {"A": 1, "B": {}}}):
+        assert (transform_times(facts), heaviest(())) == ((), None)
 
 
 @pytest.mark.parametrize(("load_ms", "kind"), [(8.1, "inconclusive"), (9.0, "moderately input-bound")])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.series import made_steps
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.analysis.timing.summary import (
     COPYING,
@@ -27,7 +28,7 @@ from vitprof.analysis.timing.summary import (
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.measure.stopwatch import stopwatch_cost_s
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
+from vitprof.recording.columns import Phase, RunSummary
 
 MakeSteps = Any
 MakeTelemetry = Any
@@ -226,13 +227,12 @@ def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: An
         assert math.isnan(summary_of(steps, **facts).cpu_s_per_sample)
 
 
-def test_of_a_summary_they_are_those_of_the_steps(make_steps: Any) -> None:
+def test_of_a_summary_they_are_those_of_the_steps(make_steps: Any, make_telemetry: Any) -> None:
     rng = np.random.default_rng(2)
     steps = make_steps(rng.exponential(0.01, 50), rng.exponential(0.01, 50), h2d=0.001, warmup=5)
-    telemetry = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
     running = RunningTotals()
     running.add(steps)
-    told = Totals.of(summarise(RunConfig(), steps, telemetry, (), {}, t_origin_s=99.0, t_end_s=110.0))
+    told = Totals.of(summarise(RunConfig(), steps, make_telemetry(), (), {}, t_origin_s=99.0, t_end_s=110.0))
     assert told.steps == running.totals.steps
     assert told.samples_per_s == pytest.approx(running.totals.samples_per_s)
     for name in ("data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):
@@ -246,47 +246,34 @@ STEP = WAIT + HOST + RECORD
 
 def run(n: int = 12, *, queued: bool = False, warmup: int = 2, **columns: Any) -> dict[str, np.ndarray]:
     """Steps of a device that computes while the host does; or, `queued`, of one that has work left while it records."""
-    start = 50.0 + STEP * np.arange(n)
-    compute_start = start + WAIT + (HOST / 2 if queued else 0.0)
+    steps = made_steps([WAIT] * n, HOST, warmup=warmup, pause=RECORD, host_s=HOST)
+    start = steps["t_start_s"] + WAIT + (HOST / 2 if queued else 0.0)
     compute = np.full(n, STEP - 0.001 if queued else QUEUED_COMPUTE)
-    gap = np.concatenate([[math.nan], compute_start[1:] - compute_start[:-1] - compute[:-1]])
-    known = {
-        "step": np.arange(n, dtype=float),
-        "epoch": np.zeros(n),
-        "warmup": (np.arange(n) < warmup).astype(float),
-        "t_start_s": start,
-        "data_wait_s": np.full(n, WAIT),
-        "host_s": np.full(n, HOST),
-        "h2d_s": np.zeros(n),
-        "h2d_start_s": start + WAIT,
-        "compute_start_s": compute_start,
-        "compute_s": compute,
-        "gap_s": gap,
-    } | columns
-    return {name: known.get(name, np.full(n, math.nan)) for name in STEP_COLUMNS}
+    gap = np.concatenate([[math.nan], start[1:] - start[:-1] - compute[:-1]])[:n]
+    steps |= {"h2d_start_s": steps["t_start_s"] + WAIT, "compute_start_s": start, "compute_s": compute, "gap_s": gap}
+    return steps | {name: np.resize(values, n) for name, values in columns.items()}
 
 
-def test_it_is_the_time_from_a_launch_to_the_next_request_over_the_time_of_a_step() -> None:
+def test_recording_is_the_time_from_a_launch_to_the_next_request_over_the_time_of_a_step() -> None:
     cost = recording_cost(run())
     assert cost.n == 12 - 2 - 1  # neither warm-up nor the last one, which nothing follows
     assert (cost.s_per_step, cost.frac) == (pytest.approx(RECORD), pytest.approx(RECORD / STEP))
+    assert cost.exposed_frac == pytest.approx(cost.frac), "all of it on a device that is done with the step"
+    hidden = recording_cost(run(queued=True))
+    assert (hidden.s_per_step, hidden.exposed_frac) == (pytest.approx(RECORD), 0), "behind queued work"
+    unknown = recording_cost(run(compute_start_s=math.nan, compute_s=math.nan, gap_s=math.nan))
+    assert (unknown.frac, math.isnan(unknown.exposed_frac)) == (pytest.approx(RECORD / STEP), True)
+    lost = recording_cost({name: np.delete(values, 7) for name, values in run().items()})
+    assert (lost.n, lost.s_per_step) == (9 - 2, pytest.approx(RECORD)), "a lost step is no recording"
 
 
-def test_where_the_script_does_something_between_its_steps_nobody_can_tell() -> None:
-    assert recording_cost(run(outside_s=np.full(12, RECORD))).n == 0
-    some = np.full(12, math.nan)
-    some[6] = RECORD
-    assert recording_cost(run(outside_s=some)).n == 12 - 2 - 1 - 1
-
-
-def test_on_a_device_that_is_done_with_the_step_all_of_it_is_exposed() -> None:
-    cost = recording_cost(run())
-    assert cost.exposed_frac == pytest.approx(cost.frac)
-
-
-def test_behind_queued_work_it_is_hidden() -> None:
-    cost = recording_cost(run(queued=True))
-    assert (cost.s_per_step, cost.exposed_frac) == (pytest.approx(RECORD), 0)
+def test_what_recording_took_is_not_guessed_at() -> None:
+    assert recording_cost(run(outside_s=RECORD)).n == 0, "the script does something between its steps"
+    assert recording_cost(run(outside_s=np.where(np.arange(12) == 6, RECORD, math.nan))).n == 12 - 2 - 1 - 1
+    assert recording_cost(run(host_s=math.nan)).n == 0, "of an older version"
+    for n in (0, 1, 3):
+        cost = recording_cost(run(n))
+        assert (cost.n, math.isnan(cost.frac)) == (0, True)
 
 
 def test_one_slow_report_counts_with_its_whole_length() -> None:
@@ -311,32 +298,6 @@ def test_the_end_of_an_epoch_and_a_phase_in_between_do_not_count() -> None:
     assert recording_cost(steps, elsewhere).n == 7
 
 
-def test_a_lost_step_does_not_count_as_recording() -> None:
-    whole = run()
-    steps = {name: np.delete(values, 7) for name, values in whole.items()}
-    cost = recording_cost(steps)
-    assert cost.n == 9 - 2
-    assert cost.s_per_step == pytest.approx(RECORD)
-
-
-def test_without_device_times_the_exposed_part_is_not_known() -> None:
-    unknown = np.full(12, math.nan)
-    cost = recording_cost(run(compute_start_s=unknown, compute_s=unknown, gap_s=unknown))
-    assert cost.frac == pytest.approx(RECORD / STEP)
-    assert math.isnan(cost.exposed_frac)
-
-
-@pytest.mark.parametrize("n", [0, 1, 3])
-def test_without_two_steady_steps_in_a_row_nothing_is_known(n: int) -> None:
-    cost = recording_cost(run(n))
-    assert cost.n == 0
-    assert math.isnan(cost.frac)
-
-
-def test_runs_of_older_versions_which_lack_host_s_are_not_guessed_at() -> None:
-    assert recording_cost(run(host_s=np.full(12, math.nan))).n == 0
-
-
 @pytest.mark.parametrize(
     ("strategy", "dataset", "notes"),
     [
@@ -350,31 +311,24 @@ def test_what_is_noted_inside_the_loader_is_counted(strategy: str, dataset: str,
     config = resolve(RunConfig(strategy=strategy, dataset=dataset, batch_size=100))
     assert loader_times_s(config, 1e-6) == pytest.approx(notes * 1e-6)
     assert loader_times_s(dataclasses.replace(config, loader_times=False), 1e-6) == 0
-
-
-def test_noting_takes_some_time() -> None:
     assert 0 < stopwatch_cost_s(100) < 1e-3
 
 
 STARTUP, PREPARE, STAGE = Phase("startup", 102.0, 102.5), Phase("prepare", 102.5, 104.0), Phase("stage", 104.0, 110.0)
 
 
-def told(
-    phases: tuple[Phase, ...], *, training: float | None = None, now: float = 112.0, copies: bool = False
+def phases_of(
+    phases: tuple[Phase, ...] = (), *, training: float | None = None, now: float = 112.0, copies: bool = False
 ) -> dict[str, tuple[float, bool]]:
-    found = start_phases(100.0, phases, training, now, copies=copies)
-    return {p.name: (p.seconds, p.running) for p in found}
+    return {p.name: (p.seconds, p.running) for p in start_phases(100.0, phases, training, now, copies=copies)}
 
 
-def test_nothing_is_known_before_the_process_reports() -> None:
-    found = told((), now=101.5)
-    assert found[PROCESS] == (1.5, True)
-    assert all(math.isnan(found[name][0]) and not found[name][1] for name in (PREPARING, MODEL, FIRST_BATCH))
-
-
-def test_each_phase_has_its_seconds_and_one_goes_on() -> None:
-    assert told((STARTUP,), now=103.0)[PREPARING] == (0.5, True)
-    found = told((STARTUP, PREPARE, STAGE, Phase("startup", 110.0, 111.0)), training=111.25, copies=True)
+def test_each_phase_of_the_start_has_its_seconds_and_one_goes_on() -> None:
+    begun = phases_of(now=101.5)
+    assert begun[PROCESS] == (1.5, True)
+    assert all(math.isnan(begun[name][0]) and not begun[name][1] for name in (PREPARING, MODEL, FIRST_BATCH))
+    assert phases_of((STARTUP,), now=103.0)[PREPARING] == (0.5, True)
+    found = phases_of((STARTUP, PREPARE, STAGE, Phase("startup", 110.0, 111.0)), training=111.25, copies=True)
     assert found == {
         PROCESS: (2.5, False),
         PREPARING: (1.5, False),
@@ -383,14 +337,6 @@ def test_each_phase_has_its_seconds_and_one_goes_on() -> None:
         FIRST_BATCH: (0.75, True),
     }
     assert sum(seconds for seconds, _ in found.values()) == pytest.approx(12.0), "all of the time since it left"
-
-
-def test_what_ended_unseen_took_no_time_of_its_own() -> None:
-    found = told((STARTUP,), training=111.0)
-    assert found[PREPARING] == (8.5, False)
-    assert found[MODEL] == (0.0, False)
-    assert COPYING not in found
-
-
-def test_a_run_whose_clock_is_not_known_yet() -> None:
-    assert start_phases(None, (), None, 5.0, copies=False)[0].seconds == 0.0
+    unseen = phases_of((STARTUP,), training=111.0)
+    assert (unseen[PREPARING], unseen[MODEL], COPYING in unseen) == ((8.5, False), (0.0, False), False)
+    assert start_phases(None, (), None, 5.0, copies=False)[0].seconds == 0.0, "its clock is not known yet"

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.analysis.tournament.tournament_entries import entry
+from tests.analysis.tournament.tournament_entries import entry, ranked, row_of, with_runs
 from vitprof.analysis.tournament.entries import Entry, Outcome, key_in_words, setting_in_words
 from vitprof.analysis.tournament.leaderboard import article_table, leaderboard, runs_words
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.recording.columns import RunSummary
 
 BASE = "base/b64/w-/as-is"
+PAIR = entry("base", 1000), entry("a", 2000)
 
 
 @pytest.mark.slow
@@ -30,10 +31,8 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
             entry(name, mean, seed=seed, moments=moments + rng.normal(0, 0.005, 3))
             for name, mean in (("same", 1000), ("faster", 1100))
         )
-        board = leaderboard([entry("base", 1000, seed=seed, moments=moments), same, faster], baseline=BASE, n_train=0)
-        row, quick = board.row(same.key), board.row(faster.key)
-        assert row is not None
-        assert quick is not None
+        board = ranked(entry("base", 1000, seed=seed, moments=moments), same, faster)
+        row, quick = row_of(board, same), row_of(board, faster)
         assert row.against_baseline in ("equal", "undecided")
         equal += row.against_baseline == "equal"
         told += quick.against_baseline == "faster" and row.standing == "slower" and board.best == faster.key
@@ -45,11 +44,8 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
 
 def test_moments_of_the_machine_cancel() -> None:
     moments = np.array([-0.4, 0.0, 0.4])
-    board = leaderboard(
-        [entry("base", 1000, moments=moments), entry("a", 1200, moments=moments)], baseline=BASE, n_train=0
-    )
-    row = board.row("a/b64/w-/as-is")
-    assert row is not None
+    quick = entry("a", 1200, moments=moments)
+    row = row_of(ranked(entry("base", 1000, moments=moments), quick), quick)
     assert row.high / row.low > 2  # what was seen of it by itself
     assert row.speed_up_high / row.speed_up_low < 1.25
     assert row.against_baseline == "faster"
@@ -58,24 +54,19 @@ def test_moments_of_the_machine_cancel() -> None:
 def test_one_settings_noise_is_its_own() -> None:
     """As seen beside other work: two rounds, 7,498 and 7,539 samples/s against 3,471 and 1,687."""
     quiet = entry("quiet", 7500, runs=2, moments=np.log([7498 / 7500, 7539 / 7500]))
-    noisy = entry("base", 3471, runs=2, moments=np.log([1, 1687 / 3471]))
-    board = leaderboard([noisy, quiet], baseline=BASE, n_train=0)
-    row = board.row(quiet.key)
-    assert row is not None
+    board = ranked(entry("base", 3471, runs=2, moments=np.log([1, 1687 / 3471])), quiet)
+    row, answer = row_of(board, quiet), recommend(board)
     assert row.high / row.low < 1.2
     assert board.best == quiet.key
-    answer = recommend(board)
     assert answer is not None
     assert answer.key in (quiet.key, None), "never the baseline"
-    alone = leaderboard([dataclasses.replace(quiet, key=BASE)], baseline=BASE, n_train=0).rows[0]
+    (alone,) = ranked(dataclasses.replace(quiet, key=BASE)).rows
     assert row.high / row.low == pytest.approx(alone.high / alone.low, rel=0.05)
 
 
 def test_what_shares_no_round_is_compared_too() -> None:
-    early, late = entry("base", 1000), entry("a", 2000)
-    late = dataclasses.replace(late, outcomes=tuple(dataclasses.replace(o, round=o.round + 10) for o in late.outcomes))
-    row = leaderboard([early, late], baseline=BASE, n_train=0).row(late.key)
-    assert row is not None
+    early, late = entry("base", 1000), with_runs(entry("a", 2000), round=(11, 12, 13))
+    row = row_of(ranked(early, late), late)
     assert row.speed_up_low < row.speed_up < row.speed_up_high
     assert row.speed_up == pytest.approx(2, rel=0.03)
 
@@ -103,7 +94,7 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
     waiting = dataclasses.replace(entry("waiting", 1), outcomes=(), status="waiting")
     failed = entry("failed", 9000, status="failed", reason="out of memory")
     cut = entry("cut", 500, status="cut", runs=1)
-    board = leaderboard([waiting, failed, entry("base", 1000), cut], baseline=BASE, n_train=0)
+    board = ranked(waiting, failed, entry("base", 1000), cut, baseline=BASE)
     ranks = [("base", 1), ("cut", 2), ("failed", None), ("waiting", None)]
     assert [(row.entry.strategy, row.rank) for row in board.rows] == ranks
     assert board.best == BASE
@@ -121,7 +112,7 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     lost = dataclasses.replace(good.outcomes[0], status="failed", blocks_per_s=np.full(20, 1.0))
     odd = dataclasses.replace(good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf]))
     mixed = dataclasses.replace(good, outcomes=(lost, odd, *good.outcomes))
-    alone, row = (leaderboard([e], baseline=BASE, n_train=0).rows[0] for e in (good, mixed))
+    alone, row = (ranked(e, baseline=BASE).rows[0] for e in (good, mixed))
     assert runs_words(row) == "2"
     assert runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
     expected = (alone.samples_per_s, alone.low, alone.high, 2, 200)
@@ -136,39 +127,27 @@ def _short(outcome: Outcome, steps: int) -> Outcome:
 
 def test_few_blocks_of_many_steps_are_enough() -> None:
     """A loader that stalls with every 40th batch: five blocks of 40 steps in each run."""
-    made = [entry("base", 1000), entry("a", 2000)]
-    made = [
-        dataclasses.replace(
-            e, outcomes=tuple(dataclasses.replace(o, blocks_per_s=o.blocks_per_s[:5]) for o in e.outcomes)
-        )
-        for e in made
-    ]
-    assert [row.too_few for row in leaderboard(made, baseline=BASE, n_train=0).rows] == [None, None]
+    made = [with_runs(e, blocks_per_s=[o.blocks_per_s[:5] for o in e.outcomes]) for e in PAIR]
+    assert [row.too_few for row in ranked(*made).rows] == [None, None]
 
 
 def test_too_few_steps_give_a_figure_and_no_claims() -> None:
-    few = [dataclasses.replace(e, outcomes=[_short(e.outcomes[0], 3)]) for e in (entry("base", 1000), entry("a", 2000))]
-    row = leaderboard(few, baseline=BASE, n_train=0).rows[0]
+    row = ranked(*(dataclasses.replace(e, outcomes=[_short(e.outcomes[0], 3)]) for e in PAIR)).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
     assert math.isnan(row.speed_up_low)
     assert math.isnan(row.low)
     assert (row.rank, row.too_few, row.against_baseline) == (1, 3, "undecided")
-
-
-def test_of_a_baseline_with_too_few_steps_no_speed_up_is_claimed() -> None:
-    base = entry("base", 1000)
-    base = dataclasses.replace(base, outcomes=(_short(base.outcomes[0], 19),))
-    board = leaderboard([base, entry("a", 2000)], baseline=BASE, n_train=0)
-    assert [row.too_few for row in board.rows] == [None, 19]
-    assert board.rows[0].against_baseline == "undecided"
-    assert math.isfinite(board.rows[0].low)
+    base, quick = PAIR
+    board = ranked(dataclasses.replace(base, outcomes=(_short(base.outcomes[0], 19),)), quick)
+    assert [row.too_few for row in board.rows] == [None, 19], "of the baseline"
+    assert (board.rows[0].against_baseline, math.isfinite(board.rows[0].low)) == ("undecided", True)
     assert not any("equal" in (row.against_baseline, row.standing) for row in board.rows)
 
 
 def test_alike_to_the_last_digit_is_equal_and_so_is_one_percent_more() -> None:
     """On a simulated device every step takes the same time."""
     speeds = {"base": 1000, "same": 1000, "a": 1010, "b": 1060}
-    board = leaderboard([entry(n, v, noise=0) for n, v in speeds.items()], baseline=BASE, n_train=0)
+    board = ranked(*(entry(n, v, noise=0) for n, v in speeds.items()))
     assert [row.against_baseline for row in board.rows] == ["faster", "equal", "", "equal"]
     assert board.rows[3].speed_up == pytest.approx(1)
     assert [row.near_best for row in board.rows] == [1, 1, 0, 0]
@@ -184,7 +163,7 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
             entry(name, 1000 * (1 + gain), seed=seed, noise=0.01, moments=rng.normal(0, 0.01 + 0.02 * (seed % 3), 4))
             for name, gain in zip(("base", "a", "b", "c"), rng.uniform(0, 0.08, 4), strict=True)
         ]
-        board = leaderboard(made, baseline=BASE, n_train=0)
+        board = ranked(*made, baseline=BASE)
         answer, base, first = recommend(board), board.row(BASE), board.rows[0]
         assert answer is not None
         assert base is not None
@@ -205,53 +184,36 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
 
 def test_what_is_recommended_does_not_depend_on_what_it_is_compared_with() -> None:
     made = [entry("base", 1000), entry("a", 4000), entry("b", 4000, seed=3), entry("c", 9000, page_cache="cold")]
-    own = recommend(leaderboard(made, baseline=BASE, n_train=0))
+    own, *others = (recommend(ranked(*made, baseline=e.key), keep=BASE) for e in made)
     assert own is not None
-    for other in made[1:]:
-        found = recommend(leaderboard(made, baseline=other.key, n_train=0), keep=BASE)
-        assert found is not None
-        assert (found.key, found.equals) == (own.key, own.equals)
+    assert {(found.key, found.equals) for found in others if found} == {(own.key, own.equals)}
 
 
-def test_a_longer_run_weighs_more_in_the_throughput() -> None:
+def test_throughput_is_over_time_not_the_mean_of_rates_and_a_longer_run_weighs_more() -> None:
     made = entry("base", 1000, noise=0, runs=2, moments=np.log([1.0, 0.5]))
-    long, short = (RunSummary(n_steady_steps=n) for n in (300, 100))
-    outcomes = [dataclasses.replace(o, summary=s) for o, s in zip(made.outcomes, (long, short), strict=True)]
-    row = leaderboard([dataclasses.replace(made, outcomes=tuple(outcomes))], baseline=BASE, n_train=0).rows[0]
+    (row,) = ranked(with_runs(made, summary=[RunSummary(n_steady_steps=n) for n in (300, 100)])).rows
     assert row.samples_per_s == pytest.approx(400 / (300 / 1000 + 100 / 500))
-
-
-def test_throughput_is_over_time_not_the_mean_of_rates() -> None:
     blocks = np.array([100.0, 300.0] * 10)  # equally many samples each: 150 a second over all
-    made = entry("base", 1)
-    made = dataclasses.replace(made, outcomes=tuple(dataclasses.replace(o, blocks_per_s=blocks) for o in made.outcomes))
-    row = leaderboard([made], baseline=BASE, n_train=600).rows[0]
+    (row,) = ranked(with_runs(entry("base", 1), blocks_per_s=[blocks] * 3), n_train=600).rows
     assert (row.samples_per_s, row.epoch_s) == (pytest.approx(150), pytest.approx(4))
     assert row.epoch_low == pytest.approx(600 / row.high)
 
 
 def test_epochs_are_measured_for_all_or_for_none() -> None:
-    def board(second: int) -> list[float]:
-        made = [
-            entry("base", 1000, epoch_s=7.0, n_epochs_measured=2),
-            entry("a", 500, epoch_s=20.0, n_epochs_measured=second),
-        ]
-        return [row.epoch_s for row in leaderboard(made, baseline=BASE, n_train=6000).rows]
-
-    assert (board(1), board(0)) == (pytest.approx([7, 20]), pytest.approx([6, 12], rel=0.02))
+    base = entry("base", 1000, epoch_s=7.0, n_epochs_measured=2)
+    for measured, expected in ((1, pytest.approx([7, 20])), (0, pytest.approx([6, 12], rel=0.02))):
+        board = ranked(base, entry("a", 500, epoch_s=20.0, n_epochs_measured=measured), n_train=6000)
+        assert [row.epoch_s for row in board.rows] == expected
 
 
 def test_figures_of_the_runs() -> None:
     made = entry("base", 1000, gpu_mem_peak_bytes=5e8, gpu_util_pct_mean=40.0, device_idle_frac=0.5, rss_peak_bytes=2e9)
-    worst = dataclasses.replace(made.outcomes[0].summary, gpu_mem_peak_bytes=6e8, gpu_util_pct_mean=math.nan)  # type: ignore[type-var]
-    made = dataclasses.replace(
-        made, outcomes=(dataclasses.replace(made.outcomes[0], summary=worst), *made.outcomes[1:])
-    )
-    row = leaderboard([made], baseline=BASE, n_train=0).rows[0]
+    first, *others = (run.summary or RunSummary() for run in made.outcomes)
+    worst = dataclasses.replace(first, gpu_mem_peak_bytes=6e8, gpu_util_pct_mean=math.nan)
+    (row,) = ranked(with_runs(made, summary=[worst, *others])).rows
     assert (row.gpu_mem_bytes, row.gpu_util_pct, row.device_idle_frac, row.rss_bytes) == (6e8, 40, 0.5, 2e9)
     assert math.isnan(row.epoch_s)
-    running = dataclasses.replace(made, outcomes=tuple(dataclasses.replace(o, summary=None) for o in made.outcomes))
-    assert leaderboard([running], baseline=BASE, n_train=0).rows[0].n_steps == 0
+    assert ranked(with_runs(made, summary=[None] * 3)).rows[0].n_steps == 0, "while they run"
 
 
 @pytest.mark.parametrize(("keys", "baseline"), [(("a", "a"), "a/b64/w-/as-is"), (("a", "b"), "c")])
@@ -262,11 +224,9 @@ def test_keys_are_checked(keys: tuple[str, ...], baseline: str) -> None:
 
 
 def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
-    board = leaderboard([entry("base", 1000, runs=1), entry("a", 2000, runs=1)], baseline=BASE, n_train=600)
+    board = ranked(entry("base", 1000, runs=1), entry("a", 2000, runs=1), n_train=600)
     for row in board.rows:
-        assert math.isnan(row.low)
-        assert math.isnan(row.epoch_high)
-        assert math.isnan(row.near_best)
+        assert all(math.isnan(value) for value in (row.low, row.epoch_high, row.near_best))
         assert 0.95 < row.within_low / row.samples_per_s < 1
     quick, base = board.rows
     assert math.isnan(quick.speed_up_low)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.analysis.tournament.tournament_entries import entry
+from tests.analysis.tournament.tournament_entries import entry, ranked, with_runs
 from vitprof.analysis.tournament.entries import Entry
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
 from vitprof.analysis.tournament.recommend import (
@@ -30,7 +30,7 @@ GIB = 2.0**30
 
 
 def of(*made: Entry) -> Recommendation:
-    found = recommend(leaderboard(made, baseline=made[0].key, n_train=0))
+    found = recommend(ranked(*made))
     assert found is not None
     return found
 
@@ -45,23 +45,17 @@ def test_the_fastest_where_nothing_ties_with_it() -> None:
     assert "batch size" not in found.sentence
 
 
-def with_others(made: Entry, *cores: float) -> Entry:
-    """A setting during whose runs other programs took so many cores."""
-    outcomes = tuple(dataclasses.replace(o, others_cores=c) for o, c in zip(made.outcomes, cores, strict=True))
-    return dataclasses.replace(made, outcomes=outcomes)
-
-
 def test_a_machine_that_others_had_all_the_time_is_said() -> None:
     base, fast = entry("base", 1000), entry("a", 4000)
-    found = of(with_others(base, 1.6, 1.5, 1.7), with_others(fast, 1.8, math.nan, 1.55))
+    found = of(with_runs(base, others_cores=(1.6, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, math.nan, 1.55)))
     assert found.key == fast.key
     assert (
         "No run of any setting had the machine to itself: other programs took at least 1.50 CPU cores" in found.sentence
     )
     assert "another setting can be the fastest" in found.sentence
-    one = of(with_others(base, 0.0, 1.5, 1.7), with_others(fast, 1.8, math.nan, 1.55))
+    one = of(with_runs(base, others_cores=(0.0, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, math.nan, 1.55)))
     assert "No run of a, batch 64 had the machine to itself: other programs took at least 1.55" in one.sentence
-    quiet = of(with_others(base, 0.0, 1.5, 1.7), with_others(fast, 1.8, 0.1, math.nan))
+    quiet = of(with_runs(base, others_cores=(0.0, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, 0.1, math.nan)))
     assert "to itself" not in quiet.sentence
 
 
@@ -142,7 +136,7 @@ def test_what_a_reader_has_to_know() -> None:
 def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
     cold, warm = entry("base", 1000, page_cache="cold"), entry("a", 4000, page_cache="warm")
     slow = entry("b", 900, page_cache="cold")
-    board = leaderboard([cold, warm, slow], baseline=cold.key, n_train=0)
+    board = ranked(cold, warm, slow)
     assert board.best == cold.key
     assert [row.standing for row in board.rows] == ["fastest", "fastest", "slower"]
     found = of(cold, warm, slow)
@@ -189,7 +183,7 @@ def test_one_run_of_each_recommends_nothing() -> None:
 def test_undecided_is_said_and_names_the_rivals() -> None:
     moments = {"base": [0.2, -0.2, 0.0], "a": [-0.2, 0.15, 0.05]}
     made = [entry(name, 1000, moments=np.array(m)) for name, m in moments.items()]
-    board = leaderboard([*made, entry("slow", 200)], baseline=made[0].key, n_train=0)
+    board = ranked(*made, entry("slow", 200))
     found = recommend(board)
     assert found is not None
     assert found.key is None
@@ -205,31 +199,28 @@ def test_undecided_is_said_and_names_the_rivals() -> None:
     assert said is not None
     assert "is faster: 99.9%, and 99.93% is needed" in said.sentence
     assert set(found.equals) == {made[0].key, made[1].key} == set(can_be_fastest(board))
-    assert can_be_fastest(leaderboard([entry("base", 1), entry("a", 9)], baseline=made[0].key, n_train=0)) == ()
+    assert can_be_fastest(ranked(entry("base", 1), entry("a", 9))) == ()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [2, 3])
-def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int) -> None:
+@pytest.mark.parametrize(("rounds", "least"), [(2, 8), (3, 20)])
+def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int, least: int) -> None:
     """Runs slowed down by 30 to 60%, wholly or in part: the answer is right or undecided."""
+
+    def slowed(blocks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        if rng.random() >= 0.3:
+            return blocks
+        return blocks * np.where(np.arange(20) < rng.integers(1, 21), 1 - rng.uniform(0.3, 0.6), 1)
+
     right = 0
     for seed in range(30):
         rng = np.random.default_rng(seed)
-
-        def disturbed(name: str, speed: float, rng: np.random.Generator = rng) -> Entry:
-            made = entry(name, speed, runs=rounds, seed=int(rng.integers(1000)), noise=0.01)
-            outcomes = []
-            for outcome in made.outcomes:
-                blocks = outcome.blocks_per_s.copy()
-                if rng.random() < 0.3:
-                    blocks[: rng.integers(1, 21)] *= 1 - rng.uniform(0.3, 0.6)
-                outcomes.append(dataclasses.replace(outcome, blocks_per_s=blocks))
-            return dataclasses.replace(made, outcomes=tuple(outcomes))
-
-        found = of(disturbed("base", 500), disturbed("a", 1000), disturbed("b", 990), disturbed("c", 800))
+        speeds = {"base": 500, "a": 1000, "b": 990, "c": 800}
+        made = [entry(n, v, runs=rounds, seed=int(rng.integers(1000)), noise=0.01) for n, v in speeds.items()]
+        found = of(*(with_runs(e, blocks_per_s=[slowed(o.blocks_per_s, rng) for o in e.outcomes]) for e in made))
         assert found.key in (None, "a/b64/w-/as-is", "b/b64/w-/as-is")
         right += found.key is not None
-    assert right >= {2: 8, 3: 20}[rounds]
+    assert right >= least
 
 
 def test_failed_settings_are_never_recommended() -> None:
@@ -243,7 +234,7 @@ def pays(
     per_s: float, *, base: float = 1000.0, n_train: int = 60_000, base_prepare: float = 0.0, **more: float
 ) -> BreakEven:
     made = [entry("base", base, prepare_s=base_prepare, noise=0.005), entry("a", per_s, noise=0.005, **more)]  # type: ignore[arg-type]
-    (found,) = break_even(leaderboard(made, baseline=made[0].key, n_train=n_train))
+    (found,) = break_even(ranked(*made, n_train=n_train))
     return found
 
 
@@ -255,7 +246,7 @@ def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepa
         entry("base", 1000, prepare_s=base_prepare, noise=0, runs=2),
         entry("a", per_s, noise=0, prepare_s=extra, runs=2),
     ]
-    board = leaderboard(made, baseline=made[0].key, n_train=6000)
+    board = ranked(*made, n_train=6000)
     (found,) = break_even(board)
     rows = {row.entry.strategy: row for row in board.rows}
 
@@ -293,6 +284,8 @@ def test_it_pays() -> None:
         (500, {"base_prepare": 150.0}, math.inf, "ahead for the first 2 epochs only"),
         (500, {"base_prepare": 10.0}, math.inf, "the first epoch already costs more than that"),
         (4000, {"prepare_s": math.nan}, math.nan, "not known"),
+        (1000, {}, 0, "as fast as the baseline, within 5%, and needs no more preparation"),
+        (1000, {"base_prepare": 50.0}, 0, "within 5% and saves 50.0 s of preparation"),
     ],
 )
 def test_in_words(per_s: float, more: dict[str, float], epochs: float, words: str) -> None:
@@ -301,25 +294,15 @@ def test_in_words(per_s: float, more: dict[str, float], epochs: float, words: st
     assert found.epochs == pytest.approx(epochs, nan_ok=True)
 
 
-def test_a_tie_pays_for_nothing() -> None:
-    found = pays(1000, prepare_s=50.0)
-    assert "it is as fast as the baseline, within 5%" in found.sentence
-    assert found.high == math.inf
-    assert pays(1000).sentence == "as fast as the baseline, within 5%, and needs no more preparation"
-    assert "within 5% and saves 50.0 s of preparation" in pays(1000, base_prepare=50.0).sentence
-
-
-def test_of_one_run_it_is_not_known() -> None:
-    made = [entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0)]
-    (found,) = break_even(leaderboard(made, baseline=made[0].key, n_train=6000))
+def test_without_a_baselines_epoch_or_intervals_it_is_not_known() -> None:
+    base, quick = entry("base", 1000), entry("a", 2000)
+    assert break_even(ranked(base, quick)) == ()
+    assert break_even(ranked(entry("base", 1000, runs=0), quick, n_train=9)) == ()
+    (found,) = break_even(ranked(entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0), n_train=6000))
     assert found.sentence.startswith("not known: whether it is faster than the baseline is undecided")
-
-
-def test_without_a_baselines_epoch_there_is_none() -> None:
-    made = [entry("base", 1000), entry("a", 2000)]
-    assert break_even(leaderboard(made, baseline=made[0].key, n_train=0)) == ()
-    made[0] = entry("base", 1000, runs=0)
-    assert break_even(leaderboard(made, baseline=made[0].key, n_train=9)) == ()
+    tie = pays(1000, prepare_s=50.0)
+    assert "it is as fast as the baseline, within 5%" in tie.sentence
+    assert tie.high == math.inf
 
 
 points = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6) | st.just(math.nan)), min_size=1, max_size=12)
@@ -327,7 +310,7 @@ points = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6) | st.just(math.
 
 def board_of(made: list[tuple[float, float]]) -> Leaderboard:
     entries = [entry(f"s{i:02}", 100.0 * speed, noise=0, runs=1, disk=disk) for i, (speed, disk) in enumerate(made)]
-    return leaderboard(entries, baseline=entries[0].key, n_train=0)
+    return ranked(*entries)
 
 
 def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
@@ -353,6 +336,6 @@ def test_nothing_beats_the_front_and_something_beats_the_rest(made: list[tuple[f
 
 def test_what_is_not_ranked_is_not_on_it() -> None:
     made = [entry("base", 100, rss_peak_bytes=2.0), entry("failed", 900, status="failed", rss_peak_bytes=1.0)]
-    board = leaderboard(made, baseline=made[0].key, n_train=0)
+    board = ranked(*made)
     assert pareto(board, "rss_bytes") == (made[0].key,)
     assert pareto(board, "prepare_s") == (made[0].key,)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.analysis.tournament.tournament_entries import entry
+from tests.analysis.tournament.tournament_entries import entry, ranked, with_runs
 from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament import scores
-from vitprof.analysis.tournament.leaderboard import leaderboard, spoiled_words
+from vitprof.analysis.tournament.leaderboard import spoiled_words
 from vitprof.analysis.tournament.scores import (
     EARLIEST_STOP_FRAC,
     block_rates,
@@ -87,21 +87,13 @@ def test_throughput_is_all_samples_over_all_time() -> None:
 def test_a_slow_round_beside_others(
     slower: tuple[float, ...], others: tuple[float, ...], out: dict[int, float]
 ) -> None:
-    made = entry("a", 1000, moments=np.log(slower))
-    outcomes = [dataclasses.replace(o, others_cores=n) for o, n in zip(made.outcomes, others, strict=True)]
-    made = dataclasses.replace(made, outcomes=tuple(outcomes))
+    made = with_runs(entry("a", 1000, moments=np.log(slower)), others_cores=others)
     assert spoiled(made) == out
     assert set(scores.rounds_of(made)) == {1, 2, 3} - set(out)
-    (row,) = leaderboard([made], baseline=made.key, n_train=0).rows
+    (row,) = ranked(made).rows
     assert (row.n_runs, row.spoiled) == (3 - len(out), out)
-    assert (
-        spoiled_words(row)
-        == {
-            0: "",
-            1: "round 2 not counted: other programs used 1.5 CPU cores",
-            2: "rounds 1 and 2 not counted: other programs used 1.5 CPU cores",
-        }[len(out)]
-    )
+    rounds = {0: "", 1: "round 2", 2: "rounds 1 and 2"}[len(out)]
+    assert spoiled_words(row) == (rounds and f"{rounds} not counted: other programs used 1.5 CPU cores")
     many = dataclasses.replace(row, spoiled=dict.fromkeys((1, 3, 4), 1.6))
     assert spoiled_words(many) == "rounds 1, 3 and 4 not counted: other programs used 1.6 CPU cores"
 
@@ -156,13 +148,8 @@ def test_blocks_make_up_all_steady_steps() -> None:
     rates = block_rates(steps(seconds, np.full(207, 8.0)))
     assert (len(rates), rates[0]) == (20, pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4)))
     assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum())
-
-
-def test_their_mean_is_samples_over_time_with_few_steps_and_uneven_batches() -> None:
-    seconds = np.full(29, 0.1)
-    seconds[[6, 13, 28]] = 2.0  # stalls
-    samples = np.full(29, 8.0)
-    samples[[10, 28]] = 3.0  # the last batch of an epoch
+    seconds, samples = np.full(29, 0.1), np.full(29, 8.0)
+    seconds[[6, 13, 28]], samples[[10, 28]] = 2.0, 3.0  # stalls, and the last batch of an epoch
     rates = block_rates(steps(seconds, samples))
     assert len(rates) == 20
     assert 1 / (1 / rates).mean() == pytest.approx(samples[2:].sum() / seconds[2:].sum())
@@ -278,17 +265,15 @@ def test_without_a_best_nothing_is_cut(best_low: float) -> None:
 
 def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drift: float = 0.0) -> bool:
     """Whether a run as fast as the best's lower bound is cut at any look; its steps are blocked anew at each."""
-    n, rng = 400, np.random.default_rng(seed)
+    n, rng = 402, np.random.default_rng(seed)
     shocks = rng.normal(0, noise * math.sqrt(1 - alike**2), n)
     walk = [rng.normal(0, noise)]
     for shock in shocks[1:]:
         walk.append(alike * walk[-1] + shock)
     seconds = 1e-2 * np.exp(np.array(walk) + drift * np.linspace(1, -1, n))
-    steps = {"step_s": seconds, "samples": np.full(n, 64.0), "epoch": np.zeros(n), "warmup": np.zeros(n)}
-    steps |= {"data_wait_s": np.zeros(n), "queue_depth": np.full(n, math.nan)}
-    best = 64 * n / seconds.sum()
+    made, best = steps(seconds, np.full(n, 64.0)), 64 * (n - 2) / seconds[2:].sum()
     looks_at = range(int(EARLIEST_STOP_FRAC * n), n, 25)
-    return any(cannot_win(block_rates({k: v[:m] for k, v in steps.items()}), best) for m in looks_at)
+    return any(cannot_win(block_rates({k: v[:m] for k, v in made.items()}), best) for m in looks_at)
 
 
 @pytest.mark.slow

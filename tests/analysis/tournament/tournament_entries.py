@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
 from vitprof.recording.columns import RunSummary
 
 
@@ -42,3 +47,21 @@ def entry(
     key = trial_key(strategy, batch_size, workers, page_cache)
     asked = (key, strategy, batch_size, workers, page_cache)
     return Entry(*asked, outcomes, status, reason, prepare_s, disk, ram)  # type: ignore[arg-type]
+
+
+def with_runs(made: Entry, **changed: Sequence[Any]) -> Entry:
+    """Returns an entry whose runs have other values, one for each run; fewer values leave fewer runs."""
+    values = [dict(zip(changed, row, strict=True)) for row in zip(*changed.values(), strict=True)]
+    runs = tuple(dataclasses.replace(run, **new) for run, new in zip(made.outcomes, values, strict=False))
+    return dataclasses.replace(made, outcomes=runs)
+
+
+def ranked(*made: Entry, baseline: str = "", n_train: int = 0) -> Leaderboard:
+    """Returns the leaderboard of entries; the first is the baseline unless another is named."""
+    return leaderboard(made, baseline=baseline or made[0].key, n_train=n_train)
+
+
+def row_of(board: Leaderboard, made: Entry) -> LeaderboardRow:
+    row = board.row(made.key)
+    assert row is not None
+    return row

@@ -21,9 +21,11 @@ SAMPLES = 10
 def foresee(make_steps: MakeSteps) -> Any:
     def of(
         fetch: float,
-        compute: float,
-        h2d: float = 0.0,
+        compute: Any,
+        h2d: Any = 0.0,
         *,
+        host: Any = 0.0,
+        n: int = 40,
         on_cpu: bool = False,
         cores: int = 4,
         error: float = 0.0,
@@ -31,10 +33,10 @@ def foresee(make_steps: MakeSteps) -> Any:
     ) -> Prediction:
         """Seconds a step; the loader-only run of a blocking transfer has its copies in its steps."""
         chosen = RunConfig(**({"loader": "batches", "transfer": "blocking", "threads": 1} | parts))
-        profile = make_steps([0.001] * 40, [compute] * 40, warmup=5) | {"host_s": np.full(40, 0.0)}
-        micro = make_steps([fetch] * 40, [0.0] * 40, h2d=h2d, warmup=5)
+        profile = make_steps([0.001] * n, compute, warmup=5, host_s=host)
+        micro = make_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {"h2d_s": np.broadcast_to(h2d, n)}
         if chosen.transfer != "blocking":  # the copy runs beside the next fetch
-            micro["step_s"] = micro["step_s"] - h2d
+            micro["step_s"] = np.full(n, fetch)
         found = predict(
             profile, micro, chosen, profile_transfer="pinned", on_cpu=on_cpu, cores=cores, expected_error=error
         )
@@ -81,23 +83,13 @@ class TestAsynchronousDevice:
         assert foresee(fetch, compute, h2d, transfer="stream").bound == bound
 
     @pytest.mark.parametrize(("loader", "expected"), [("batches", 0.085), ("ahead", 0.08)])
-    def test_launching_keeps_the_loop_from_fetching(self, make_steps: MakeSteps, loader: str, expected: float) -> None:
-        profile = make_steps([0.001] * 40, [0.05] * 40, warmup=5)
-        profile["host_s"] = np.array([0.005] * 3 + [0.05] * 37)  # then the queue is full
-        config = RunConfig(loader=loader, transfer="pinned", threads=1)
-        micro = make_steps([0.08] * 40, [0.0] * 40, warmup=5)
-        found = predict(profile, micro, config, profile_transfer="pinned", on_cpu=False, cores=4)
-        assert found is not None
-        assert takes(found) == pytest.approx(expected)
+    def test_launching_keeps_the_loop_from_fetching(self, foresee: Any, loader: str, expected: float) -> None:
+        host = [0.005] * 3 + [0.05] * 37  # then the queue is full
+        assert takes(foresee(0.08, 0.05, host=host, loader=loader, transfer="pinned")) == pytest.approx(expected)
 
-    def test_a_copy_that_ended_late_once_is_not_the_copy(self, make_steps: MakeSteps) -> None:
-        micro = make_steps([0.01] * 40, [0.0] * 40, warmup=5)
-        micro["h2d_s"] = np.where(np.arange(40) == 20, 0.5, 0.001)
-        config = RunConfig(loader="batches", transfer="pinned", threads=1)
-        profile = make_steps([0.001] * 40, [0.05] * 40, warmup=5) | {"host_s": np.zeros(40)}
-        found = predict(profile, micro, config, profile_transfer="pinned", on_cpu=False, cores=4)
-        assert found is not None
-        assert takes(found) == pytest.approx(0.051)
+    def test_a_copy_that_ended_late_once_is_not_the_copy(self, foresee: Any) -> None:
+        late = np.where(np.arange(40) == 20, 0.5, 0.001)
+        assert takes(foresee(0.01, 0.05, late, transfer="pinned")) == pytest.approx(0.051)
 
 
 class TestCpu:
@@ -132,13 +124,8 @@ class TestInterval:
         assert found.low == pytest.approx(found.samples_per_s / 1.25)
         assert found.high == pytest.approx(found.samples_per_s * 1.25)
 
-    def test_noise_widens_it(self, make_steps: MakeSteps) -> None:
-        noise = np.random.default_rng(3)
-        profile = make_steps([0.001] * 60, noise.gamma(4, 0.02, 60), warmup=5) | {"host_s": np.zeros(60)}
-        micro = make_steps([0.001] * 60, [0.0] * 60, warmup=5)
-        config = RunConfig(loader="batches", transfer="pinned", threads=1)
-        found = predict(profile, micro, config, profile_transfer="pinned", on_cpu=False, cores=2, expected_error=0.0)
-        assert found is not None
+    def test_noise_widens_it(self, foresee: Any) -> None:
+        found = foresee(0.001, np.random.default_rng(3).gamma(4, 0.02, 60), n=60, cores=2, transfer="pinned")
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 
     def test_no_steady_steps(self, make_steps: MakeSteps) -> None:

@@ -53,8 +53,9 @@ def run(
     With workers, batches are ready every (sum of parts) / workers; without, the loop makes each one itself.
     """
     of = {p: (parts or {}).get(p, 0.0) * MS for p in PARTS}
-    random = np.random.default_rng(rng)
-    rows: dict[str, list[float]] = {name: [] for name in STEP_COLUMNS}
+    random, rows = np.random.default_rng(rng), []
+    known = {"rank": 0, "epoch": 0, "samples": 32, "loss": 2.3}
+    known |= {"h2d_s": h2d * MS, "compute_s": compute * MS, "host_s": host * MS}
     now, device, ready = 100.0, 100.0, 100.0
     for k in range(n):
         scale = math.exp(noise * random.standard_normal())
@@ -66,32 +67,16 @@ def run(
         copy_start = max(device, got)
         begin = copy_start + h2d * MS
         gap, wait = begin - device, got - start
-        rows["exposed_wait_s"].append(max(0.0, got - max(start, device)))
+        row = known | {"step": k, "warmup": k < warmup, "t_start_s": start, "data_wait_s": wait, "gap_s": gap}
+        row |= {"exposed_wait_s": max(0.0, got - max(start, device)), "step_s": gap + compute * MS}
+        row |= {"h2d_start_s": copy_start, "compute_start_s": begin, "worker": k % workers if workers else math.nan}
+        if made_known:
+            row |= {"made_start_s": got - hand_over * MS - made, "made_end_s": got - hand_over * MS}
+            row |= {"hand_over_s": min(hand_over * MS, wait)} | {f"{p}_s": took[p] for p in PARTS}
+        rows.append(row)
         device = begin + compute * MS
         now = max(got + host * MS, device - compute * MS)  # one step may be queued
-        values = {
-            "step": k,
-            "t_start_s": start,
-            "data_wait_s": wait,
-            "h2d_s": h2d * MS,
-            "h2d_start_s": copy_start,
-            "compute_start_s": begin,
-            "compute_s": compute * MS,
-            "gap_s": gap,
-            "step_s": gap + compute * MS,
-            "samples": 32,
-            "warmup": float(k < warmup),
-            "loss": 2.3,
-            "host_s": host * MS,
-            "made_start_s": got - hand_over * MS - made if made_known else math.nan,
-            "made_end_s": got - hand_over * MS if made_known else math.nan,
-            "hand_over_s": min(hand_over * MS, wait) if made_known else math.nan,
-            "worker": k % workers if workers else math.nan,
-        } | {f"{p}_s": took[p] if made_known else math.nan for p in PARTS}
-        for name in STEP_COLUMNS:
-            if name != "exposed_wait_s":
-                rows[name].append(float(values.get(name, 0.0 if name in ("rank", "epoch") else math.nan)))
-    return {name: np.array(values) for name, values in rows.items()}
+    return {name: np.array([row.get(name, math.nan) for row in rows], dtype=float) for name in STEP_COLUMNS}
 
 
 def delayed(steps: dict[str, np.ndarray], extra_s: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from vitprof.analysis.verdict.wording import too_few
 from vitprof.config import RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.resolve import resolve, run_name
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 
 DIGITS = 60_000
 
@@ -50,24 +48,6 @@ def test_the_longest_warm_up_is_not_counted_through(batch_size: int) -> None:
     assert 10**30 + 20 <= steps_for(config, 20) < 2 * 10**30
 
 
-def tiny(n: int, warmup: int) -> dict[str, np.ndarray]:
-    """Returns `n` steps of 10 ms: 2 ms of data wait, the rest compute."""
-    at = np.arange(n) * 0.01
-    known = {
-        "step": np.arange(n),
-        "t_start_s": at,
-        "data_wait_s": np.full(n, 0.002),
-        "compute_start_s": at + 0.002,
-        "compute_s": np.full(n, 0.008),
-        "gap_s": np.full(n, 0.002),
-        "step_s": np.full(n, 0.01),
-        "samples": np.ones(n),
-        "warmup": (np.arange(n) < warmup).astype(float),
-    }
-    zero = np.zeros(n)
-    return {c: known.get(c, zero).astype(float) for c in STEP_COLUMNS}
-
-
 def number(field: str) -> st.SearchStrategy[Any]:
     """Returns every value within the bounds, the ends often."""
     bounds = RUN_BOUNDS[field]
@@ -91,12 +71,11 @@ sets = st.just({"dataset": "digits"}) | st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(numbers, budgets, sets, st.sampled_from([0, 1, 3, 40]))
 def test_every_config_gets_words(
-    values: dict[str, Any], budget: dict[str, Any], chosen: dict[str, Any], n: int
+    make_steps: Any, make_telemetry: Any, values: dict[str, Any], budget: dict[str, Any], chosen: dict[str, Any], n: int
 ) -> None:
     base = resolve(RunConfig(strategy="hdf5", batch_size=1, **chosen))
     config = dataclasses.replace(base, **{"epochs": None, **values, **budget})
-    steps = tiny(n, config.warmup_steps)
-    telemetry = {c: np.empty(0) for c in TELEMETRY_COLUMNS}
+    steps, telemetry = make_steps([0.002] * n, 0.008, samples=1, warmup=config.warmup_steps), make_telemetry()
     found = summarise(config, steps, telemetry, (), {}, t_origin_s=0.0, t_end_s=1.0)
     assert found.n_steps == n
     assert judge(config, steps, (), telemetry, {}).sentence.endswith(".")
