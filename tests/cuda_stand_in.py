@@ -172,6 +172,8 @@ class Card:
         }
         for name, fake in fakes.items():
             patch.setattr(torch.cuda, name, fake)
+        # a PyTorch without CUDA has no such function
+        patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: id(card.current), raising=False)
         for name in ("empty", "ones"):
             patch.setattr(torch, name, self._pinning(getattr(torch, name)))
         patch.setattr(Tensor, "pin_memory", lambda tensor: card._pin(tensor.clone()))

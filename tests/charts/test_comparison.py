@@ -19,6 +19,8 @@ def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
     assert len({(t.line.color, t.line.dash) for t in figure.data}) == 10
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("step", "loss")
     assert overlay([], x_title="x", y_title="y").data == ()
+    (gappy,) = overlay([("a", x, x)], x_title="step", y_title="loss", connectgaps=True).data
+    assert gappy.connectgaps  # not each loss is copied from a GPU
 
 
 def test_shares_are_stacked_bars_of_one_run_each() -> None:

@@ -104,12 +104,18 @@ class Steps:
         self.n = 0
 
     def launch(
-        self, t_start: float = 0.0, t_got: float = 0.0, *, compute: bool = True, made: BatchTimes | None = None
+        self,
+        t_start: float = 0.0,
+        t_got: float = 0.0,
+        *,
+        compute: bool = True,
+        copied: bool = True,
+        made: BatchTimes | None = None,
     ) -> None:
         h2d_start, h2d_end = self.device.mark(), self.device.mark()
         on_device = {"copy_start": h2d_start, "copy_end": h2d_end, "compute_start": h2d_end}
         on_device |= {"compute_end": self.device.mark() if compute else None}
-        on_device |= {"loss": self.device.loss(10.0 - self.n) if compute else lambda: math.nan}
+        on_device |= {"loss": self.device.loss(10.0 - self.n) if compute and copied else devices.not_kept}
         here = {"step": self.n, "t_start": t_start, "t_got": t_got, "t_launched": t_got + 0.125}
         self.recorder.step(marks_of(**here, **on_device, samples=32, warmup=self.n < 1, made=made))
         self.n += 1
@@ -265,6 +271,15 @@ def test_marks_are_given_back() -> None:
     steps.recorder.resume()
     steps.recorder.resolve()
     assert steps.device.held == set()
+
+
+def test_a_loss_that_is_not_copied_needs_no_mark_of_its_own() -> None:
+    steps = Steps(LaterDevice())
+    steps.recorder.resume()
+    steps.launch(copied=False)
+    marked = steps.device.marked
+    steps.recorder.resolve()
+    assert (marked, steps.device.held, len(steps.emitted)) == (4, set(), 1)
 
 
 def test_a_gap_counts_from_the_last_resume() -> None:

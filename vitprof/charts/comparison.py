@@ -33,10 +33,10 @@ def on_axis(name: str) -> str:
 
 
 def overlay(
-    series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}"
+    series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}", **more: Any
 ) -> go.Figure:
     lines = [
-        go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover)
+        go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover, **more)
         for place, (name, x, y) in enumerate(series)
     ]
     axes = {"xaxis": style.axis(x_title), "yaxis": style.axis(y_title)}

@@ -197,7 +197,7 @@ LOSSES = LiveChart(
     alt="Training loss over steps",
     source="steps",
     x="index",
-    traces=(_line("loss", style.LOSS, ""),),
+    traces=(_line("loss", style.LOSS, "", connectgaps=True),),
     layout={"xaxis": style.axis("step"), "yaxis": style.axis("loss"), "showlegend": False},
     build=column_points(("loss", 1.0), over_time=False),
     overview_groups=600,

@@ -26,7 +26,7 @@ from vitprof.engine.data.contract import Stop
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
-from vitprof.measure.devices import Clock, Device, open_device
+from vitprof.measure.devices import Clock, Device, not_kept, open_device
 from vitprof.measure.devices.cuda import limits, report_out_of_memory
 from vitprof.measure.recorder import MAX_PENDING, NAN, LaunchProbe, StepRecorder
 from vitprof.measure.step_columns import StepMarks
@@ -277,11 +277,11 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             marks = StepMarks()
             _, _, marks.copy_start, marks.copy_end, marks.compute_start, marks.prepared = moved
             if loader_only:
-                marks.compute_end, marks.loss = None, _no_loss
+                marks.compute_end, marks.loss = None, not_kept
             else:
                 marks.compute_start, loss = train_step(moved, to_input)
                 marks.compute_end = mark()
-                marks.loss = _no_loss if loss is None else keep(loss)
+                marks.loss = not_kept if loss is None else keep(loss, step)
             marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
             marks.step, marks.epoch, marks.warmup = step, epoch, step < launches.steady_from
             marks.samples, marks.made, marks.decoded, marks.outside_s = samples, batch.made, batch.decoded, NAN
@@ -309,10 +309,6 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 break
             t_start = clock()
     return False
-
-
-def _no_loss() -> float:
-    return NAN
 
 
 def _evaluate(job: Job, split: Split) -> bool:

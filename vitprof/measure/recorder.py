@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from vitprof.measure.devices import Device, Mark
+from vitprof.measure.devices import Device, Mark, not_kept
 from vitprof.measure.step_columns import StepMarks
 from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 
@@ -45,7 +45,9 @@ class StepRecorder:
             marks.kernel_s = marks.launch_idle_s = NAN
             self._finish(marks)
             return
-        reached = self._device.mark()  # after the loss's copy was queued: once this is passed, the loss is there too
+        reached = marks.compute_end
+        if marks.loss is not not_kept or reached is None:
+            reached = self._device.mark()  # after the loss's copy was queued: then the loss is there too
         self._pending.append((reached, marks))
         self.resolve(at_most_pending=MAX_PENDING)
 
@@ -61,11 +63,11 @@ class StepRecorder:
             pending.popleft()
             if marks is None:
                 self.previous_end = device.seconds(reached)
+                device.release(reached)
             else:
-                self._resolve(marks)
-            device.release(reached)
+                self._resolve(marks, reached)
 
-    def _resolve(self, marks: StepMarks) -> None:
+    def _resolve(self, marks: StepMarks, reached: Mark) -> None:
         passed = [getattr(marks, name) for name in DEVICE_MARKS]
         for name, mark in zip(DEVICE_MARKS, passed, strict=True):
             if mark is not None:
@@ -80,7 +82,7 @@ class StepRecorder:
                 marks.launch_idle_s = self._launches.idle_s(marks.samples, compute_s)
         self._finish(marks)
         # a transfer that copies nothing uses one mark for all three; each is released once
-        self._device.release(*{id(mark): mark for mark in passed if mark is not None}.values())
+        self._device.release(*{id(mark): mark for mark in [*passed, reached] if mark is not None}.values())
 
     def _finish(self, marks: StepMarks) -> None:
         marks.loss = marks.loss()

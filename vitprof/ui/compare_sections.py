@@ -159,7 +159,9 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
     ]
     x_title = "step" if by == "step" else "time since training began (s)"
     live_chart.plot(
-        comparison.overlay(drawn, x_title=x_title, y_title=metric.y_title, hover=metric.hover),
+        comparison.overlay(
+            drawn, x_title=x_title, y_title=metric.y_title, hover=metric.hover, connectgaps=chosen == LOSS
+        ),
         height=CHART_HEIGHT + LEGEND_ROW * len(drawn),
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
         zooms=True,

@@ -8,10 +8,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from vitprof.measure.devices import Device
 from vitprof.measure.step_columns import BatchTimes, StepMarks
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.patching import Guard
@@ -75,7 +73,7 @@ class Copies:
     copy after it is that of a batch fetched ahead (Accelerate, HF Trainer), unless more work follows.
     """
 
-    def __init__(self, device: Device, guard: Guard, clock: Callable[[], float]) -> None:
+    def __init__(self, device: Any, guard: Guard, clock: Callable[[], float]) -> None:
         self._device, self._guard, self._clock = device, guard, clock
         self._watched: dict[int, weakref.ref[Tensor]] = {}
         """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
@@ -88,7 +86,7 @@ class Copies:
         self._again = False
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
-        self._stream = self._current_stream()
+        self._stream = self._device.current_stream()
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
         self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         for name, method in self._methods.items():
@@ -98,7 +96,7 @@ class Copies:
         """Begins a step: watches for copies of the tensors in `batch` that are in host memory."""
         self._again, self._worked = again, False
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
-        self._stream = self._current_stream()
+        self._stream = self._device.current_stream()
         if self._next is not None:
             self._copy, self._next = self._next._replace(holds_up=False), None
 
@@ -173,7 +171,7 @@ class Copies:
             return
         ended, now_s = device.mark(), self._clock()
         before = self._next if self._worked else self._copy
-        copy = Copy(began, ended, now_s, holds_up=self._current_stream() == self._stream)
+        copy = Copy(began, ended, now_s, holds_up=self._device.current_stream() == self._stream)
         if before is not None:
             if copy.start.recorded_s - before.ended_s > ONE_AFTER_ANOTHER_S:
                 device.release(began, ended)
@@ -184,9 +182,6 @@ class Copies:
             self._next = copy
         else:
             self._copy = copy
-
-    def _current_stream(self) -> Any:
-        return torch.cuda.current_stream(self._device.torch_device)
 
 
 class _TimedMethod:

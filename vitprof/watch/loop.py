@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitprof.measure.devices import Device
+from vitprof.measure.devices import Device, not_kept
 from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
 from vitprof.watch.batches import NOTHING, Ahead, Copies, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, made_between
@@ -198,7 +198,7 @@ class Loop:
         marks.epoch, marks.samples = self.epoch, samples + ahead.samples
         marks.t_start, marks.t_got = asked_s - ahead.wait_s, got_s
         marks.decoded = marks.prepared = None
-        marks.loss = lambda: math.nan
+        marks.loss = not_kept
         marks.made = together(ahead.made, made)
         marks.outside_s = math.nan
         marks.copy_start = marks.copy_end = marks.compute_start = self.device.mark()
@@ -258,7 +258,7 @@ class Loop:
         if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device:
             if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # a copy would become part of the graph
                 return
-            step.marks.loss = self.device.keep(loss)
+            step.marks.loss = self.device.keep(loss, self.steps.n)
 
     def optimizer_stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer: it is work, too, unless it comes after the last batch, which was counted."""

@@ -118,6 +118,18 @@ def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("losses", "last"),
+    [([3, 2, NAN, 1, NAN], 1.0), ([3, NAN, 2, NAN, NAN], NAN), ([3, 2, NAN], NAN), ([NAN, NAN], NAN)],
+    ids=["every second one is copied", "diverged", "diverged, on the CPU", "none"],
+)
+def test_the_last_loss_is_the_last_one_that_was_copied(
+    make_steps: MakeSteps, summary_of: Any, losses: list[float], last: float
+) -> None:
+    steps = make_steps([0.1] * len(losses), [COMPUTE] * len(losses)) | {"loss": np.array(losses, float)}
+    assert summary_of(steps).loss_last == pytest.approx(last, nan_ok=True)
+
+
+@pytest.mark.parametrize(
     ("epochs", "n_train", "expected", "n"),
     [
         ([0, 0, 1, 1, 2, 2], 20, (7 + 11) / 2, 2),  # the first epoch carries start-up and warm-up

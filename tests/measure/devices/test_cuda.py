@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 import weakref
 from collections.abc import Sequence
@@ -108,6 +110,39 @@ def test_hours_cost_less_than_ten_microseconds(drift: float, busy: bool) -> None
         assert worst > TOLERANCE_S  # as the docstring says: no bound speaks, and nothing idles
     else:
         assert worst < TOLERANCE_S
+
+
+def test_losses_of_short_steps_are_copied_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones all are; then those of every n-th step, n a power of two, that two runs have them in common."""
+    card = Card()
+    device = card.device(monkeypatch)
+    kept = []
+    for step in range(1200):
+        card.wait(1e-3 if step < 1000 else 0.1)
+        losses = [device.keep(torch.tensor(float(step)), step) for _ in range(2)]  # as a GAN has them
+        assert math.isnan(losses[0]()) == math.isnan(losses[1]())
+        if losses[0]() == step:
+            kept.append(step)
+    assert kept[: cuda.EACH_LOSS_UNTIL] == list(range(cuda.EACH_LOSS_UNTIL))
+    often = [later - step for step, later in itertools.pairwise(kept) if 200 < step < 900]
+    assert set(often) == {32}
+    assert kept[-100:] == list(range(1100, 1200))  # each is worth it again
+
+
+def test_a_mark_makes_no_object_for_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make one takes ten times as long as to record an event. Marks are in the stream that is current then."""
+    card = Card()
+    device = card.device(monkeypatch)
+    other, got = card.new_stream(), []
+    stream_of = torch.cuda.current_stream
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda where=None: got.append(where) or stream_of())  # type: ignore[func-returns-value]
+    for _ in range(3):
+        device.mark()
+        with card.within(other):
+            card.work(1.0)
+            late: Any = device.mark()
+        assert late.at == other.free_s
+    assert len(got) <= 1  # the first stream was there for the anchor
 
 
 def test_a_duration_keeps_its_resolution() -> None:

@@ -236,7 +236,7 @@ def summarise(
         shutdown_s=spent("shutdown"),
         wall_s=t_end_s - t_origin_s,
         loss_first=float(steps["loss"][0]) if len(steps["step"]) else math.nan,
-        loss_last=float(steps["loss"][-1]) if len(steps["step"]) else math.nan,
+        loss_last=_last_loss(steps["loss"]),
         exposed_h2d_frac=idle.get("h2d", math.nan),
         idle_host_frac=idle.get("host", math.nan),
         idle_recording_frac=idle.get("logging", math.nan),
@@ -252,6 +252,15 @@ def summarise(
         },
         **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
     )
+
+
+def _last_loss(loss: Floats) -> float:
+    """Returns the last loss that was copied to the host: on a GPU not each one is. NaN where the last ones are no
+    numbers: longer than between any two others.
+    """
+    at = np.flatnonzero(np.isfinite(loss))
+    lasts = len(at) and len(loss) - at[-1] <= np.diff(at, prepend=-1).max()
+    return float(loss[at[-1]]) if lasts else math.nan
 
 
 def _while_training_mean(

@@ -20,6 +20,11 @@ Mark = Any
 """What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
 
 
+def not_kept() -> float:
+    """Returns NaN: the loss of a step that has none, or that was not copied."""
+    return math.nan
+
+
 class Pinning:
     """A source of host memory that is page-locked ("pinned") as long as the system allows it."""
 
@@ -115,8 +120,10 @@ class Device(Protocol):
     def stream(self) -> Stream | None:
         """Returns a new stream; None where nothing can overlap."""
 
-    def keep(self, value: torch.Tensor) -> Callable[[], float]:
-        """Starts to copy a scalar to the host. Returns a function that gives it, once a later mark is reached."""
+    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
+        """Starts to copy a step's loss to the host. Returns a function that gives it, once a later mark is reached;
+        `not_kept` where it is not worth the time.
+        """
 
     def synchronize(self) -> None:
         """Waits until all work launched so far is done."""
@@ -177,7 +184,7 @@ class CpuDevice(HostMemoryDevice):
     def stream(self) -> Stream | None:
         return None
 
-    def keep(self, value: torch.Tensor) -> Callable[[], float]:
+    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         kept = float(value.item())
         return lambda: kept
 
@@ -202,8 +209,8 @@ class UntimedDevice(CpuDevice):
         super().__init__(clock)
         self.name, self.torch_device = str(where), where
 
-    def keep(self, value: torch.Tensor) -> Callable[[], float]:
-        return lambda: math.nan  # reading it would make the script wait for the device
+    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
+        return not_kept  # reading it would make the script wait for the device
 
     def environment(self) -> dict[str, Any]:
         return {"device_name": self.torch_device.type, "untimed_device": self.torch_device.type}

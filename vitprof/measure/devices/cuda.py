@@ -17,13 +17,17 @@ from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
 from vitprof.errors import DeviceError, one_line
 from vitprof.formats import size
-from vitprof.measure.devices import Clock, Pinning, Tell
+from vitprof.measure.devices import Clock, Pinning, Tell, not_kept
 from vitprof.telemetry import visible
 from vitprof.telemetry.nvml import Nvml, driver_version
 from vitprof.telemetry.visible import number_here, shown_here
 
 SCALARS_UNDER_WAY = 1024
 """Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""
+EACH_LOSS_UNTIL = 64
+"""Steps whose losses are all copied: by these, runs are compared."""
+LOSS_EVERY_S = 0.02
+"""After that, a loss is copied about as often (s): to launch the copy takes 5 us, and a step may take 200."""
 USUAL_CLOCK_KHZ = 2_000_000
 """Highest clock of the multiprocessors, assumed where PyTorch does not report it."""
 RE_ANCHOR_S = 1.0
@@ -108,11 +112,16 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         if not in_use and (finding := first_kernel(self.torch_device)) is not None:
             raise DeviceError(f"device {name}: {finding.line}")
-        self._elsewhere = index != torch.cuda.current_device()
         self.pinning = Pinning(wanted=True, tell=tell)
         self._free: list[torch.cuda.Event] = []
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
         self._next_slot = 0
+        self._loss_every = 1
+        """Copy the losses of steps that are a multiple of this, a power of two: runs have many of these in common."""
+        self._loss_at = -1, 0.0
+        """The last step whose loss was copied, and when (s)."""
+        self._index = index
+        self._streams: dict[int, torch.cuda.Stream] = {}
         clock_khz = getattr(torch.cuda.get_device_properties(index), "clock_rate", 0)
         self._clock_hz = 1e3 * (clock_khz or USUAL_CLOCK_KHZ)
         self._clock = clock
@@ -129,7 +138,7 @@ class CudaDevice:
             self._record(event)
         else:
             self._checked_s = event.recorded_s
-            idle = torch.cuda.current_stream(self.torch_device).query()
+            idle = self.current_stream().query()
             event.recorded_s = self._clock()
             self._record(event)
             if idle:
@@ -137,8 +146,16 @@ class CudaDevice:
         return event  # type: ignore[no-any-return]
 
     def _record(self, event: torch.cuda.Event) -> None:
-        # in the stream where the work goes; asking for that of another device than the current one takes longer
-        event.record(torch.cuda.current_stream(self.torch_device) if self._elsewhere else None)
+        event.record(self.current_stream())
+
+    def current_stream(self) -> torch.cuda.Stream:
+        """Returns this thread's current stream. PyTorch makes an object each time, which takes ten times as long as to
+        record an event.
+        """
+        handle = torch._C._cuda_getCurrentRawStream(self._index)
+        if (stream := self._streams.get(handle)) is None:
+            stream = self._streams[handle] = torch.cuda.current_stream(self.torch_device)
+        return stream
 
     def reached(self, mark: torch.cuda.Event) -> bool:
         return bool(mark.query())  # type: ignore[no-untyped-call]
@@ -167,7 +184,15 @@ class CudaDevice:
     def stream(self) -> CudaStream:
         return CudaStream(self.torch_device)
 
-    def keep(self, value: torch.Tensor) -> Callable[[], float]:
+    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
+        before, before_s = self._loss_at
+        if step & (self._loss_every - 1) and step != before:
+            return not_kept
+        now = self._clock()
+        if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
+            step_s = max((now - before_s) / (step - before), 1e-6)
+            self._loss_every = 1 << max(0, math.ceil(math.log2(LOSS_EVERY_S / step_s)))
+        self._loss_at = step, now
         slot = self._slots[self._next_slot]
         self._next_slot = (self._next_slot + 1) % SCALARS_UNDER_WAY
         slot.copy_(value.detach(), non_blocking=True)

@@ -129,7 +129,7 @@ class SimulatedDevice(HostMemoryDevice):
     def stream(self) -> SimulatedStream:
         return SimulatedStream(self)
 
-    def keep(self, value: Tensor) -> Callable[[], float]:
+    def keep(self, value: Tensor, step: int) -> Callable[[], float]:
         raise NotImplementedError("a simulated device computes no values")
 
     def synchronize(self) -> None:
