@@ -15,12 +15,16 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
+from tests.engine_fixtures import wait_until
+from tests.jobs.reported import Clock, ReportingJob
+from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.jobs import collector
 from vitprof.jobs.collector import GONE, ScriptRunner, record
+from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note, write_message
 from vitprof.recording.columns import STEP_COLUMNS
-from vitprof.store import RunStore
+from vitprof.store import RunStore, chunks
 
 DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})
 DONE = Note("end", {"status": "done", "error": ""})
@@ -143,3 +147,31 @@ def test_without_a_store_it_says_why(monkeypatch: pytest.MonkeyPatch, script: Sc
     script.says(DESCRIBED)
     script.waits()
     assert "cannot write to /dev/null" in str(script.error)
+
+
+def test_what_writes_steps_is_imported_before_the_training_begins(
+    monkeypatch: pytest.MonkeyPatch, store: RunStore
+) -> None:
+    """By the recorder of any job, and by the collector before it knows of a training: 250 ms of CPU later on."""
+    imported: list[str] = []
+    arrow = chunks.arrow
+
+    def noted() -> Any:
+        imported.append("pyarrow")
+        return arrow()
+
+    monkeypatch.setattr(chunks, "arrow", noted)
+
+    class Job(ReportingJob):
+        def messages(self) -> Any:
+            imported.append("its first message")
+            return super().messages()
+
+    job = Job(Clock(), 0.0, lambda now: None)
+    JobRecorder(store, store.create_run(RunConfig()), threading.Event(), start=lambda: job).run()
+    assert imported[:2] == ["pyarrow", "its first message"]
+    imported.clear()
+    script = Script(os.getpid())
+    wait_until(lambda: imported, "the import")
+    script.hangs_up()
+    script.waits()

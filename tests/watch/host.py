@@ -1,6 +1,6 @@
-"""Runs functions of a module, named as argument, in forks of a process that has it and PyTorch loaded, and never used.
+"""Runs functions of modules in forks of a process that has those named as arguments and PyTorch loaded, and never used.
 
-Each line on standard input is a JSON object: the function, its arguments, variables of the environment, whether it is
+Each line on standard input is a JSON object: module and function, its arguments, variables of the environment, whether it is
 watched, the method of `Loop` that fails, whether no loop is taken for plain, and a folder for what comes of it. Each is
 answered by its exit status.
 """
@@ -19,12 +19,15 @@ from typing import Any, NoReturn
 from vitprof.engine import without_collections
 
 with without_collections():
-    import torch  # noqa: F401
     import torchvision  # noqa: F401
+    from torch.utils.data import dataloader
 
     from tests.watch.scripts import SPENT
+    from vitprof.watch import fast_path, loader_hooks, trial
+    from vitprof.watch.watcher import Watcher
 
-    SCRIPTS = importlib.import_module(sys.argv[1])
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
 
 
 def _run(job: dict[str, Any]) -> NoReturn:
@@ -36,8 +39,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         sys.stderr = (folder / "complaint").open("w")
         if job["watched"]:
             _watch(job["failing"], never_plain=job["never_plain"])
-        module, _, name = job["function"].rpartition(":")  # of another module, where one is named
-        function = getattr(importlib.import_module(module) if module else SCRIPTS, name)
+        function = getattr(importlib.import_module(job["module"]), job["function"])
         (folder / "returned").write_text(str(function(**job["arguments"])))
         status = 0
     except SystemExit as end:
@@ -52,11 +54,6 @@ def _run(job: dict[str, Any]) -> NoReturn:
 
 
 def _watch(failing: str, *, never_plain: bool) -> None:
-    from torch.utils.data import dataloader
-
-    from vitprof.watch import fast_path, loader_hooks, trial
-    from vitprof.watch.watcher import Watcher
-
     if failing:
 
         def fail(*_: object) -> None:

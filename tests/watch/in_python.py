@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import webdataset
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -72,6 +71,8 @@ class Model:
 
 def any_kind(*, kind: str) -> str:
     """Computes without PyTorch's gradients or an optimizer."""
+    import webdataset
+
     loader: Any = {
         "list": lambda: list(batches()),
         "generator": batches,

@@ -13,7 +13,7 @@ N_BATCHES = scripts.N_SAMPLES // scripts.BATCH
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_support_another_training_framework(host: Host, workers: int) -> None:
-    told = host.ok("tests.watch.toy_framework:train", watched=False, workers=workers)
+    told = host.running("tests.watch.toy_framework").ok(watched=False, workers=workers)
     steps, n = told.steps, 2 * N_BATCHES
     assert told.note("environment")[0]["watched"]["name"] == "toy"
     assert steps["step"].tolist() == list(range(n))

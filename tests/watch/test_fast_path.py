@@ -16,8 +16,13 @@ SAME = ("rank", "step", "epoch", "samples", "loss", "warmup", "worker")
 """Columns that do not depend on how long anything takes."""
 
 
+@pytest.fixture(scope="module")
+def host(host: Host) -> Host:
+    return host.running("tests.watch.events")
+
+
 def train(host: Host, *names: str, workers: int = 0, never_plain: bool = False) -> Told:
-    told = host.ok("tests.watch.events:train", events=names, workers=workers, never_plain=never_plain)
+    told = host.ok("train", events=names, workers=workers, never_plain=never_plain)
     return told
 
 
@@ -37,11 +42,11 @@ def check(found: Told, expected: Told) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loop_is_plain_once_it_has_warmed_up(host: Host, workers: int) -> None:
-    told = host.run("tests.watch.events:are_plain", workers=workers)
+    told = host.run("are_plain", workers=workers)
     n = events.PLAIN_STEPS
     assert told.returned == str([i >= 5 for i in range(n)] + [True] * n)
     assert len(told.steps["step"]) == 2 * n - 1, "the last one has no end"
-    told = host.run("tests.watch.events:are_plain", workers=workers, never_plain=True)
+    told = host.run("are_plain", workers=workers, never_plain=True)
     assert told.returned == str([False] * 2 * n)
 
 
@@ -61,13 +66,13 @@ def test_all_events_one_after_another(host: Host, workers: int) -> None:
 
 
 def test_a_loop_that_is_plain_for_moments_only_is_not_tried_for_ever(host: Host) -> None:
-    assert host.run("tests.watch.events:tried", events=["check"] * (SHORT_TIMES - 1)).returned == "True"
-    assert host.run("tests.watch.events:tried", events=["check"] * SHORT_TIMES).returned == "False"
+    assert host.run("tried", events=["check"] * (SHORT_TIMES - 1)).returned == "True"
+    assert host.run("tried", events=["check"] * SHORT_TIMES).returned == "False"
 
 
 @pytest.mark.parametrize("forks", [True, False])
 def test_nothing_is_written_down_for_nobody(host: Host, forks: bool) -> None:
-    assert host.run("tests.watch.events:left_alone", forks=forks).returned == "[True, False, False]"
+    assert host.run("left_alone", forks=forks).returned == "[True, False, False]"
 
 
 def test_what_is_known_of_a_batch_survives() -> None:

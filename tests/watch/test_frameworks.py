@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 
@@ -47,19 +48,26 @@ def framework(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def in_the_loop(host: Host, framework: str) -> Told:
-    return host.run(framework, workers=0)
+    return host.ok(framework, workers=0)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_losses_are_the_same_and_each_step_has_its_own(
-    host: Host, in_the_loop: Told, framework: str, workers: int
-) -> None:
-    plain = json.loads(host.run(framework, watched=False, workers=workers).returned)["losses"]
-    told = host.ok(framework, workers=workers) if workers else in_the_loop
+@functools.cache
+def losses_of(host: Host, framework: str, workers: int, **options: bool) -> list[str]:
+    """The losses without anybody watching."""
+    told = json.loads(host.run(framework, watched=False, workers=workers, **options).returned)
+    return list(told["losses"])
+
+
+def check_losses(told: Told, plain: list[str]) -> None:
+    """They are the same, and each step has its own."""
     assert json.loads(told.returned)["losses"] == plain
     per_step = len(plain) // len(told.steps["loss"])
     last_of_step = [float.fromhex(loss) / per_step for loss in plain[per_step - 1 :: per_step]]
     assert told.steps["loss"].tolist() == last_of_step
+
+
+def test_losses_are_the_same(host: Host, in_the_loop: Told, framework: str) -> None:
+    check_losses(in_the_loop, losses_of(host, framework, 0))
 
 
 def test_every_batch_is_in_a_step_and_no_check(in_the_loop: Told, framework: str) -> None:
@@ -108,16 +116,17 @@ def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
 
 
 def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop: Told, framework: str) -> None:
-    """Frameworks make loaders of their own from the script's."""
+    """Frameworks make loaders of their own from the script's. With workers the losses are those without anybody, too."""
     first = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": "{}"}).note("environment")[0]["watched"]
     wanted = {"place": first["made_place"], "nth": None if first["made_alone"] else first["made_nth"]}
-    given = json.dumps(wanted | {"arguments": {"num_workers": 1}, "cache_bytes": None})
-    told = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": given})
+    given = json.dumps(wanted | {"arguments": {"num_workers": 2}, "cache_bytes": None})
+    told = host.ok(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": given})
     watched = told.note("environment")[0]["watched"]
-    assert (told.complaint, watched["num_workers"], watched["made_changed"]) == ("", 1, True)
-    assert set(told.steps["worker"][told.steps["samples"] > 0]) == {0.0}
-    same = framework != "by_torchdata"  # shuffles in another way with workers than without
-    assert (told.steps["loss"].tolist() == in_the_loop.steps["loss"].tolist()) is same
+    assert (watched["num_workers"], watched["made_changed"]) == (2, True)
+    assert set(told.steps["worker"][told.steps["samples"] > 0]) == {0.0, 1.0}
+    shuffles_otherwise = framework == "by_torchdata"  # with workers than without
+    check_losses(told, losses_of(host, framework, 2 if shuffles_otherwise else 0))
+    assert (told.steps["loss"].tolist() != in_the_loop.steps["loss"].tolist()) is shuffles_otherwise
 
 
 @pytest.mark.parametrize(
@@ -137,9 +146,9 @@ def test_a_script_that_watches_itself(
 ) -> None:
     """Without the command: its own hooks, in its own time."""
     told = host.ok(framework, watched=False, workers=0, name="mine", **options)
-    plain = host.run(framework, watched=False, workers=0, **options)
     steps, n = told.steps, np.array(batches)
-    assert json.loads(told.returned)["losses"] == json.loads(plain.returned)["losses"]
+    plain = losses_of(host, framework, 0, **{name: value for name, value in options.items() if name == "sized"})
+    assert json.loads(told.returned)["losses"] == plain
     assert told.note("environment")[0]["watched"]["name"] == "mine"
     assert steps["samples"].tolist() == (n * scripts.BATCH).tolist()
     assert steps["epoch"].tolist() == [0] * (len(n) // 2) + [1] * (len(n) // 2)

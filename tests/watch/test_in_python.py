@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -22,10 +21,8 @@ BESIDE = {"VITPROF_WATCH_SOCKET": ""}
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    host = Host("tests.watch.in_python")
-    yield host
-    host.close()
+def host(host: Host) -> Host:
+    return host.running("tests.watch.in_python")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ ONE = [1, 2, False, False, 2]
 
 
 def run(host: Host, function: str, wanted: dict[str, Any]) -> Told:
-    return host.run(f"tests.watch.own_scripts:{function}", env={"VITPROF_WATCH_OVERRIDES": json.dumps(wanted)})
+    return host.running("tests.watch.own_scripts").run(function, env={"VITPROF_WATCH_OVERRIDES": json.dumps(wanted)})
 
 
 def made(told: Told) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -54,9 +55,11 @@ class Told:
 class Host:
     """Forks that run functions of a module: a tenth of the time of a process that loads PyTorch."""
 
-    def __init__(self, scripts: str = "tests.watch.scripts", env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, module: str = "tests.watch.scripts", env: Mapping[str, str] | None = None, *others: str) -> None:
+        """`module` is loaded before any fork, and so are `others`, whose functions `running` runs."""
+        self._module = module
         self._process: Any = subprocess.Popen(
-            [sys.executable, "-m", "tests.watch.host", scripts],
+            [sys.executable, "-m", "tests.watch.host", module, *others],
             cwd=ROOT,
             # The threads of PyTorch would wait for each other, busily: the models are tiny.
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})},
@@ -64,6 +67,12 @@ class Host:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    def running(self, module: str) -> Host:
+        """The same process, for functions of another module."""
+        other = copy.copy(self)
+        other._module = module
+        return other
 
     def ok(self, function: str = "train", **more: Any) -> Told:
         """Runs a script that ends well, and of which nobody complains."""
@@ -95,6 +104,7 @@ class Host:
                 listening.listen()
                 reader.start()
             job = {
+                "module": self._module,
                 "function": function,
                 "arguments": arguments,
                 "env": {"VITPROF_WATCH_SOCKET": path, **(env or {})},

@@ -19,7 +19,7 @@ from vitprof.errors import VitprofError, one_line
 from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note, read_messages
-from vitprof.store import RunStore
+from vitprof.store import RunStore, chunks
 from vitprof.store.stored_run import is_alive
 
 POLL_S = 0.5
@@ -140,6 +140,7 @@ class ScriptRunner:
 
 def record(runner: ScriptRunner) -> None:
     """Records everything that the script trains as one run. Raises `VitprofError`."""
+    threading.Thread(target=chunks.arrow, name="vitprof-imports").start()  # else at the first write, during training
     described = runner.begins()
     if described is None:
         return

@@ -20,7 +20,7 @@ from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
-from vitprof.store import RunStore
+from vitprof.store import RunStore, chunks
 from vitprof.telemetry.sampler import Telemetry
 
 FLUSH_EVERY_S = 0.5
@@ -116,6 +116,7 @@ class JobRecorder:
     def _run_to_its_end(self, origin: float) -> None:
         runner = self._start()
         try:
+            chunks.arrow()  # imported while the job starts, not at the first write, in the middle of its training
             self._follow(runner)
         finally:
             runner.kill()
