@@ -116,7 +116,7 @@ def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
 
 
 def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop: Told, framework: str) -> None:
-    """Frameworks make loaders of their own from the script's. With workers the losses are those without anybody, too."""
+    """Frameworks make loaders of their own from the script's. The losses stay with workers too."""
     first = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": "{}"}).note("environment")[0]["watched"]
     wanted = {"place": first["made_place"], "nth": None if first["made_alone"] else first["made_nth"]}
     given = json.dumps(wanted | {"arguments": {"num_workers": 2}, "cache_bytes": None})
