@@ -48,7 +48,7 @@ def test_the_smaller_of_affinity_and_quota(
 
 def test_a_process_that_may_use_one_core_says_so() -> None:
     code = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); from vitprof import cores; "
-    code += "print(cores.job_cores(), cores.cores_in_words())"
+    code += "mine = cores.job_cores(); print(mine, cores.cores_in_words(mine, cores.machine_cores()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     all_cores = os.cpu_count() or 1
     assert done.stdout == (f"1 1 of {all_cores} cores are yours\n" if all_cores > 1 else "1 1 cores\n")

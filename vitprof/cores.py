@@ -18,9 +18,8 @@ def machine_cores() -> int:
     return os.cpu_count() or 1
 
 
-def cores_in_words() -> str:
+def cores_in_words(mine: int, all_cores: int) -> str:
     """Returns how many cores the job has: "64 cores", or "4 of 64 cores are yours"."""
-    mine, all_cores = job_cores(), machine_cores()
     return f"{all_cores} cores" if mine == all_cores else f"{mine} of {all_cores} cores are yours"
 
 

@@ -114,7 +114,7 @@ def step_figures(card: Card, model: str, image_size: int, precision: Precision) 
 SIMULATED = "simulated:"
 FIGURES = "="
 """Separates the name of a card from its figures for one model: `simulated:h100=3,7.02`."""
-COUNTER_WINDOW_S = 1 / 6
+COUNTER_WINDOW_S, LONGEST_WINDOW_S = 1 / 6, 1.0
 """Seconds over which a utilisation counter averages. NVML's reference says of `nvmlUtilization_t`: percent of time over
 the past sample period during which one or more kernels was executing; the period is between 1/6 s and 1 s, by product.
 """

@@ -79,8 +79,9 @@ def examine() -> Iterator[MachineCheck]:
     # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*gpu_findings.findings(gpus, os.environ, driver=driver), *wrong]):
         yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
-    few = "advice and defaults go by these" if cores.job_cores() < cores.machine_cores() else ""
-    yield MachineCheck("cores", cores.cores_in_words(), "ok", few)
+    mine, all_cores = cores.job_cores(), cores.machine_cores()
+    few = "advice and defaults go by these" if mine < all_cores else ""
+    yield MachineCheck("cores", cores.cores_in_words(mine, all_cores), "ok", few)
     yield _shared_memory()
     yield _ram_disk()
     yield from _home()

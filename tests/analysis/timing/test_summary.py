@@ -209,6 +209,8 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: An
     )
     facts = {"gpu_mem_reserved_peak_bytes": 4.0, "gpu_mem_allocated_peak_bytes": 3.0}
     s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], **facts)
+    assert math.isnan(s.gpu_util_pct_mean)  # of a real GPU: it may look back a second
+    s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], simulated=True, **facts)
     assert s.gpu_util_pct_mean == pytest.approx((50 + 70 + 60) / 3)
     assert (s.gpu_mem_peak_bytes, s.rss_peak_bytes) == (9, 6)  # memory counts over the whole run
     assert (s.gpu_mem_nvml_peak_bytes, s.gpu_mem_reserved_peak_bytes, s.gpu_mem_allocated_peak_bytes) == (9, 4, 3)

@@ -307,6 +307,18 @@ def test_an_own_script_on_two_cores_is_told_of_one_worker_for_a_free_core(
     assert any("num_workers=1" in advice.words for advice in advise(situation)) is told
 
 
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(("mine", "words"), [(4, "4 of 64 cores are yours"), (64, ""), (None, "")])
+def test_advice_on_workers_names_the_cores_that_it_rests_on(own: bool, mine: int | None, words: str) -> None:
+    config = own_config("x", workers=0) if own else resolve(RunConfig(dataset="photos", strategy="per-sample"))
+    facts = {"cpu_count": 64, "job_cpu_count": mine}
+    chosen = [
+        a.words for a in advise(Situation(config, "transform", "input-bound", facts=facts)) if "worker" in a.words
+    ]
+    assert chosen
+    assert all(("cores are yours" in line) is bool(words) and words in line for line in chosen)
+
+
 def test_an_own_script_is_told_its_heaviest_transform() -> None:
     facts = {"transforms": {name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))}}
     situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)

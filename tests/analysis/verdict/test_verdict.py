@@ -344,6 +344,19 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
     assert verdict(steps, strategy="memory", dataset="digits").kind == "not input-bound"
 
 
+@pytest.mark.parametrize(
+    ("n_steps", "words"),
+    [
+        (600, "inside them too, for about 20% of the time by NVML, which saw a kernel run 80% of it."),
+        (100, "inside them too, for how long is not known."),
+    ],
+    ids=["3 s", "as short as a counter's window"],
+)
+def test_nvml_says_for_how_long_the_gpu_idles_inside_steps(n_steps: int, words: str) -> None:
+    steps = run(n_steps, parts={"read": 0.01}, compute=5.0, host=5.0)
+    assert verdict(steps, cpu={"gpu_util_pct": 80.0}).sentence.endswith(words)
+
+
 def test_who_waits_more_for_data_than_for_launches_is_input_bound() -> None:
     steps = run(parts={"decode": 12.0}, host=0.0, compute=4.0)
     steps["launch_idle_s"][:] = 3.0 * MS

@@ -221,7 +221,7 @@ def summarise(
         compute_frac=totals.share(totals.compute_s) if trained else math.nan,
         exposed_wait_frac=totals.share(totals.exposed_wait_s) if trained else math.nan,
         device_idle_frac=totals.share(totals.gap_s) if trained else math.nan,
-        gpu_util_pct_mean=_while_training_mean(telemetry, "gpu_util_pct", accelerators.COUNTER_WINDOW_S, steps, phases),
+        gpu_util_pct_mean=gpu_util_pct(telemetry, steps, phases, facts),
         gpu_mem_peak_bytes=nvml_peak if math.isfinite(nvml_peak) else reserved_peak,
         rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
         cpu_s_per_sample=(
@@ -261,6 +261,12 @@ def _last_loss(loss: Floats) -> float:
     at = np.flatnonzero(np.isfinite(loss))
     lasts = len(at) and len(loss) - at[-1] <= np.diff(at, prepend=-1).max()
     return float(loss[at[-1]]) if lasts else math.nan
+
+
+def gpu_util_pct(telemetry: Series, steps: Series, phases: Sequence[Phase], facts: Mapping[str, Any]) -> float:
+    """Returns the mean utilisation; NaN for runs of a second or two, as a product's window may have been longer."""
+    window_s = accelerators.COUNTER_WINDOW_S if facts.get("simulated") else accelerators.LONGEST_WINDOW_S
+    return _while_training_mean(telemetry, "gpu_util_pct", window_s, steps, phases)
 
 
 def _while_training_mean(

@@ -10,6 +10,7 @@ from typing import Any
 from vitprof.analysis import thresholds
 from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
 from vitprof.config import PARTS, RunConfig, catalog, estimates, parts
+from vitprof.cores import cores_in_words
 from vitprof.formats import percent, size
 from vitprof.recording.verdict import Advice, Signature
 
@@ -233,7 +234,7 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
         return
     settings = {"workers": wanted}
-    words = f"{wanted} worker{'s' if wanted > 1 else ''}"
+    words = f"{wanted} worker{'s' if wanted > 1 else ''}{_of_machine(s)}"
     if s.config.loader == "dataloader" and not workers:
         yield Advice({"strategy": "workers", **settings}, f"strategy workers with {words}", reason)
     yield Advice(settings, words, reason)
@@ -243,6 +244,12 @@ def _workers(s: Situation) -> tuple[int, int, int]:
     cores, workers = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0), s.config.workers or 0
     free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
     return workers, min(cores, workers + free), free
+
+
+def _of_machine(s: Situation) -> str:
+    """Returns which of the machine's cores the advice rests on; "" where the job has all of them."""
+    mine, all_cores = (int(s.facts.get(name) or 0) for name in ("job_cpu_count", "cpu_count"))
+    return f" ({cores_in_words(mine, all_cores)})" if 0 < mine < all_cores else ""
 
 
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
@@ -351,6 +358,6 @@ def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
     now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
     yield Advice(
         {},
-        f"setting num_workers={wanted} in the DataLoader",
+        f"setting num_workers={wanted} in the DataLoader{_of_machine(s)}",
         f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free.",
     )

@@ -15,6 +15,7 @@ from vitprof.analysis.signatures.resources import Contention, find_contention, f
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure
 from vitprof.analysis.timing.steady import Trace
+from vitprof.analysis.timing.summary import gpu_util_pct
 from vitprof.analysis.verdict import advice_rules, wording
 from vitprof.analysis.verdict.advice import Alternative, advise
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
@@ -48,7 +49,7 @@ def judge(
     """
     trace = Trace(steps, telemetry, config, facts)
     n, n_all = trace.n_steady, len(steps["step"])
-    device = wording.find_device(config, facts)
+    device = wording.find_device(config, facts, gpu_util_pct(telemetry, steps, phases, facts))
     bare = Verdict(
         kind="inconclusive", sentence="", signatures=find_signatures(trace), n_steps=n, simulated=device.simulated
     )

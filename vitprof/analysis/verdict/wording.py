@@ -24,15 +24,22 @@ class Device:
     """Clause for its waiting, before a share of time: "the GPU is idle"."""
     simulated: bool
     on_cpu: bool
+    util_frac: float = math.nan
+    """The share of the time in which NVML saw a kernel run (GPU-util); NaN if not known."""
 
 
-def find_device(config: RunConfig, facts: Mapping[str, Any]) -> Device:
+def find_device(config: RunConfig, facts: Mapping[str, Any], util_pct: float = math.nan) -> Device:
     """Returns the device that the run's environment (in `facts`) names, else the one that `config` asks for."""
     name = str(facts.get("device") or config.device)
     if name.startswith("simulated"):
         return Device("the simulated GPU is idle", simulated=True, on_cpu=False)
     on_cpu = name == "cpu" or (name == "auto" and not facts.get("cuda_version"))
-    return Device("training on the CPU is stalled" if on_cpu else "the GPU is idle", simulated=False, on_cpu=on_cpu)
+    return Device(
+        "training on the CPU is stalled" if on_cpu else "the GPU is idle",
+        simulated=False,
+        on_cpu=on_cpu,
+        util_frac=util_pct / 100,
+    )
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,13 @@ def waits(device: Device, exposure: Exposure, share: str, spread: str = "") -> s
 def _may_idle_inside(device: Device, exposure: Exposure) -> bool:
     """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
     return exposure.host_paced and not device.on_cpu and not math.isfinite(exposure.launches.value)
+
+
+def _idle_inside(device: Device, idle_frac: float) -> str:
+    if not math.isfinite(device.util_frac):
+        return "for how long is not known"
+    about = percent(max(0.0, 1 - device.util_frac - idle_frac))
+    return f"for about {about} of the time by NVML, which saw a kernel run {percent(device.util_frac)} of it"
 
 
 def _copies(exposure: Exposure) -> float:
@@ -169,7 +183,7 @@ def verdict_sentence(
         elif _may_idle_inside(device, exposure):
             rest = (
                 "loading keeps up; Python launched the steps no faster than they ran, so the GPU may be idle inside "
-                "them too, for how long is not known"
+                f"them too, {_idle_inside(device, idle.value)}"
             )
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
     of_it = f"{cause_words(config, situation.cause)} {percent(cause_frac)} of that"
