@@ -32,7 +32,7 @@ from vitprof.config.parts import LOADERS, STORAGES, Combination
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source
-from vitprof.engine.loaders.contract import epoch_order
+from vitprof.engine.loaders.contract import Batch, epoch_order
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.measure.devices import CpuDevice
 
@@ -169,7 +169,7 @@ def delivered(split: Split, info: DatasetInfo, epoch: int) -> tuple[NDArray[np.f
         images.append((normalised * std + mean).permute(0, 2, 3, 1).numpy())
         labels.append(moved.labels.numpy().copy())
         sizes.append(len(moved.labels))
-        assert batch.unreadable == ()
+        assert (type(batch), batch.labels.dtype, batch.unreadable) == (Batch, torch.int64, ())
     return np.concatenate(images), np.concatenate(labels), sizes
 
 

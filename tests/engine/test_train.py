@@ -167,7 +167,7 @@ class TestBudget:
 
     @pytest.mark.slow
     def test_a_slow_setting_makes_its_least_steps_and_not_for_ever(self) -> None:
-        asked: dict[str, Any] = {"strategy": "memory", "evaluate": False, "batch_size": 300, "warmup_steps": 1}
+        asked: dict[str, Any] = {"strategy": "memory", "evaluate": False, "batch_size": 60, "warmup_steps": 1}
         run = trained(**asked, seconds=0.05, least_steps=6, clock=ticking(5e-3))  # a step takes about 40 ms
         assert steady_state(run.steps).sum() == 6
         run = trained(**asked, seconds=0.05, least_steps=100, clock=ticking(5e-3))

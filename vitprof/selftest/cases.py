@@ -90,14 +90,14 @@ PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "b
 # thread would change how long the others take.
 THREADS = RunConfig(strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36})
 DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
-# Long enough for the ten readings of CPU use that the rule about other programs needs. Other programs start when this
-# process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes longer to
-# load than this job takes to run.
+# Long enough for the ten readings of CPU use, 20 a second, that the rule about other programs needs. They start when
+# this process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes
+# longer to load than this job takes to run.
 CPU_BOUND = RunConfig(
     strategy="generator",
     device="simulated:1,0",
-    telemetry_hz=10,
-    **PHOTOS | {"warmup_steps": 200, "steps": 320},
+    telemetry_hz=20,
+    **PHOTOS | {"warmup_steps": 140, "steps": 200},
 )
 
 # 1 ms of kernels; long enough for the steps that are measured behind a gate.

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -38,35 +37,24 @@ WORKERS = {"loader": "dataloader", "workers": 2}
 FLEETING = WORKERS | {"persistent_workers": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [WORKERS, FLEETING], ids=variant_id)
-class TestWorkers:
-    """Real processes."""
-
-    @pytest.fixture
-    def loader(self, variant: dict[str, Any]) -> Iterator[Loader]:
-        with opened(config_of(**variant, storage="idx")) as loader:
-            yield loader
-
-    @pytest.mark.slow
-    def test_live_as_long_as_they_should(self, loader: Loader, variant: dict[str, Any]) -> None:
-        list(loader.epoch(0))
-        assert len(descendants()) == (2 if variant.get("persistent_workers", True) else 0)
-        batches = loader.epoch(1)
-        next(batches)
-        workers = descendants()
-        assert len(workers) == 2
-        loader.close()  # in mid-epoch, with batches on their way
-        assert gone(workers)
-        loader.close()
-
-    @pytest.mark.slow
-    def test_never_more_than_asked_for(self, loader: Loader, variant: dict[str, Any]) -> None:
+def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(variant: dict[str, Any]) -> None:
+    with opened(config_of(**variant)) as loader:
         late = loader.epoch(0)
         next(late)
         next(loader.epoch(1))
         assert len(descendants()) <= 2
         assert len(list(loader.epoch(2))) == len(loader)
         late.close()
+        assert len(descendants()) == (2 if variant.get("persistent_workers", True) else 0)
+        batches = loader.epoch(3)
+        next(batches)
+        workers = descendants()
+        assert len(workers) == 2
+        loader.close()  # in mid-epoch, with batches on their way
+        assert gone(workers)
+        loader.close()
 
 
 @pytest.mark.slow

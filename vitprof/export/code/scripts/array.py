@@ -309,7 +309,7 @@ def train(data: Path, epochs: int) -> float:
 def make_demo(folder: Path) -> Path:
     """Writes a few random images in the form that your own must have: a folder for each class."""
     rng = np.random.default_rng(SEED)
-    for i in range(200):
+    for i in range(140):
         path = folder / "demo" / f"class-{i % 10}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)).save(path)
