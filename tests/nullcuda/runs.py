@@ -1,7 +1,8 @@
-"""Built-in runs on the null device, through the real `train`. Each function is the life of a fork."""
+"""Built-in runs and cases of the self-test on the null device. Each function is the life of a fork."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -9,46 +10,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 
-from tests.engine_fixtures import Recorded, never, small_digits
+from tests.engine_fixtures import Recorded, small_digits
 from tests.nullcuda.busy import Busy
 from vitprof.config import RunConfig
 from vitprof.engine.train import train
 from vitprof.errors import one_line
+from vitprof.selftest.gpu import device_cases, job_cases
+from vitprof.selftest.gpu.driver import device_facts, open_bench, run_case
+from vitprof.selftest.report import plain
 
 SETTINGS: dict[str, Any] = {"device": "cuda:0", "strategy": "memory", "batch_size": 32, "threads": 1, "evaluate": False}
 WARMUP = 5
 _KEPT: list[Exception] = []
 
 
-def _train(settings: dict[str, Any], card: int, stop: Callable[[], bool] = never) -> dict[str, Any]:
+def _train(settings: dict[str, Any], card: int, since: int) -> dict[str, Any]:
     events, busy = Recorded(), Busy()
     noted: list[tuple[float, float]] = []
 
     def note() -> bool:
         noted.append((time.perf_counter(), busy.seconds(card)))
-        return stop()
+        return False
 
     train(RunConfig(**(SETTINGS | settings)), events, note)
-    (since_s, busy_since_s), (until_s, busy_until_s) = noted[WARMUP], noted[-1]
+    (since_s, busy_since_s), (until_s, busy_until_s) = noted[since], noted[-1]
     steps = events.steps
     kept = (steps["t_start_s"] >= since_s) & (steps["t_start_s"] < until_s)
     return {
         "steps": {name: values[kept].tolist() for name, values in steps.items()},
         "n": len(kept),
+        "kernel_s": steps["kernel_s"][np.isfinite(steps["kernel_s"])].tolist(),
         "busy_s": busy_until_s - busy_since_s,
         "wall_s": until_s - since_s,
         "facts": events.environments[0] | events.values,
     }
 
 
-def runs(*, home: str, settings: list[dict[str, Any]], card: int = 0) -> str:
-    """Trains one after another. Returns steps after the warm-up, and the wall clock and a card's work meanwhile."""
+def runs(*, home: str, settings: list[dict[str, Any]], card: int = 0, since: int = WARMUP) -> str:
+    """Trains one after another. Returns steps from `since` on, and the wall clock and a card's work meanwhile."""
     torch.cuda.init()  # makes the memory that processes share
     torch.zeros(1, device=settings[0].get("device", "cuda:0"))
     with small_digits(Path(home)):
-        return json.dumps([_train(each, card) for each in settings])
+        return json.dumps([_train(each, card, since) for each in settings])
 
 
 def error(*, home: str, settings: dict[str, Any], fill_at: int = 0) -> str:
@@ -83,3 +90,32 @@ def forked(*, home: str) -> str:
         os._exit(0)
     os.waitpid(pid, 0)
     return line.read_text()
+
+
+def _worked_s(factor: float, work: Callable[[], None]) -> float:
+    busy = Busy()
+    before_s = busy.seconds()
+    work()
+    return factor * (busy.seconds() - before_s)
+
+
+def cases(*, home: str, wanted: list[tuple[str, dict[str, Any]]]) -> str:
+    """Runs cases of the self-test with these constants. Returns their outcomes, facts, and a wait of 3 ms: what to pass
+    for it, and how long it lasts. `profiler`: what another tool says, as a share of the device's own work.
+    """
+    bench, outcomes = open_bench("cuda:0", Path(home)), []
+    spin_s = bench.spin(0.003)
+    spun = [spin_s, bench.timed(lambda: bench.device.gate(spin_s))]
+    with small_digits(Path(home)):
+        for name, constants in wanted:
+            with pytest.MonkeyPatch.context() as patch:
+                for constant, value in constants.items():
+                    if constant == "profiler":
+                        patch.setattr(bench, "kernels_s", functools.partial(_worked_s, value))
+                    elif constant == "waits":
+                        waits = tuple(case for case in job_cases.IDLE_CASES if case.name in value)
+                        patch.setattr(job_cases, "IDLE_CASES", waits)
+                    else:
+                        patch.setattr(device_cases, constant, tuple(value) if isinstance(value, list) else value)
+                outcomes.append(run_case(name, bench).to_dict())
+    return json.dumps(plain({"outcomes": outcomes, "facts": device_facts(bench), "spun": spun}))

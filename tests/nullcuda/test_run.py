@@ -16,6 +16,9 @@ import pytest
 from tests import ROOT, nullcuda
 from tests.engine_fixtures import made_once
 from tests.watch.watching import Host
+from vitprof.config.availability import why_unavailable
+from vitprof.config.catalog import DATASETS
+from vitprof.config.strategies import STRATEGIES
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +38,9 @@ COPIES_S = {
     "stream": COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
     "resident": 0.0,
 }
+DIGITS = DATASETS["digits"]
 SECOND = "GPU-6e756c6c-6375-6461-4000-800000000001"
+SLICE = "MIG-6e756c6c-6375-646d-4000-800000000001"
 TWO = {"NULLCUDA_DEVICES": "2"}
 
 
@@ -51,8 +56,8 @@ def forks(shm: Path) -> Iterator[Host]:
     host.close()
 
 
-def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], card: int = 0) -> list[Any]:
-    done = forks.run("runs", watched=False, env=env, home=home, settings=settings, card=card)
+def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], **more: int) -> list[Any]:
+    done = forks.run("runs", watched=False, env=env, home=home, settings=settings, **more)
     assert done.status == 0, done.complaint
     runs: list[Any] = json.loads(done.returned)
     for run in runs:
@@ -87,9 +92,28 @@ def test_a_starved_run_idles_as_long_as_the_device_says(forks: Host, home: str, 
     assert 0.2 < steps["exposed_wait_s"].sum() / steps["step_s"].sum() < idle + POINTS
 
 
-def test_strategies_of_every_loader(forks: Host, home: str) -> None:
-    names = ("per-sample", "workers", "memory-ahead", "device", "preprocessed", "cache", "threads", "prefetch")
-    for run in trained(forks, home, *({"strategy": name, "steps": 8} for name in names), env={}):
+def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) -> None:
+    """Steps behind gates measure what kernels take; what is left of compute is idle time, as the device says."""
+    settings = {"transfer": "blocking", "batch_size": 20, "warmup_steps": 10, "steps": 60}
+    quick_copies = {"NULLCUDA_COPY_US": "0.1", "NULLCUDA_PAGEABLE_GBPS": "1000"}
+    (run,) = trained(forks, home, settings, env=quick_copies, since=30)
+    steps = run["steps"]
+    assert len(run["kernel_s"]) >= 3  # a host that others held up launched its last work after the gate
+    assert np.median(run["kernel_s"]) == pytest.approx(run["busy_s"] / len(steps["step"]), rel=0.05)
+    idle = (steps["gap_s"] + steps["launch_idle_s"]).sum() / steps["step_s"].sum()
+    assert idle == pytest.approx(1 - run["busy_s"] / run["wall_s"], abs=0.05)
+    assert steps["launch_idle_s"].min() > 0
+
+
+def test_every_strategy(forks: Host, home: str) -> None:
+    settings = []
+    for name, plan in STRATEGIES.items():
+        if not why_unavailable(plan, DIGITS):
+            taken = plan.knobs(plan.combination(DIGITS), DIGITS)
+            wanted = {"workers": int(name in ("workers", "threads")), "slow_mb_s": 1000.0, "slow_latency_ms": 0.1}
+            settings.append({"strategy": name, "steps": 8} | {k: v for k, v in wanted.items() if k in taken})
+    assert len(settings) > 17
+    for run in trained(forks, home, *settings, env={}):
         assert run["n"] == 8
         assert run["facts"]["device"] == "cuda:0"
         assert np.nanmin(run["steps"]["compute_s"]) > 0
@@ -101,13 +125,14 @@ def test_strategies_of_every_loader(forks: Host, home: str) -> None:
         ("cuda:1", TWO),
         ("cuda:0", TWO | {"CUDA_VISIBLE_DEVICES": "1"}),
         ("cuda:0", TWO | {"CUDA_VISIBLE_DEVICES": SECOND}),
+        ("cuda:0", TWO | {"CUDA_VISIBLE_DEVICES": SLICE, "NULLCUDA_MIG": "1"}),
     ],
-    ids=["cuda:1", "visible by number", "visible by UUID"],
+    ids=["cuda:1", "visible by number", "visible by UUID", "a slice"],
 )
 def test_the_second_of_two_cards(forks: Host, home: str, device: str, env: dict[str, str]) -> None:
     (run,) = trained(forks, home, {"device": device, "steps": 10}, env=env, card=1)
     assert run["facts"]["device"] == device
-    assert run["facts"]["gpu_uuid"] == SECOND
+    assert run["facts"]["gpu_uuid"] == (SLICE if "NULLCUDA_MIG" in env else SECOND)
     assert run["facts"]["gpu_mem_allocated_peak_bytes"] > 0
     assert run["busy_s"] > 0
 
@@ -124,6 +149,14 @@ def test_out_of_memory_in_the_middle(forks: Host, home: str) -> None:
     assert line.partition(" ")[2].startswith("CUDA out of memory on NVIDIA Null GPU: it asked for ")
     assert line.split()[0] in ("7", "8")
     assert "; try batch size 100" in line
+
+
+def test_a_card_without_kernels_in_this_pytorch(forks: Host, home: str) -> None:
+    env = {"NULLCUDA_FAIL_AT": "1", "NULLCUDA_FAIL_CODE": "209"}
+    line = failed(forks, home, env, settings={"steps": 2})
+    wrong = "0 device cuda:0: NVIDIA Null GPU: a first kernel failed (AcceleratorError: CUDA error: no kernel image is "
+    assert line.startswith(wrong)
+    assert line.endswith("; install a PyTorch that has kernels for it, or choose device cpu")
 
 
 @pytest.mark.parametrize(("code", "words"), [(700, "an illegal memory access"), (214, "uncorrectable ECC error")])

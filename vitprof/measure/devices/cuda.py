@@ -319,7 +319,8 @@ def first_kernel(device: torch.device) -> Finding | None:
         card, wrong = "CUDA", f"a first kernel failed ({one_line(error)})"
         with suppress(RuntimeError):  # in a fork of a process that used CUDA this fails, too
             card = torch.cuda.get_device_name(device)
-        return Finding("bad", card, wrong, "restart the machine, or choose device cpu")
+        remedy = "install a PyTorch that has kernels for it" if "no kernel image" in wrong else "restart the machine"
+        return Finding("bad", card, wrong, f"{remedy}, or choose device cpu")
     return None
 
 
