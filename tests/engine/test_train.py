@@ -296,8 +296,8 @@ class TestFailure:
         """PyTorch for AMD's GPUs calls them cuda; the marks and the figures would be another library's."""
         monkeypatch.setattr(torch.version, "hip", "6.2")
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
-        amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof does not support yet"
-        todo = "; choose device cpu, or a simulated GPU"
+        amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof's own jobs do not use yet"
+        todo = "; choose device cpu, or a simulated GPU; watching your own script times it, untested on hardware"
         said = rf"^device cuda:0: PyTorch .*: it has {amd}{todo}$"
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, "is_available", lambda: True)
@@ -307,8 +307,8 @@ class TestFailure:
         run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
         assert run.environments[0]["device"] == "cpu"
         assert run.notices == [
-            f"the job runs on the CPU: PyTorch {torch.__version__}: it has an AMD GPU, which vitprof does not support "
-            f"yet{todo}"
+            f"the job runs on the CPU: PyTorch {torch.__version__}: it has an AMD GPU, which vitprof's own jobs "
+            f"do not use yet{todo}"
         ]
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -24,6 +24,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import vitprof
 from tests.nullcuda.busy import Busy
+from vitprof.measure.devices import UntimedDevice, cuda, events
+from vitprof.watch import steps
 
 # A GPU's owner may have none of them.
 with contextlib.suppress(ImportError):
@@ -120,6 +122,43 @@ def plain(*, wait_s: float, work_s: float, item: bool = False) -> str:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     _loop(model, optimizer, images.loader(), Tensor.backward, item=item)
     return images.found()
+
+
+def by_torch_events(**how: Any) -> str:
+    """Trains plainly; the device is taken for one that only `torch.Event` times."""
+    _take_for_another(lambda where, clock: events.open_by_events(where, clock) or 1 / 0)
+    return plain(**how)
+
+
+def estimated(**how: Any) -> str:
+    """Trains plainly; the device is taken for one whose events have no times, as MPS."""
+    events.WAIT_TO_BE_READ = steps.WAIT_TO_BE_READ = ("cuda",)  # type: ignore[assignment, attr-defined]
+    steps.SAMPLED_EVERY = 8
+    _take_for_another(UntimedDevice)
+    return plain(**how)
+
+
+def two_timings(*, wait_s: float, work_s: float) -> str:
+    """Returns the share of exposed waits in one loop by CUDA's own events, and by `torch.Event`."""
+    clock = time.perf_counter
+    kinds = cuda.CudaDevice("cuda:0", clock), events.open_by_events(torch.device("cuda:0"), clock)
+    asked, got = [], []
+    for _ in range(N_BATCHES):
+        asked.append((clock(), *[device.mark() for device in kinds if device]))
+        time.sleep(wait_s)
+        got.append((clock(), *[device.mark() for device in kinds if device]))
+        torch.cuda._sleep(int(work_s * CYCLES_PER_S))  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    exposed_s = [0.0, 0.0]
+    for (since_s, *ends), (until_s, *starts) in zip(asked, got, strict=True):
+        for i, device in enumerate(kinds):
+            assert device is not None
+            exposed_s[i] += max(0.0, min(until_s, device.seconds(starts[i])) - max(since_s, device.seconds(ends[i])))
+    return json.dumps([seconds / (got[-1][0] - asked[0][0]) for seconds in exposed_s])
+
+
+def _take_for_another(opened: Callable[..., Any]) -> None:
+    cuda.CudaDevice = lambda name, clock, *_, **__: opened(torch.device(name), clock)  # type: ignore[misc, assignment]
 
 
 def quickstart(*, wait_s: float, work_s: float) -> str:

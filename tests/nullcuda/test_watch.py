@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 from benchmarks.watch_matrix import BUSY, CASES, FRAMEWORKS, STARVED, run, wrong
 from tests.nullcuda import scripts
 from tests.watch.watching import Host
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.own_script import own_config
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +37,30 @@ def test_a_busy_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
     seen = run(host, framework[0], **BUSY, **framework[1])
     assert not wrong("busy", seen)
     assert seen.steps["compute_s"].min() > 0.0114
+
+
+def test_a_device_that_torch_event_times(host: Host) -> None:
+    """XPU and others are timed so; here it is this device, of which all is known."""
+    assert not wrong("starved", run(host, "by_torch_events", **STARVED))
+    for how in CASES.values():
+        by_cuda, by_torch = json.loads(host.ok("two_timings", watched=False, **how).returned)
+        assert by_torch == pytest.approx(by_cuda, abs=0.01)
+
+
+def test_a_device_without_times_is_estimated(host: Host) -> None:
+    """MPS is, by steps at whose ends the host waits for it; here it is this device, of which all is known."""
+    done = host.ok("estimated", **STARVED)
+    facts = done.note("environment")[0] | done.note("facts")[-1]
+    verdict = judge(
+        own_config("script", workers=0), done.steps, [], dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0)), facts
+    )
+    assert verdict.kind == "inconclusive"
+    assert not verdict.advice
+    idle = re.search(r"cuda idles meanwhile for ([\d.]+)% of the time, estimated: as if", verdict.sentence)
+    assert idle is not None, verdict.sentence
+    own = json.loads(done.returned)
+    truth = 1 - own["busy_s"] / (own["until_s"] - own["since_s"])
+    assert float(idle[1]) / 100 == pytest.approx(truth, abs=0.1)
 
 
 def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Host) -> None:

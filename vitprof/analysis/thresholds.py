@@ -5,6 +5,9 @@ from __future__ import annotations
 MIN_STEPS = 20
 """Steady steps below which nothing is concluded: the block bootstrap draws up to 20 blocks (`analysis.arrays`)."""
 
+MIN_SAMPLED_STEPS = 3
+"""Steps timed by waiting for the device below which nothing is estimated from them (`watch.steps.SampledSteps`)."""
+
 MODERATE_FRAC = 0.05
 """Share of time idle for data from which a run is moderately input-bound, by the lower end of the 95% interval."""
 INPUT_BOUND_FRAC = 0.20

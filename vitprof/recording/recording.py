@@ -89,6 +89,8 @@ class Environment(TypedDict, total=False):
     """Name that the device reports."""
     untimed_device: str
     """Kind of the device, such as mps, where vitprof cannot time it: its columns are not available."""
+    untested_device: str
+    """Kind of the device, such as xpu or ROCm, where vitprof times it by calls that no hardware has tried."""
     lap_s: float
     """Time that reading the clock inside the loader takes."""
     simulated: bool
@@ -188,6 +190,10 @@ class Facts(TypedDict, total=False):
     """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
     several_loaders_steps: int
     """Steps of a watched run that asked more than one loader for a batch; with more than a few there is no verdict."""
+    estimated_step_s: float
+    """The device's median time for a step, estimated: from steps at whose ends the host waited for it."""
+    estimated_from_steps: int
+    """Those steps."""
     started_by: str
     """User of the dashboard who started it."""
     imported: Any

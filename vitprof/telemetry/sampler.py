@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
+from vitprof.telemetry.amdsmi import PREFIX, Amdsmi
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
@@ -74,6 +75,10 @@ NO_FIGURES = (
     "{reason}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; in a "
     "container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
 )
+NO_AMD_FIGURES = (
+    "{reason}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; install "
+    "the Python package amdsmi of its ROCm beside vitprof to have them"
+)
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]
@@ -92,7 +97,7 @@ class Telemetry:
         hz: float = 5.0,
         sink: Sink,
         clock: Callable[[], float] = time.perf_counter,
-        nvml: Nvml | None = None,
+        nvml: Nvml | Amdsmi | None = None,
     ) -> None:
         """`pid` is the job's process; `trains` is the one in its tree that trains, if that is another. `gpu_uuid`
         identifies the GPU, as the N of `device` may mean another one to NVML. `hz` is the number of rows a second. An
@@ -183,8 +188,9 @@ class Telemetry:
     def _find_gpu(self) -> str | None:
         if not self._device.startswith("cuda"):
             return None
+        amd = (self._gpu_uuid or "").startswith(PREFIX)
         if self._nvml is None:
-            self._nvml = Nvml(clock=self._clock)
+            self._nvml = Amdsmi() if amd else Nvml(clock=self._clock)
         reason = f"{self._nvml.reason} ({self._nvml.detail})"
         if self._nvml.available:
             if (gpu := choose_gpu(self._nvml.gpus(), self._gpu_uuid)) is not None:
@@ -192,8 +198,8 @@ class Telemetry:
                 self.facts = {"driver_version": gpu.driver, "gpu_power_limit_w": limit if limit > 0 else None}
                 return gpu.uuid
             known = self._gpu_uuid or "its UUID is not known"
-            reason = f"NVML does not list the GPU of this run ({self._device}, {known})"
-        self._notice(NO_FIGURES.format(reason=reason))
+            reason = f"{'amdsmi' if amd else 'NVML'} does not list the GPU of this run ({self._device}, {known})"
+        self._notice((NO_AMD_FIGURES if amd else NO_FIGURES).format(reason=reason))
         self.facts = {"sm_activity_not_available": reason}
         return None
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.patching import Guard
@@ -73,7 +74,7 @@ class Copies:
     copy after it is that of a batch fetched ahead (Accelerate, HF Trainer), unless more work follows.
     """
 
-    def __init__(self, device: Any, guard: Guard, clock: Callable[[], float]) -> None:
+    def __init__(self, device: EventDevice, guard: Guard, clock: Callable[[], float]) -> None:
         self._device, self._guard, self._clock = device, guard, clock
         self._watched: dict[int, weakref.ref[Tensor]] = {}
         """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
@@ -86,7 +87,7 @@ class Copies:
         self._again = False
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
-        self._stream = self._device.current_stream()
+        self._stream = device.current_stream()
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
         self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         for name, method in self._methods.items():

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from vitprof.measure.devices import Device, not_kept
+from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
 from vitprof.watch.batches import NOTHING, Ahead, Copies, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, made_between
@@ -135,7 +136,7 @@ class Loop:
         """`instead_of`: a loop on another device that is not known to train; this one goes on with its step."""
         self.device, self._clock = device, clock
         self.steps = Steps(device, guard, forking, wanted)
-        self._copies = None if device.immediate else Copies(device, guard, clock)
+        self._copies = Copies(device, guard, clock) if isinstance(device, EventDevice) else None
         self.state = State.IDLE
         self.step: Step | None = None
         self.requested: Request | None = None

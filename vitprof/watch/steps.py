@@ -7,12 +7,14 @@ import threading
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from vitprof.measure.devices import Device
+from vitprof.measure.devices.events import WAIT_TO_BE_READ
 from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
@@ -26,6 +28,8 @@ WARMUP_STEPS = 5
 DEVICE_COLUMNS = ("h2d_s", "compute_start_s", "compute_s", "gap_s", "exposed_wait_s", "h2d_start_s")
 """What is not known of a device that is not timed."""
 TRANSFORMS_EVERY_S = 3.0
+SAMPLED_EVERY = 50
+"""Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
 NOTED = (*Fetched._fields, "compute_end", "loss")
 """The figures that are noted of a step: its batch, its end (s), its loss."""
@@ -103,6 +107,23 @@ class StepEnds:
         self._emit(marks)
 
 
+class SampledSteps:
+    """Times of a few steps on a device whose events have none: for these, the host waits for it at both ends."""
+
+    def __init__(self, device: Device, facts: Callable[[dict[str, Any]], None]) -> None:
+        self._device, self._facts = device, facts
+        self._took_s: list[float] = []
+
+    def end(self, marks: StepMarks) -> None:
+        """Notes the end of a step, the host's work for it included, and sends the median so far as a fact."""
+        place = marks.step % SAMPLED_EVERY
+        if place < 2 and not marks.warmup:
+            self._device.synchronize()
+            if place == 1:
+                self._took_s.append(perf_counter() - marks.t_got)
+                self._facts({"estimated_step_s": median(self._took_s), "estimated_from_steps": len(self._took_s)})
+
+
 class Steps:
     """The steps of one run so far."""
 
@@ -116,7 +137,7 @@ class Steps:
         self._recorder = self._ends.recorder = StepRecorder(device, keep if device.immediate else self._ends.settle)
         self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
         self._sending = threading.Lock()
-        self.may_be_plain = device.immediate and watched
+        self.may_be_plain = device.immediate and device.timed and watched
         self.confirmed = False
         self.n = 0
         """The number of steps so far, without those on kept batches."""
@@ -127,6 +148,9 @@ class Steps:
         """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
         self._fetched_in_a_thread = False
+        self._sampled = (
+            SampledSteps(device, self._session.facts) if device.torch_device.type in WAIT_TO_BE_READ else None
+        )
         self.phase = self._session.phase
         self.resume = self._recorder.resume if device.immediate else self._ends.resume
         self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
@@ -173,6 +197,8 @@ class Steps:
         if not self._device.immediate:
             self._ends.stepped.append(stepped)
         self._recorder.step(marks)
+        if self._sampled is not None:
+            self._sampled.end(marks)
 
     def count_joined(self) -> None:
         """Counts a step that asked several loaders for a batch; the count is sent when it doubles, and at the end."""

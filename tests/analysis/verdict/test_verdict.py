@@ -504,3 +504,22 @@ def test_it_survives_json() -> None:
     known = v.to_dict()
     known.pop("host_frac")
     assert math.isnan(Verdict.from_dict(known | {"of a later version": 1}).host_frac)
+
+
+def test_times_that_no_hardware_has_tried_are_called_so() -> None:
+    sentence = verdict(run(parts={"read": 20}), facts=GPU | {"untested_device": "xpu"}).sentence
+    assert sentence.startswith("Input-bound: the xpu device (its timing is untested on hardware) is idle 76%")
+
+
+@pytest.mark.parametrize(("read_ms", "compute_ms"), [(20, 2), (2, 20), (8, 7)])
+def test_a_device_without_times_is_estimated_and_gets_no_advice(read_ms: float, compute_ms: float) -> None:
+    steps = run(parts={"read": read_ms}, compute=compute_ms)
+    took_s = steps["t_start_s"][-1] - steps["t_start_s"][5]
+    truth = steps["exposed_wait_s"][5:-1].sum() / took_s
+    facts = GPU | {"device": "mps:0", "untimed_device": "mps", "estimated_step_s": compute_ms * MS}
+    of = [verdict(steps, facts=facts | {"estimated_from_steps": n}) for n in (2, 3)]
+    assert "not known: vitprof cannot time mps" in of[0].sentence
+    idle = re.search(r"mps idles meanwhile for ([\d.]+)% of the time, estimated: as if each step took", of[1].sentence)
+    assert idle is not None
+    assert float(idle[1]) / 100 == pytest.approx(truth, abs=0.01)
+    assert {(each.kind, each.advice) for each in of} == {("inconclusive", ())}

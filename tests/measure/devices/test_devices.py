@@ -17,8 +17,7 @@ from vitprof.config.resolve import resolve
 from vitprof.engine import pipeline
 from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import CpuDevice, Pinning, open_device
-from vitprof.measure.devices import cuda as cuda_module
+from vitprof.measure.devices import CpuDevice, Pinning, events, open_device
 from vitprof.measure.devices.cuda import CudaDevice, DeviceMemory, device_memory
 
 gpu = [
@@ -90,9 +89,9 @@ class TestCuda:
 
     pytestmark = gpu
 
-    @pytest.mark.parametrize("re_anchor_s", [cuda_module.RE_ANCHOR_S, 0.0])
+    @pytest.mark.parametrize("re_anchor_s", [events.RE_ANCHOR_S, 0.0])
     def test_marks_map_to_the_hosts_clock(self, re_anchor_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", re_anchor_s)
+        monkeypatch.setattr(events, "RE_ANCHOR_S", re_anchor_s)
         device = CudaDevice("cuda:0", time.perf_counter)
         previous = -math.inf
         for _ in range(20):
@@ -110,7 +109,7 @@ class TestCuda:
 
     def test_marks_that_become_the_anchor_are_not_handed_out_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Three marks of one step, each more than RE_ANCHOR_S after the one before, all released at its end."""
-        monkeypatch.setattr(cuda_module, "RE_ANCHOR_S", 0.0)
+        monkeypatch.setattr(events, "RE_ANCHOR_S", 0.0)
         device = CudaDevice("cuda:0", time.perf_counter)
         for _ in range(5):
             marks = [device.mark() for _ in range(3)]

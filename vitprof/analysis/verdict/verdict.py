@@ -66,7 +66,7 @@ def judge(
     if n < thresholds.MIN_STEPS:
         return inconclusive(wording.too_few(config, n_all, n, thresholds.MIN_STEPS))
     if untimed := facts.get(wording.UNTIMED_DEVICE):
-        return inconclusive(wording.untimed(str(untimed), _waiting(steps, trace.steady)))
+        return inconclusive(wording.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
     exposure = find_exposure(config, steps, phases, gaps)
     idle, low, high = exposure.idle
     if not math.isfinite(low):
@@ -122,10 +122,18 @@ def judge(
     )
 
 
-def _waiting(steps: arrays.Series, steady: arrays.Mask) -> float:
+def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]) -> tuple[float, float]:
+    """Returns the share of the loop's time that it waits for data, and an estimate of the device's idle time in it, if
+    each step's work takes the device as long as the sampled ones did (`wording.ESTIMATED_STEP_S`).
+    """
     rows = np.flatnonzero(steady[:-1] & steady[1:])
-    took_s = steps["t_start_s"][rows + 1] - steps["t_start_s"][rows]
-    return float(steps["data_wait_s"][rows].sum() / took_s.sum()) if len(rows) else math.nan
+    since_s, wait_s = steps["t_start_s"], steps["data_wait_s"]
+    step_s, got_s = float(facts.get(wording.ESTIMATED_STEP_S) or math.nan), since_s + wait_s
+    behind_s = step_s * np.arange(len(got_s))
+    done_s = np.maximum.accumulate(got_s - behind_s) + behind_s + step_s  # each begins once it has its batch, in order
+    idle_s = np.clip(got_s - np.concatenate([[-math.inf], done_s[:-1]]), 0.0, wait_s)
+    took_s = float((since_s[rows + 1] - since_s[rows]).sum())
+    return (float(wait_s[rows].sum()) / took_s, float(idle_s[rows].sum()) / took_s) if len(rows) else (math.nan,) * 2
 
 
 def _kind(exposure: Exposure) -> Kind:

@@ -31,6 +31,9 @@ class Device:
 def find_device(config: RunConfig, facts: Mapping[str, Any], util_pct: float = math.nan) -> Device:
     """Returns the device that the run's environment (in `facts`) names, else the one that `config` asks for."""
     name = str(facts.get("device") or config.device)
+    if untested := facts.get(UNTESTED_DEVICE):
+        words = f"the {untested} device (its timing is untested on hardware) is idle"
+        return Device(words, simulated=False, on_cpu=False)
     if name.startswith("simulated"):
         return Device("the simulated GPU is idle", simulated=True, on_cpu=False)
     on_cpu = name == "cpu" or (name == "auto" and not facts.get("cuda_version"))
@@ -244,15 +247,23 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
 
 UNTIMED_DEVICE = "untimed_device"
 """Fact of the environment of a run on an accelerator that is not timed (`watch`): its name."""
+UNTESTED_DEVICE = "untested_device"
+"""Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
+ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
+"""Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
 FETCHED_IN_A_THREAD, SEVERAL_LOADERS_STEPS = "fetched_in_a_thread", "several_loaders_steps"
 """Facts of a watched run: whether another thread requests batches, and the steps that asked several loaders."""
 
 
-def untimed(device: str, waiting: float) -> str:
-    """Returns what is known of a run on an accelerator that is not timed; `waiting`: the share of the loop's time."""
+def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) -> str:
+    """Returns what is known of a run on an accelerator that is not timed; `waiting` and `idle`: shares of its time."""
+    waits = f"the loop waits for data {percent(waiting)} of the time"
+    n = int(facts.get(ESTIMATED_FROM_STEPS) or 0)
+    if n < thresholds.MIN_SAMPLED_STEPS or not math.isfinite(idle):
+        return f"{waits}; whether the device idles meanwhile is not known: vitprof cannot time {device}"
     return (
-        f"the loop waits for data {percent(waiting)} of the time; whether the device idles meanwhile is not known: "
-        f"vitprof cannot time {device}"
+        f"{waits}; {device} idles meanwhile for {percent(idle)} of the time, estimated: as if each step took the "
+        f"{seconds(float(facts[ESTIMATED_STEP_S]))} of the {n} steps in which the host waited for the device"
     )
 
 

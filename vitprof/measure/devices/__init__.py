@@ -201,7 +201,7 @@ class CpuDevice(HostMemoryDevice):
 
 
 class UntimedDevice(CpuDevice):
-    """An accelerator that is not timed: MPS, XPU, HPU or another backend of PyTorch."""
+    """An accelerator that is not timed: MPS, or a backend of PyTorch whose events have no times."""
 
     timed = False
 
@@ -212,6 +212,9 @@ class UntimedDevice(CpuDevice):
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         return not_kept  # reading it would make the script wait for the device
 
+    def synchronize(self) -> None:
+        torch.accelerator.synchronize(self.torch_device)
+
     def environment(self) -> dict[str, Any]:
         return {"device_name": self.torch_device.type, "untimed_device": self.torch_device.type}
 
@@ -220,12 +223,12 @@ def open_device(name: str, clock: Clock, tell: Tell = lambda line: None, *, in_u
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...". `in_use`: a script trains on it
     already. Raises `DeviceError` if it does not work, `ConfigError` for an unknown simulated device.
     """
-    from vitprof.measure.devices import cuda, simulated
+    from vitprof.measure.devices import cuda, events, simulated
 
     if is_simulated(name):
         return simulated.SimulatedDevice(name, accelerator(name), clock)
     if in_use and torch.device(name).type not in ("cpu", "cuda"):
-        return UntimedDevice(torch.device(name), clock)
+        return events.open_by_events(torch.device(name), clock) or UntimedDevice(torch.device(name), clock)
     if name == "auto":
         if cuda.cuda_here():
             try:

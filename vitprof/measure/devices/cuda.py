@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,57 +16,13 @@ from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
 from vitprof.errors import DeviceError, one_line
 from vitprof.formats import size
-from vitprof.measure.devices import Clock, Pinning, Tell, not_kept
+from vitprof.measure.devices import Clock, Tell
+from vitprof.measure.devices.events import EventDevice
 from vitprof.telemetry import visible
-from vitprof.telemetry.nvml import Nvml, driver_version
 from vitprof.telemetry.visible import number_here, shown_here
 
-SCALARS_UNDER_WAY = 1024
-"""Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""
-EACH_LOSS_UNTIL = 64
-"""Steps whose losses are all copied: by these, runs are compared."""
-LOSS_EVERY_S = 0.02
-"""After that, a loss is copied about as often (s): to launch the copy takes 5 us, and a step may take 200."""
 USUAL_CLOCK_KHZ = 2_000_000
 """Highest clock of the multiprocessors, assumed where PyTorch does not report it."""
-RE_ANCHOR_S = 1.0
-"""Age of the anchor from which on it is replaced. CUDA gives times between events as float32 milliseconds: exact to
-0.06 us over 1 s, but only to 0.25 ms over an hour."""
-
-
-IDLE_CHECK_S = 0.05
-"""How often (s) a mark is asked for that the device runs at once, as it has nothing else to do."""
-AT_ONCE_S = 20e-6
-"""The longest time (s) that an idle device takes to run an event, from the end of the call that recorded it."""
-
-
-class HostClock:
-    """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
-
-    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the host recorded it, nor
-    after the host saw that it had: where a mapped time breaks one of these bounds, the offset moves by as much as is
-    needed. (Cristian's clock synchronisation, 1989.) The lower bound is tight where a device is starved: it runs an
-    event the moment it is recorded. The upper one is not, as events are looked at later, and a clock that is ahead
-    would turn waits for data into work: so some marks are set while the stream is known to be idle, and happen at once.
-    """
-
-    def __init__(self) -> None:
-        self._offset_s = math.nan
-
-    def set(self, device_s: float, host_s: float) -> None:
-        """Sets the offset: `device_s` and `host_s` are the same moment on the two clocks."""
-        self._offset_s = host_s - device_s
-
-    def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
-        """Returns the host's time of an event at `device_s`, recorded at `recorded_s` and passed by `seen_s`."""
-        at = device_s + self._offset_s
-        if at < recorded_s:
-            self._offset_s += recorded_s - at
-            return recorded_s
-        if at > seen_s:
-            self._offset_s -= at - seen_s
-            return seen_s
-        return at
 
 
 class CudaStream:
@@ -88,13 +43,8 @@ class CudaStream:
             tensor.record_stream(trains)
 
 
-class CudaDevice:
+class CudaDevice(EventDevice):
     """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through an anchor."""
-
-    immediate = False
-    simulated = False
-    timed = True
-    gauges: Callable[[], dict[str, float]] | None = None
 
     def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> None:
         """`in_use`: a script trains on it already. It is neither tried nor made the current device, which is for the
@@ -108,95 +58,31 @@ class CudaDevice:
         if index >= torch.cuda.device_count():
             last = torch.cuda.device_count() - 1
             raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
-        self.name = name
-        self.torch_device = torch.device("cuda", index)
-        if not in_use and (finding := first_kernel(self.torch_device)) is not None:
+        where = torch.device("cuda", index)
+        if not in_use and (finding := first_kernel(where)) is not None:
             raise DeviceError(f"device {name}: {finding.line}")
-        self.pinning = Pinning(wanted=True, tell=tell)
-        self._free: list[torch.cuda.Event] = []
-        self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
-        self._next_slot = 0
-        self._loss_every = 1
-        """Copy the losses of steps that are a multiple of this, a power of two: runs have many of these in common."""
-        self._loss_at = -1, 0.0
-        """The last step whose loss was copied, and when (s)."""
-        self._index = index
         self._streams: dict[int, torch.cuda.Stream] = {}
         clock_khz = getattr(torch.cuda.get_device_properties(index), "clock_rate", 0)
         self._clock_hz = 1e3 * (clock_khz or USUAL_CLOCK_KHZ)
-        self._clock = clock
-        self._host = HostClock()
-        self._checked_s = -math.inf
-        self._anchor, host_s = _find_anchor(self._record, self.torch_device, clock)
-        self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
-        self._host.set(0.0, host_s)
+        super().__init__(where, clock, tell)
+        self.name = name
 
-    def mark(self) -> torch.cuda.Event:
-        event: Any = self._free.pop() if self._free else _timing_event()
-        event.recorded_s, event.by_s = self._clock(), math.inf
-        if event.recorded_s - self._checked_s < IDLE_CHECK_S:
-            self._record(event)
-        else:
-            self._checked_s = event.recorded_s
-            idle = self.current_stream().query()
-            event.recorded_s = self._clock()
-            self._record(event)
-            if idle:
-                event.by_s = self._clock() + AT_ONCE_S
-        return event  # type: ignore[no-any-return]
-
-    def _record(self, event: torch.cuda.Event) -> None:
-        event.record(self.current_stream())
+    def new_event(self) -> Any:
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def current_stream(self) -> torch.cuda.Stream:
-        """Returns this thread's current stream. PyTorch makes an object each time, which takes ten times as long as to
-        record an event.
-        """
-        handle = torch._C._cuda_getCurrentRawStream(self._index)
+        # PyTorch makes an object each time, which takes ten times as long as to record an event
+        handle = torch._C._cuda_getCurrentRawStream(self.torch_device.index)
         if (stream := self._streams.get(handle)) is None:
             stream = self._streams[handle] = torch.cuda.current_stream(self.torch_device)
         return stream
-
-    def reached(self, mark: torch.cuda.Event) -> bool:
-        return bool(mark.query())  # type: ignore[no-untyped-call]
-
-    def wait(self, mark: torch.cuda.Event) -> None:
-        mark.synchronize()
-
-    def seconds(self, mark: torch.cuda.Event) -> float:
-        since = float(self._anchor.elapsed_time(mark)) / 1e3
-        device_s = self._anchor_s + since
-        if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and rounding does not grow with the run
-            self._anchor, self._anchor_s = mark, device_s  # the old one is not reused: its step may still release it
-        marked: Any = mark
-        return self._host.to_host(device_s, marked.recorded_s, min(marked.by_s, self._clock()))
-
-    def release(self, *marks: torch.cuda.Event) -> None:
-        self._free.extend(mark for mark in marks if mark is not self._anchor)
 
     def gate(self, seconds: float) -> None:
         # a kernel that spins for a number of cycles: at a lower clock it takes longer
         torch.cuda._sleep(int(seconds * self._clock_hz))  # type: ignore[no-untyped-call]
 
-    def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        return tensor.to(self.torch_device, non_blocking=non_blocking)
-
     def stream(self) -> CudaStream:
         return CudaStream(self.torch_device)
-
-    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
-        before, before_s = self._loss_at
-        if step & (self._loss_every - 1) and step != before:
-            return not_kept
-        now = self._clock()
-        if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
-            step_s = max((now - before_s) / (step - before), 1e-6)
-            self._loss_every = 1 << max(0, math.ceil(math.log2(LOSS_EVERY_S / step_s)))
-        self._loss_at = step, now
-        slot = self._slots[self._next_slot]
-        self._next_slot = (self._next_slot + 1) % SCALARS_UNDER_WAY
-        slot.copy_(value.detach(), non_blocking=True)
-        return slot.item
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
@@ -221,34 +107,18 @@ class CudaDevice:
             "gpu_memory_bytes": facts.total_memory,
             "gpu_memory_free_bytes": self.free_memory_bytes(),
             "gpu_capability": f"{facts.major}.{facts.minor}",
+            **({} if torch.version.hip is None else {"untested_device": "ROCm"}),
         }
 
 
-def _timing_event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def _find_anchor(
-    record: Callable[[torch.cuda.Event], None], device: torch.device, clock: Clock
-) -> tuple[torch.cuda.Event, float]:
-    """Returns an event and the host's time of it: of a few tries the one that was bracketed most closely."""
-    tries = []
-    for _ in range(10):
-        event = _timing_event()
-        torch.cuda.synchronize(device)
-        before = clock()
-        record(event)
-        event.synchronize()
-        tries.append((before, clock(), event))
-    before, after, event = min(tries, key=lambda t: t[1] - t[0])
-    return event, (before + after) / 2
-
-
 def _uuid(device: torch.device) -> str | None:
+    facts: Any = torch.cuda.get_device_properties(device)
+    if torch.version.hip is not None:  # amdsmi has other UUIDs; the place on the bus means the same to both
+        return f"AMD-{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
     for gpu in shown_here():
         if gpu.index == device.index and gpu.uuid:
             return gpu.uuid
-    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    uuid = str(getattr(facts, "uuid", ""))
     return f"GPU-{uuid}" if uuid else None
 
 
@@ -279,8 +149,10 @@ def other_accelerator() -> str:
 def why_no_cuda() -> Finding | None:
     """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another accelerator."""
     if other := other_accelerator():
-        wrong = f"it has {other}, which vitprof does not support yet"
-        return Finding("note", f"PyTorch {torch.__version__}", wrong, "choose device cpu, or a simulated GPU")
+        wrong = f"it has {other}, which vitprof's own jobs do not use yet"
+        how = "estimates its idle time" if "MPS" in other else "times it, untested on hardware"
+        todo = f"choose device cpu, or a simulated GPU; watching your own script {how}"
+        return Finding("note", f"PyTorch {torch.__version__}", wrong, todo)
     if os.environ.get("CUDA_VISIBLE_DEVICES") in HIDDEN:
         return None
     error = _cuda_error()
@@ -296,7 +168,9 @@ def why_no_cuda() -> Finding | None:
 
 def nvml_lists() -> tuple[str, list[str]]:
     """Returns the driver's version and the names of the GPUs that NVML lists, hidden ones included."""
-    with Nvml() as nvml:
+    from vitprof.telemetry.nvml import Nvml, driver_version  # a script that is watched may lack pynvml
+
+    with closing(Nvml()) as nvml:
         return driver_version(nvml.call), [gpu.name for gpu in nvml.gpus()]
 
 

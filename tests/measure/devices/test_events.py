@@ -1,0 +1,207 @@
+"""From the device's clock to the host's: rounding and drift stay below 10 us however long a run is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cuda_stand_in import Card
+from vitprof.measure.devices import UntimedDevice, events, open_device
+from vitprof.measure.devices.cuda import CudaDevice
+from vitprof.measure.devices.events import RE_ANCHOR_S, HostClock
+
+TOLERANCE_S = 10e-6
+
+
+class Event:
+    """What a CUDA event tells: the time since another one, as float32 milliseconds."""
+
+    def __init__(self, device_s: float, recorded_s: float) -> None:
+        self.device_s, self.recorded_s, self.by_s = device_s, recorded_s, float("inf")
+
+    def elapsed_time(self, later: Event) -> float:
+        return float(np.float32((later.device_s - self.device_s) * 1e3))
+
+
+class Host:
+    """The host's clock, which a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cuda_device(host: Host) -> CudaDevice:
+    """The real mapping of marks to times, without a GPU; its first anchor is at 0 on both clocks."""
+    device = object.__new__(CudaDevice)
+    device._clock, device._host = host, HostClock()
+    device._anchor, device._anchor_s = Event(0.0, 0.0), 0.0
+    device._host.set(0.0, 0.0)
+    return device
+
+
+@pytest.mark.parametrize("drift", [20e-6, 100e-6, -100e-6])
+@pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3), (10e-3, 10e-3)])
+@pytest.mark.parametrize("waits_for_the_loss", [True, False])
+def test_ten_minutes_of_drift_move_no_share_by_a_point(
+    drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that wait for data and then launch work; each one's marks are looked at a step later."""
+    card = Card(tick_s=1e-6)
+    device = card.device(monkeypatch)
+    card.drift = drift
+    began, queued, exposed_s, true_s, busy_until = card.now, [], 0.0, 0.0, card.now
+    while card.now < began + 600:
+        asked, end = card.now, device.mark()
+        card.wait(wait_s)
+        got, start = card.now, device.mark()
+        card.launch(0.5e-3, work_s)
+        true_s += max(0.0, got - max(asked, busy_until))
+        busy_until = card.current.free_s
+        if waits_for_the_loss or busy_until > card.now + 3 * work_s:  # the host runs ahead by so much at most
+            card.now = busy_until
+        queued.append((asked, got, end, start))
+        if len(queued) > 8:
+            asked, got, end, start = queued.pop(0)
+            exposed_s += max(0.0, min(got, device.seconds(start)) - max(asked, device.seconds(end)))
+            device.release(end, start)
+    assert abs(exposed_s - true_s) / (card.now - began) < 0.01
+
+
+@pytest.mark.parametrize("drift", [0.0, 30e-6, -30e-6])
+@pytest.mark.parametrize("busy", [False, True])
+def test_hours_cost_less_than_ten_microseconds(drift: float, busy: bool) -> None:
+    """Three hours of a step every 0.7 s. A busy device runs an event 0.5 s after it was recorded; then only the moment
+    when the host sees it tells of a clock that is ahead, and one that is behind cannot be told from work."""
+    host, worst = Host(), 0.0
+    device = cuda_device(host)
+    for step in range(1, 15_000):
+        recorded = step * 0.7
+        happened = recorded + (0.5 if busy else 2e-6)
+        host.now = happened + 3e-6
+        at = device.seconds(Event(happened * (1 + drift), recorded))  # type: ignore[arg-type]
+        worst = max(worst, abs(at - happened))
+        assert recorded <= at <= host.now
+    if busy and drift < 0:
+        assert worst > TOLERANCE_S  # as the docstring says: no bound speaks, and nothing idles
+    else:
+        assert worst < TOLERANCE_S
+
+
+def test_losses_of_short_steps_are_copied_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones all are; then those of every n-th step, n a power of two, that two runs have them in common."""
+    card = Card()
+    device = card.device(monkeypatch)
+    kept = []
+    for step in range(1200):
+        card.wait(1e-3 if step < 1000 else 0.1)
+        losses = [device.keep(torch.tensor(float(step)), step) for _ in range(2)]  # as a GAN has them
+        assert math.isnan(losses[0]()) == math.isnan(losses[1]())
+        if losses[0]() == step:
+            kept.append(step)
+    assert kept[: events.EACH_LOSS_UNTIL] == list(range(events.EACH_LOSS_UNTIL))
+    often = [later - step for step, later in itertools.pairwise(kept) if 200 < step < 900]
+    assert set(often) == {32}
+    assert kept[-100:] == list(range(1100, 1200))  # each is worth it again
+
+
+def test_a_mark_makes_no_object_for_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make one takes ten times as long as to record an event. Marks are in the stream that is current then."""
+    card = Card()
+    device = card.device(monkeypatch)
+    other, got = card.new_stream(), []
+    stream_of = torch.cuda.current_stream
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda where=None: got.append(where) or stream_of())  # type: ignore[func-returns-value]
+    for _ in range(3):
+        device.mark()
+        with card.within(other):
+            card.work(1.0)
+            late: Any = device.mark()
+        assert late.at == other.free_s
+    assert len(got) <= 1  # the first stream was there for the anchor
+
+
+def test_a_duration_keeps_its_resolution() -> None:
+    host = Host()
+    device = cuda_device(host)
+    for second in range(1, 7200):
+        start = second + 0.25
+        host.now = start + 0.5
+        times = [device.seconds(Event(start + offset, start)) for offset in (0.0, 0.4e-3)]  # type: ignore[arg-type]
+        assert times[1] - times[0] == pytest.approx(0.4e-3, abs=1e-6)
+
+
+def test_the_anchor_moves_on() -> None:
+    host = Host()
+    device = cuda_device(host)
+    first = device._anchor
+    host.now = 10.0
+    mark = Event(RE_ANCHOR_S * 1.5, 1.0)
+    device.seconds(mark)  # type: ignore[arg-type]
+    assert device._anchor is mark
+    assert device._anchor is not first
+
+
+@given(
+    offset=st.floats(-1e6, 1e6),
+    moments=st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=20),
+)
+def test_no_time_breaks_its_bounds(offset: float, moments: list[tuple[float, float, float]]) -> None:
+    clock = HostClock()
+    clock.set(0.0, offset)
+    for device_s, recorded, later in moments:
+        assert recorded <= clock.to_host(device_s, recorded, recorded + later) <= recorded + later
+
+
+class Backend:
+    """What `torch.Event` and `torch.accelerator` are of a backend: events that pass at once, by a clock of its own."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.at = rate, 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self.at = time.perf_counter()
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return
+
+    def elapsed_time(self, later: Backend) -> float:
+        return (later.at - self.at) * self.rate
+
+
+@pytest.mark.parametrize(("rate", "pinned", "timed"), [(1e3, True, True), (1.0, True, False), (1e3, False, False)])
+def test_a_backend_is_believed_if_its_events_agree_with_the_host(
+    monkeypatch: pytest.MonkeyPatch, rate: float, pinned: bool, timed: bool
+) -> None:
+    """One that counts in seconds is not timed, nor one to whose host memory nothing can be copied at once."""
+    monkeypatch.setattr(torch, "Event", lambda where, enable_timing: Backend(rate))
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda where: Backend(rate))
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda where: None)
+    empty = torch.empty
+
+    def allocate(*shape: Any, pin_memory: bool, **how: Any) -> torch.Tensor:
+        if not pinned:
+            raise RuntimeError("refused")
+        return empty(*shape, **how)
+
+    monkeypatch.setattr(torch, "empty", allocate)
+    device = open_device("xpu:0", time.perf_counter, in_use=True)
+    assert device.timed is timed
+    named = "untested_device" if timed else "untimed_device"
+    assert device.environment() == {"device_name": "xpu", named: "xpu"}
+
+
+def test_events_that_wait_to_be_read_are_not_used() -> None:
+    assert isinstance(open_device("mps:0", time.perf_counter, in_use=True), UntimedDevice)

@@ -1,0 +1,206 @@
+"""Devices that are timed by events in their streams: CUDA, and what `torch.Event` times."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vitprof.measure.devices import Clock, Pinning, Stream, Tell, not_kept
+
+SCALARS_UNDER_WAY = 1024
+"""Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""
+EACH_LOSS_UNTIL = 64
+"""Steps whose losses are all copied: by these, runs are compared."""
+LOSS_EVERY_S = 0.02
+"""After that, a loss is copied about as often (s): to launch the copy takes 5 us, and a step may take 200."""
+RE_ANCHOR_S = 1.0
+"""Age of the anchor from which on it is replaced. CUDA gives times between events as float32 milliseconds: exact to
+0.06 us over 1 s, but only to 0.25 ms over an hour."""
+IDLE_CHECK_S = 0.05
+"""How often (s) a mark is asked for that the device runs at once, as it has nothing else to do."""
+AT_ONCE_S = 20e-6
+"""The longest time (s) that an idle device takes to run an event, from the end of the call that recorded it."""
+WAIT_TO_BE_READ = ("mps",)
+"""Devices whose events make the host wait for all work when their times are read (PyTorch's MPSEvent.mm)."""
+CHECKED_S = 5e-3
+"""How long (s) a device's events are compared with the host's clock before they are believed."""
+
+
+class HostClock:
+    """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
+
+    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the host recorded it, nor
+    after the host saw that it had: where a mapped time breaks one of these bounds, the offset moves by as much as is
+    needed. (Cristian's clock synchronisation, 1989.) The lower bound is tight where a device is starved: it runs an
+    event the moment it is recorded. The upper one is not, as events are looked at later, and a clock that is ahead
+    would turn waits for data into work: so some marks are set while the stream is known to be idle, and happen at once.
+    """
+
+    def __init__(self) -> None:
+        self._offset_s = math.nan
+
+    def set(self, device_s: float, host_s: float) -> None:
+        """Sets the offset: `device_s` and `host_s` are the same moment on the two clocks."""
+        self._offset_s = host_s - device_s
+
+    def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
+        """Returns the host's time of an event at `device_s`, recorded at `recorded_s` and passed by `seen_s`."""
+        at = device_s + self._offset_s
+        if at < recorded_s:
+            self._offset_s += recorded_s - at
+            return recorded_s
+        if at > seen_s:
+            self._offset_s -= at - seen_s
+            return seen_s
+        return at
+
+
+class EventDevice:
+    """A device whose marks are timing events in the current stream, mapped to the host's clock through an anchor.
+
+    It is timed by `torch.Event` and `torch.accelerator`, which no hardware but the null device has tried yet.
+    """
+
+    immediate = False
+    simulated = False
+    timed = True
+    gauges: Callable[[], dict[str, float]] | None = None
+
+    def __init__(self, where: torch.device, clock: Clock, tell: Tell = lambda line: None) -> None:
+        self.name, self.torch_device = str(where), where
+        self.pinning = Pinning(wanted=True, tell=tell)
+        self._free: list[Any] = []
+        self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
+        self._next_slot = 0
+        self._loss_every = 1
+        """Copy the losses of steps that are a multiple of this, a power of two: runs have many of these in common."""
+        self._loss_at = -1, 0.0
+        """The last step whose loss was copied, and when (s)."""
+        self._clock = clock
+        self._host = HostClock()
+        self._checked_s = -math.inf
+        self._anchor, host_s = self._find_anchor()
+        self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
+        self._host.set(0.0, host_s)
+
+    def new_event(self) -> Any:
+        """Returns an event that takes the time, and the attributes `recorded_s` and `by_s`."""
+        return TimedEvent(self.torch_device)
+
+    def current_stream(self) -> Any:
+        """Returns the stream that this thread launches work in."""
+        return torch.accelerator.current_stream(self.torch_device)
+
+    def _find_anchor(self) -> tuple[Any, float]:
+        """Returns an event and the host's time of it: of a few tries the one that was bracketed most closely."""
+        tries = []
+        for _ in range(10):
+            event = self.new_event()
+            self.synchronize()
+            before = self._clock()
+            event.record(self.current_stream())
+            event.synchronize()
+            tries.append((before, self._clock(), event))
+        before, after, event = min(tries, key=lambda t: t[1] - t[0])
+        return event, (before + after) / 2
+
+    def mark(self) -> Any:
+        event = self._free.pop() if self._free else self.new_event()
+        event.recorded_s, event.by_s = self._clock(), math.inf
+        if event.recorded_s - self._checked_s < IDLE_CHECK_S:
+            event.record(self.current_stream())
+        else:
+            self._checked_s = event.recorded_s
+            idle = self.current_stream().query()
+            event.recorded_s = self._clock()
+            event.record(self.current_stream())
+            if idle:
+                event.by_s = self._clock() + AT_ONCE_S
+        return event
+
+    def reached(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def wait(self, mark: Any) -> None:
+        mark.synchronize()
+
+    def seconds(self, mark: Any) -> float:
+        since = float(self._anchor.elapsed_time(mark)) / 1e3
+        device_s = self._anchor_s + since
+        if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and rounding does not grow with the run
+            self._anchor, self._anchor_s = mark, device_s  # the old one is not reused: its step may still release it
+        return self._host.to_host(device_s, mark.recorded_s, min(mark.by_s, self._clock()))
+
+    def release(self, *marks: Any) -> None:
+        self._free.extend(mark for mark in marks if mark is not self._anchor)
+
+    def gate(self, seconds: float) -> None:
+        return
+
+    def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
+        return tensor.to(self.torch_device, non_blocking=non_blocking)
+
+    def stream(self) -> Stream | None:
+        return None
+
+    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
+        before, before_s = self._loss_at
+        if step & (self._loss_every - 1) and step != before:
+            return not_kept
+        now = self._clock()
+        if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
+            step_s = max((now - before_s) / (step - before), 1e-6)
+            self._loss_every = 1 << max(0, math.ceil(math.log2(LOSS_EVERY_S / step_s)))
+        self._loss_at = step, now
+        slot = self._slots[self._next_slot]
+        self._next_slot = (self._next_slot + 1) % SCALARS_UNDER_WAY
+        slot.copy_(value.detach(), non_blocking=True)
+        return slot.item
+
+    def synchronize(self) -> None:
+        torch.accelerator.synchronize(self.torch_device)
+
+    def free_memory_bytes(self) -> float:
+        return math.nan
+
+    def peak_memory(self) -> dict[str, float]:
+        return {}
+
+    def environment(self) -> dict[str, Any]:
+        kind = self.torch_device.type
+        return {"device_name": kind, "untested_device": kind}
+
+
+class TimedEvent:
+    """A `torch.Event` with the attributes of a mark; the type itself takes none."""
+
+    __slots__ = ("by_s", "event", "query", "record", "recorded_s", "synchronize")
+
+    def __init__(self, where: torch.device) -> None:
+        self.event = torch.Event(where, enable_timing=True)
+        self.query, self.record, self.synchronize = self.event.query, self.event.record, self.event.synchronize
+
+    def elapsed_time(self, later: TimedEvent) -> float:
+        return self.event.elapsed_time(later.event)
+
+
+def open_by_events(where: torch.device, clock: Clock) -> EventDevice | None:
+    """Returns the device, timed by `torch.Event`; None where that has no times, or others than the host's clock."""
+    if where.type in WAIT_TO_BE_READ:
+        return None
+    try:
+        device = EventDevice(where, clock)
+        first = device.mark()
+        time.sleep(CHECKED_S)
+        last = device.mark()
+        passed_s = last.recorded_s - first.recorded_s
+        device.synchronize()
+        took_s = first.elapsed_time(last) / 1e3
+    except Exception:  # whatever a backend raises that has no events, or none with times
+        return None
+    believed = abs(took_s - passed_s) < 0.1 * passed_s
+    return device if believed and not device.pinning.refused else None  # without it, to keep a loss would wait
