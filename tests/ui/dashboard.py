@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,24 @@ def add_run(
 def app(_page: str = "", /, **query: str | list[str]) -> AppTest:
     """The dashboard on one of its pages, with this query in its address. Fails on a traceback."""
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
-    for name, value in query.items():
-        at.query_params[name] = value
     if _page:  # as if app.py had run already, which draws Profile first
         at.session_state[ENTERED] = True
         at.switch_page(f"pages/{_page}.py")
+    return shown(at, query)
+
+
+def drawn_by(script: Callable[..., None], _state: Mapping[str, Any] | None = None, /, **query: str) -> AppTest:
+    """What a script of the test's own draws, with this in its session and its address. Fails on a traceback."""
+    at = AppTest.from_function(script, default_timeout=LIMIT_S)
+    for name, value in (_state or {}).items():
+        at.session_state[name] = value
+    return shown(at, query)
+
+
+def shown(at: AppTest, query: Mapping[str, Any] | None = None) -> AppTest:
+    """Runs the page."""
+    for name, value in (query or {}).items():
+        at.query_params[name] = value
     at.run()
     assert not at.exception
     return at

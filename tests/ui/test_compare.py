@@ -153,7 +153,9 @@ def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeyp
 
 @pytest.mark.slow
 def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
-    fine, live, failed = add_run(store), add_run(store, status="running"), add_run(store, n=0, status="failed")
+    failed = add_run(store, n=0, status="failed")
+    assert "No finished runs yet" in app("compare").info[0].value
+    fine, live = add_run(store), add_run(store, status="running")
     at = compare(fine, live, failed, 99)
     assert at.multiselect[0].value == [fine]
     for sentence in (
@@ -168,11 +170,6 @@ def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
     at.multiselect[0].set_value([]).run()
     assert not at.warning
     assert address(at, "runs") == ""
-
-
-def test_only_runs_without_steps(store: RunStore) -> None:
-    add_run(store, n=0, status="failed")
-    assert "No finished runs yet" in app("compare").info[0].value
 
 
 @pytest.mark.slow
@@ -317,10 +314,6 @@ def test_a_long_run_is_a_short_line_that_loses_no_peak(store: RunStore) -> None:
     assert len(line.step) <= 200
     assert (line.group, line.warmup, line.value.dtype, line.step[0]) == (32, 5, np.float32, 5)
     assert line.t_s[0] == pytest.approx(0.05)
-    empty = findings.line_of(add_run(store, n=0), "loss", 100, False)
+    empty = findings.line_of(add_run(store, n=0, status="failed"), "loss", 100, False)
     assert len(empty.step) == 0
-
-
-def test_the_bytes_of_an_overlay_do_not_grow_with_the_runs() -> None:
-    each = [findings.groups_each(n) for n in (1, 2, 10, 50)]
-    assert each == [900, 900, 400, 80]
+    assert [findings.groups_each(n) for n in (1, 2, 10, 50)] == [900, 900, 400, 80], "bytes do not grow with the runs"

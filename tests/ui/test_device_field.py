@@ -9,6 +9,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from tests.ui.dashboard import drawn_by
 from vitprof.config import gpu_findings
 from vitprof.config.gpu_findings import TorchBuild
 from vitprof.telemetry.visible import VisibleGpu
@@ -39,12 +40,11 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VisibleGpu]]:
 
 
 def field(**query: str) -> AppTest:
-    at = AppTest.from_function(script, default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at.run()
-    assert not at.exception
-    return at
+    return drawn_by(script, **query)
+
+
+def captions(at: AppTest) -> str:
+    return " ".join(c.value for c in at.caption).replace("\\", "")
 
 
 def warnings(at: AppTest) -> list[str]:
@@ -70,10 +70,6 @@ def test_a_gpu_that_cannot_be_used_is_said_beside_it(gpus: list[VisibleGpu], mon
     assert not warnings(field())
     (line,) = warnings(field(precision="bf16"))
     assert line.startswith("Tesla T4: it has no units for bf16")
-
-
-def captions(at: AppTest) -> str:
-    return " ".join(c.value for c in at.caption).replace("\\", "")
 
 
 def test_what_is_offered(gpus: list[VisibleGpu]) -> None:
@@ -122,8 +118,6 @@ def test_times_from_the_url_from_elsewhere_and_as_typed_are_in_the_fields() -> N
     at.session_state["elsewhere"] = {"device": "simulated:a100"}
     at.run()
     assert (at.selectbox(key="here").value, len(at.number_input)) == ("simulated:a100", 0)
-    at = AppTest.from_function(script, default_timeout=60)
-    at.session_state["here"] = "simulated:7,8"  # as the browser sends it
-    at.run()
+    at = drawn_by(script, {"here": "simulated:7,8"})  # as the browser sends it
     assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (OWN, [7.0, 8.0, 0.0])
     assert at.session_state["device"] == "simulated:7,8"

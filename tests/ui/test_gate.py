@@ -205,20 +205,14 @@ def test_a_file_is_served_by_its_name_alone() -> None:
 OWN = ("localhost", "127.0.0.1", "::1", "*.lab.example")
 
 
-def test_allowed_with_any_port() -> None:
+def test_names_that_are_allowed_with_any_port() -> None:
     for host in ("localhost", "LOCALHOST:1", "localhost.:8501", "127.0.0.1", "[::1]:8501", "a.lab.example"):
         assert is_named(host, OWN), host
         assert is_named(host, ("*",)), host
-
-
-def test_refused() -> None:
     hosts = "evil.example localhost.evil.example lab.example evillab.example 127.0.0.2 ::1 [::2] [::1 localhost:port"
     hosts += " localhost:99999 me@localhost evil.example@localhost localhost/path localhost? localhost# 2130706433"
     assert [host for host in ["", "local\thost", *hosts.split()] if is_named(host, OWN)] == []
-
-
-def test_an_empty_list_allows_every_name_that_is_one() -> None:
-    assert is_named("evil.example", ())
+    assert is_named("evil.example", ()), "an empty list allows every name that is one"
     assert not is_named("", ())
 
 
@@ -226,17 +220,17 @@ def test_a_page_of_its_own_has_its_name_and_port() -> None:
     for host in ("localhost:8501", "[::1]:8501", "localhost"):
         assert is_own_page(f"http://{host.upper()}", host)
         assert is_own_page(f"https://{host}", host), "a proxy ends TLS"
-        for origin in (
+        others = [
             "http://localhost:8502",
             "http://127.0.0.1:8501",
             "null",
             "file://",
             f"chrome-extension://{host}",
-        ):
-            assert not is_own_page(origin, host)
-        assert not is_own_page(host, host)
-    assert not is_own_page("http://localhost", "localhost:8501")
-    assert not any(is_own_page(origin, host) for origin, host in (("null", "null"), ("file://", ""), ("", "")))
+            host,
+        ]
+        assert not any(is_own_page(origin, host) for origin in (*others, host))
+    pairs = (("http://localhost", "localhost:8501"), ("null", "null"), ("file://", ""), ("", ""))
+    assert not any(is_own_page(origin, host) for origin, host in pairs)
 
 
 def test_addresses_of_this_machine() -> None:
@@ -245,27 +239,18 @@ def test_addresses_of_this_machine() -> None:
     assert not any(map(is_this_machine, (None, "0.0.0.0", "::", "192.168.1.7", "my-host", "")))
 
 
-def test_jobs_do_not_inherit_it() -> None:
+def test_a_token_is_taken_from_the_environment() -> None:
     environ = {"VITPROF_TOKEN": f" {TOKEN.text}\n", "PATH": "/bin"}
-    assert (take_token(environ), environ) == (TOKEN, {"PATH": "/bin"})
+    assert (take_token(environ), environ) == (TOKEN, {"PATH": "/bin"}), "jobs do not inherit it"
     assert take_token(environ) is None
     assert take_token({"VITPROF_TOKEN": " "}) is None
-
-
-def test_one_that_is_made_differs_each_time() -> None:
     first, second = (take_token({"VITPROF_TOKEN": "auto"}) for _ in range(2))
     assert first is not None
-    assert first.generated
-    assert len(first.text) > 40
-    assert first != second
-
-
-def test_a_short_one_is_refused_without_saying_it() -> None:
+    assert (first.generated, len(first.text) > 40, first != second) == (True, True, True)
     environ = {"VITPROF_TOKEN": "secret"}
     with pytest.raises(VitprofError, match=r"^VITPROF_TOKEN has 6 characters: give 16 or more, or auto ") as caught:
         take_token(environ)
-    assert "secret" not in str(caught.value)
-    assert not environ
+    assert ("secret" in str(caught.value), environ) == (False, {})
 
 
 def test_only_the_token_itself_is_right() -> None:

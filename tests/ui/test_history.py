@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said
+from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said, shown
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
@@ -48,9 +48,7 @@ def listed(at: AppTest) -> list[int]:
 
 def dialog(name: str, ids: list[int]) -> AppTest:
     """One of the page's dialogs by itself, open until something is done: a rerun of the whole page closes them."""
-    at = AppTest.from_function(_draw_dialog, default_timeout=LIMIT_S, kwargs={"name": name, "ids": ids}).run()
-    assert not at.exception
-    return at
+    return shown(AppTest.from_function(_draw_dialog, default_timeout=LIMIT_S, kwargs={"name": name, "ids": ids}))
 
 
 def _draw_dialog(name: str, ids: list[int]) -> None:
@@ -192,14 +190,14 @@ def test_an_address_with_nonsense_shows_the_list(store: RunStore) -> None:
 
 def test_an_address_that_asks_for_what_is_not_there(store: RunStore) -> None:
     add_run(store)
-    for tags, statuses, words in (
-        ("x" * 5000, [], "No run matches"),
-        ([f"t{n}" for n in range(500)], [], "500 are too many; give at most 100"),
-        ([], "<script>", "status: '<script>' is not possible"),
+    tags = [f"t{n}" for n in range(500)]
+    for query, words in (
+        ({"tags": "x" * 5000}, "No run matches"),
+        ({"tags": tags}, "500 are too many; give at most 100"),
+        ({"statuses": "<script>"}, "status: '<script>' is not possible"),
     ):
-        at = app("history", tags=tags, statuses=statuses)
-        assert not listed(at)
-        assert words in said(at)
+        at = app("history", **query)
+        assert (listed(at), words in said(at)) == ([], True)
 
 
 def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick) -> None:

@@ -162,19 +162,6 @@ def test_protection_as_streamlit_offers_it_is_on(url: str, cookie: str) -> None:
     assert answer(url, "/_stcore/upload_file/session/file", own | {"Content-Length": "0"}, "PUT").status == 403
 
 
-@pytest.mark.slow
-def test_a_browser_is_asked_for_the_token_once(url: str) -> None:
-    own = {"Host": "lab.example:8501", "Origin": "http://lab.example:8501"}
-    assert both(url, own) == (401, 403)
-    assert 'type="password"' in answer(url, "/", own).text
-    for foreign in ({"Host": "evil.example"}, own | {"Origin": "http://evil.example"}):
-        assert both(url, foreign) == (403, 403)
-    headers, body = form(own)
-    reply = answer(url, "/history?text=a", headers, "POST", body)
-    assert (reply.status, reply.headers["location"]) == (303, "./history?text=a")
-    assert both(url, own | {"Cookie": str(reply.headers["set-cookie"]).partition(";")[0]}) == (200, 101)
-
-
 def test_nobody_is_called(url: str, log: Path) -> None:
     """Last, after all of the above: Streamlit alone would ask a server at Amazon for this machine's address."""
     seen = log.read_text().splitlines()

@@ -123,23 +123,19 @@ def test_a_large_update_is_compressed_and_y_is_right_to_1_in_4000() -> None:
     np.testing.assert_allclose(browser.traces[0]["y"], y, rtol=2**-12)
 
 
-def test_another_look_is_sent_whole() -> None:
+def test_another_look_another_run_a_further_trace_and_a_request_are_sent_whole() -> None:
     feed = ChartFeed()
     for change in ({"line": {"width": 3}}, {"name": "b"}, {"text": ["t"] * 3}, {"marker": {"color": np.arange(3.0)}}):
         feed.update(line([1, 2, 3], [1, 2, 3]), run="r")
         assert feed.update(line([1, 2, 3], [1, 2, 3]), run="r").figure is None
         assert feed.update(line([1, 2, 3], [1, 2, 3], **change), run="r").figure is not None
-
-
-def test_another_run_a_further_trace_and_a_request_are_sent_whole() -> None:
-    feed, figure = ChartFeed(), line([1], [1])
-    assert feed.update(figure, run="r").figure
-    assert feed.update(figure, run="s").figure
-    assert feed.update({"data": figure["data"] * 2}, run="s").figure
-    asked = feed.update({"data": figure["data"] * 2}, run="s", resync=5)
-    assert asked.figure
-    assert asked.base is None
-    assert feed.update({"data": figure["data"] * 2}, run="s", resync=5).figure is None
+    figure = line([1], [1])
+    more = {"data": figure["data"] * 2}
+    assert all(feed.update(figure, run=run).figure for run in "rs")
+    assert feed.update(more, run="s").figure
+    asked = feed.update(more, run="s", resync=5)
+    assert (bool(asked.figure), asked.base) == (True, None)
+    assert feed.update(more, run="s", resync=5).figure is None
 
 
 def test_the_callers_buffer_may_be_filled_on() -> None:
@@ -174,19 +170,16 @@ def test_values_of_every_kind_cross_the_wire() -> None:
     for values in (np.array([1, 2**40]), np.array([1, 2], np.uint8), np.array([True, False]), np.array([])):
         assert crossed(values) == values.tolist()
     assert (crossed(["a", None, float("nan")]), crossed(dates)) == (["a", None, None], ["2024-01-02"])
+    odd = {"range": [np.float64("nan"), np.int64(3), float("inf")], "z": np.array([[1.0, np.nan]])}
+    sent = opened(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
+    assert sent["figure"]["layout"]["range"] == [None, 3, None]
+    assert sent["figure"]["layout"]["z"]["shape"] == "1, 2"
 
 
 def crossed(values: Any) -> Any:
     browser = Browser()
     browser.receive(ChartFeed().update({"data": [{"x": values, "y": [1.5] * len(values)}]}, run="r"))
     return browser.traces[0]["x"]
-
-
-def test_nothing_that_json_cannot_say_is_left() -> None:
-    odd = {"range": [np.float64("nan"), np.int64(3), float("inf")], "z": np.array([[1.0, np.nan]])}
-    sent = opened(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
-    assert sent["figure"]["layout"]["range"] == [None, 3, None]
-    assert sent["figure"]["layout"]["z"]["shape"] == "1, 2"
 
 
 def page() -> None:

@@ -6,7 +6,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run
+from tests.ui.dashboard import add_run, drawn_by, shown
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament
@@ -27,18 +27,8 @@ def script() -> None:
         notifications.watch(resources.store().run(run_id))
 
 
-def page(*shown: int, **state: object) -> AppTest:
-    at = AppTest.from_function(script, default_timeout=60)
-    at.session_state["shown"] = shown
-    for name, value in state.items():
-        at.session_state[getattr(notifications, name)] = value
-    return again(at)
-
-
-def again(at: AppTest) -> AppTest:
-    at.run()
-    assert not at.exception
-    return at
+def page(*run_ids: int, **state: object) -> AppTest:
+    return drawn_by(script, {"shown": run_ids} | {getattr(notifications, name): v for name, v in state.items()})
 
 
 def words(at: AppTest) -> list[str]:
@@ -51,8 +41,8 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     assert not words(at), "one that had ended when it was opened is no news"
     verdict = Verdict(simulated=False, kind="input-bound", sentence="Input-bound: it waits 9% of the time; try more")
     store.update_run(run_id, status="done", verdict=verdict.to_dict())
-    assert words(again(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
-    assert not words(again(at))
+    assert words(shown(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
+    assert not words(shown(at))
 
 
 def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: RunStore) -> None:
@@ -61,17 +51,17 @@ def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: Run
     assert words(at) == ["it is *there*"]
     assert at.session_state[notifications.RUNS] == {run_id}, "one that is gone is passed over"
     store.update_run(run_id, status="failed", error="disk full; free some")
-    assert words(again(at)) == ["**a** failed: disk full; free some"]
+    assert words(shown(at)) == ["**a** failed: disk full; free some"]
 
 
 def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> None:
     ids = [add_run(store, n=0, status="queued", group_key="headroom:7") for _ in range(2)]
     at = page(GROUPS={"headroom:7": "Headroom of run 7"})
     store.update_run(ids[0], status="done")
-    assert not words(again(at))
+    assert not words(shown(at))
     store.update_run(ids[1], status="failed")
-    assert words(again(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
-    assert not words(again(at))
+    assert words(shown(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
+    assert not words(shown(at))
 
 
 def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunStore) -> None:
@@ -82,13 +72,13 @@ def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunSt
     assert not words(at)
     assert at.session_state[notifications.TOURNAMENTS] == {number}
     set_status(store, number, "done", owner=None)
-    assert words(again(at)) == [f"Tournament {number} is done."]
-    assert not words(again(at))
+    assert words(shown(at)) == [f"Tournament {number} is done."]
+    assert not words(shown(at))
 
 
 def test_more_than_a_few_are_counted(store: RunStore) -> None:
-    shown = words(page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)}))
-    assert (len(shown), shown[-1]) == (notifications.MAX_TOASTS + 1, "2 more have ended.")
+    said = words(page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)}))
+    assert (len(said), said[-1]) == (notifications.MAX_TOASTS + 1, "2 more have ended.")
 
 
 def test_there_is_news_until_it_was_said(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

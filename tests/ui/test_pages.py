@@ -36,14 +36,6 @@ def test_a_finished_run_from_the_url(store: RunStore) -> None:
     assert "No NVIDIA GPU here: device figures are not available" in said(at)
 
 
-def test_a_failed_run_shows_its_message_and_no_traceback(store: RunStore) -> None:
-    run_id = add_run(store, n=0, status="failed")
-    store.update_run(run_id, error="train-images-idx3-ubyte is damaged; delete it and it is made again")
-    at = app(run=str(run_id))
-    assert any("train-images-idx3-ubyte is damaged" in e.value.replace("\\", "") for e in at.error)
-    assert not at.metric
-
-
 @pytest.mark.slow
 def test_settings_from_the_url_that_cannot_work_are_named(store: RunStore) -> None:
     for given, *messages in (

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.series import made_steps
 from tests.stored_series import append_steps
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import plain_stops, steady_state
@@ -25,7 +25,7 @@ from vitprof.errors import JobError
 from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.jobs import users
 from vitprof.recording import columns
-from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.resources import STEP_NAMES, BackgroundTask, Growing, PointCache, RunSeries, window
@@ -140,20 +140,12 @@ BackgroundTask("vitprof-test").start(work)
     assert ended.stdout == "put away\n"
 
 
-def rows(first: int, n: int, epoch_length: int = 7) -> list[list[float]]:
+def rows(first: int, n: int) -> list[list[float]]:
     """Made-up steps, each figure different from every other."""
-    step = np.arange(first, first + n, dtype=float)
-    values = dict.fromkeys(STEP_COLUMNS, np.zeros(n)) | {"step": step, "epoch": step // epoch_length}
-    values |= {"t_start_s": 10 + step, "data_wait_s": 0.1 + step / 1000, "gap_s": 0.2 + step / 1000}
-    values |= {"step_s": 0.7 + step / 1000, "samples": np.full(n, 4.0), "warmup": (step < 3).astype(float)}
-    return np.stack([values[name] for name in STEP_COLUMNS], axis=1).tolist()
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    opened = RunStore(f"sqlite:///{tmp_path / 'runs.sqlite'}")
-    yield opened
-    opened.close()
+    step = np.arange(first, first + n)
+    figures = {"step": step, "epoch": step // 7, "t_start_s": 10 + step, "warmup": step < 3}
+    made = made_steps(0.1 + step / 1000, 0.5, samples=4, **figures, gap_s=0.2 + step / 1000, step_s=0.7 + step / 1000)
+    return np.nan_to_num(np.stack(list(made.values()), axis=1)).tolist()
 
 
 @pytest.mark.slow
@@ -297,14 +289,12 @@ def test_full_groups_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(stop - start for start, stop in built) <= 1024 + 10
 
 
-@pytest.mark.parametrize(
-    ("chart", "view", "expected"),
-    [
+def test_window() -> None:
+    series = made_up(100)
+    for chart, view, expected in (
         (GAPS, (11.0, 13.0), (3, 8)),
         (BATCHES, (10.0, 12.0), (8, 15)),
         (BATCHES, (-50.0, -40.0), (0, 100)),
         (GAPS, (900.0, 901.0), (99, 100)),
-    ],
-)
-def test_window(chart: LiveChart, view: tuple[float, float], expected: tuple[int, int]) -> None:
-    assert window(chart, made_up(100), ORIGIN_S, view)[:2] == expected
+    ):
+        assert window(chart, series, ORIGIN_S, view)[:2] == expected

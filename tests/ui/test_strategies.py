@@ -12,8 +12,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests import ROOT
 from tests.config.configs import legal_combinations
+from tests.ui.dashboard import APP, shown
 from vitprof.config import availability
 from vitprof.config.availability import Machine
 from vitprof.config.catalog import DATASETS
@@ -23,7 +23,6 @@ from vitprof.ui import resources
 from vitprof.ui.navigation import ENTERED
 from vitprof.ui.strategies import Stage, diagram, stages
 
-APP = ROOT / "app.py"
 BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
 
 
@@ -40,15 +39,11 @@ def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def page(opened: Iterable[str] = STRATEGIES, **query: str) -> AppTest:
     at = AppTest.from_file(str(APP), default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
     at.session_state[ENTERED] = True
     at.switch_page("pages/strategies.py")
     for name in opened:
         at.session_state[f"strategy-{name}"] = True
-    at.run()
-    assert not at.exception
-    return at
+    return shown(at, query)
 
 
 def listed(at: AppTest) -> list[str]:
@@ -66,12 +61,12 @@ def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
     at = page()
     assert listed(at) == list(STRATEGIES)
     assert [e.label.split("**")[1] for e in at.expander] == list(STRATEGIES)
-    shown = text(at)
+    words = text(at)
     for plan in STRATEGIES.values():
-        assert all(part in shown for part in (plan.what, plan.when, plan.costs, plan.origin))
+        assert all(part in words for part in (plan.what, plan.when, plan.costs, plan.origin))
     pictures = [html for html in at.html if "vitprof-diagram" in html.value]
     assert len(pictures) == len(STRATEGIES) - 1  # none of the one that decodes JPEG only
-    assert "hdf5 is prepared (60.0 MiB, took 2.50 s)" in shown
+    assert "hdf5 is prepared (60.0 MiB, took 2.50 s)" in words
     frame = at.dataframe[0].value.set_index("Strategy")
     assert (frame.loc["hdf5", "Disk"], frame.loc["hdf5", "Prepared"]) == (60, "hdf5: there")
     assert (frame.loc["memory", "RAM"], frame.loc["prefetch", "Runs here"]) == (52, "yes, limited")
@@ -136,7 +131,7 @@ def test_every_legal_combination_is_drawn_with_all_it_says_in_words() -> None:
         assert boxes == [[stage.kind, stage.title, stage.runner] for stage in drawn]
 
 
-def test_the_loader_runs_where_it_says() -> None:
+def test_stages_run_where_they_say() -> None:
     for parts, workers, runner in (
         ("idx dataloader blocking", 0, "training loop"),
         ("idx dataloader blocking", 1, "1 worker process"),
@@ -148,11 +143,8 @@ def test_the_loader_runs_where_it_says() -> None:
     ):
         storage, loader, transfer = parts.split()
         assert runners(Combination(storage, "disk", loader, transfer), workers)[2] == runner
-
-
-def test_where_files_are_kept() -> None:
-    places = {place: runners(Combination("files", place, "threads", "pinned"))[1] for place in ("disk", "ram-disk")}
-    assert places == {"disk": "local disk", "ram-disk": "tmpfs: files in RAM"}
+    for place, runner in {"disk": "local disk", "ram-disk": "tmpfs: files in RAM"}.items():
+        assert runners(Combination("files", place, "threads", "pinned"))[1] == runner
     assert runners(Combination("memory", "disk", "batches", "blocking"))[:2] == ["RAM", "RAM"]
 
 

@@ -372,11 +372,8 @@ def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> No
     codes = [code.value for code in at.get("code")]
     assert codes == ["model.pt", "python -m vitprof tournament --resume 1 --yes"]
     assert "Resume" not in {button.label for button in at.button}
-
-
-def test_one_that_was_stopped_shows_how_to_go_on(store: RunStore) -> None:
     at = shown(add_own_tournament(store, status="stopped", rounds=1))
-    assert "python -m vitprof tournament --resume 1" in [code.value for code in at.get("code")]
+    assert "python -m vitprof tournament --resume 2" in [code.value for code in at.get("code")]
 
 
 def test_sections_and_settings(store: RunStore) -> None:

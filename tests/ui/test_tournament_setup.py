@@ -7,7 +7,7 @@ import math
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import APP, LIMIT_S, add_run, app, kept_in_url, said
+from tests.ui.dashboard import add_run, app, kept_in_url, said
 from tests.ui.tournaments import in_address
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -78,26 +78,24 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     assert (at.multiselect(key="trial_workers").value, at.number_input(key="trial_steps").value) == ([0, 2], 30)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
-    at = page(
-        trial_strategies=["memory", "nope"],
-        trial_steps="x",
-        trial_lasts="years",
-        trial_repeats="0",
-        trial_limit="-1",
-        trial_early_stop="perhaps",
-        trial_evaluate="false",
-        trial_seconds="5",
-    )
+    profile = {"dataset": "nope", "model": "none", "device": "gpu", "n_images": "-3", "batch_size": "x"}
+    trial = {"repeats": "0", "limit": "-1", "lasts": "years", "steps": "x", "early_stop": "perhaps"}
+    more = {f"trial_{name}": value for name, value in (trial | {"evaluate": "false", "seconds": "5"}).items()}
+    at = app("tournament", trial_strategies=["memory", "nope"], **(profile | more))
     assert at.multiselect(key="trial_strategies").value == ["memory"]
     told = at.warning[0].value.replace("\\", "")
-    for words in ("Strategies: nope is not possible", "Lasts: years", "Repeats: 0", "Limit: -1", "perhaps"):
+    for words in ("Strategies: nope is not possible", "Lasts: years", "Repeats: 0", "Limit: -1", *profile.values()):
         assert words in told
     assert "false" not in told
     assert "Seconds" not in told
     at.run()
     assert not at.warning
+    at = page(**dict.fromkeys(("trial_repeats", "trial_seconds", "trial_limit"), "1000000000000"))
+    kept = [at.number_input(key=f"trial_{name}").value for name in ("repeats", "seconds", "limit")]
+    assert kept == [3, 5, None], "what no tournament may have is not taken"
 
 
 @pytest.mark.usefixtures("store")
@@ -145,24 +143,6 @@ def test_another_data_set_brings_its_own_strategies() -> None:
     at.multiselect(key="trial_strategies").set_value(["memory"]).run()
     at.selectbox(key="tournament-dataset").set_value("digits").run()
     assert at.multiselect(key="trial_strategies").value == ["memory"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("store")
-def test_a_hostile_address_is_a_line() -> None:
-    query = {"dataset": "nope", "model": "none", "device": "gpu", "n_images": "-3", "batch_size": "x"}
-    most = dict.fromkeys(("trial_repeats", "trial_seconds", "trial_limit"), "1000000000000")
-    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
-    for name, value in (query | most).items():
-        at.query_params[name] = value
-    at.switch_page("pages/tournament.py").run()
-    assert not at.exception
-    assert "New tournament" in said(at)
-    assert all(value in at.warning[0].value.replace("\\", "") for value in query.values())
-    # what no tournament may have is not taken
-    assert at.number_input(key="trial_repeats").value == 3
-    assert at.number_input(key="trial_seconds").value == 5
-    assert at.number_input(key="trial_limit").value is None
 
 
 def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:

@@ -227,7 +227,10 @@ def test_a_run_of_few_steps_is_inconclusive_and_one_without_says_only_why(store:
     at = app(run=str(add_run(store, n=15)))
     assert "**Inconclusive:**" in said(at)
     assert not [key for key in buttons(at) if key.startswith("use-advice")]
-    at = app(run=str(add_run(store, n=0, status="failed")))
+    failed = add_run(store, n=0, status="failed")
+    store.update_run(failed, error="train-images-idx3-ubyte is damaged; delete it and it is made again")
+    at = app(run=str(failed))
+    assert any("train-images-idx3-ubyte is damaged" in e.value.replace("\\", "") for e in at.error)
     assert any("ended before its first step" in shown.value for shown in at.info)
     assert not charts(at)
     assert not metrics(at)

@@ -11,6 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from tests.ui.dashboard import drawn_by
 from vitprof.config import KNOBS, PARTS, RunConfig, availability
 from vitprof.config.availability import Machine
 from vitprof.config.bounds import RUN_BOUNDS
@@ -43,12 +44,7 @@ def _a_machine_with_everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def form(**query: str) -> AppTest:
-    at = AppTest.from_function(script, default_timeout=60)
-    for name, value in query.items():
-        at.query_params[name] = value
-    at.run()
-    assert not at.exception
-    return at
+    return drawn_by(script, **query)
 
 
 def plain(text: str) -> str:
@@ -230,11 +226,7 @@ def script_of_a_run() -> None:
     ids=lambda config: config.strategy,
 )
 def test_of_a_run_only_what_was_chosen_is_taken(asked: RunConfig) -> None:
-    at = AppTest.from_function(script_of_a_run, default_timeout=60)
-    at.session_state["put"] = resolve(asked)
-    at.run()
-    assert not at.exception
-    assert made(at) == asked
+    assert made(drawn_by(script_of_a_run, {"put": resolve(asked)})) == asked
 
 
 @pytest.mark.parametrize("strategy", ["workers", "cache"])
