@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from vitprof.config.bounds import DEVICE_BOUNDS
-from vitprof.config.catalog import MODELS, ModelPreset, by_name
+from vitprof.config import bounds, catalog
 from vitprof.errors import ConfigError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -44,7 +43,7 @@ class Card:
         return max(self.fp32_flop_per_s, self.bf16_flop_per_s / 2) if precision == "tf32" else self.bf16_flop_per_s
 
 
-CARDS = by_name(
+CARDS = catalog.by_name(
     Card(
         "rtx4060-laptop",
         "laptop RTX 4060",
@@ -93,7 +92,7 @@ MEASURED: dict[str, Measured] = {
 in fp16). The article's figure is the slope of its in-memory column, see `vitprof.config.accelerators`."""
 
 
-def forward_macs(model: ModelPreset, image_size: int) -> float:
+def forward_macs(model: catalog.ModelPreset, image_size: int) -> float:
     """Returns the multiplications in one forward pass of one image, without those of the embedding and the head."""
     tokens = (image_size // model.patch_size) ** 2 + 1
     inner = model.heads * model.dim_head
@@ -103,7 +102,7 @@ def forward_macs(model: ModelPreset, image_size: int) -> float:
 
 def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
     """Returns the seconds that a training step of `model` takes on `card`: for each step, and for each sample."""
-    preset, known = MODELS[model], MEASURED[model]
+    preset, known = catalog.MODELS[model], MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s
     bandwidth *= VALUE_BYTES[known.precision] / VALUE_BYTES[precision]
@@ -194,7 +193,7 @@ def device_for(device: str, model: str, image_size: int, precision: Precision) -
     if card is None:
         return device
     step_s, sample_s = step_figures(card, model, image_size, precision)
-    if (card.name, model, image_size) == (ARTICLE, "tiny", MODELS["tiny"].image_size):
+    if (card.name, model, image_size) == (ARTICLE, "tiny", catalog.MODELS["tiny"].image_size):
         step_s, sample_s, _ = ARTICLE_FIGURES
     rounded = (float(f"{value:.3g}") for value in (step_s * 1e3, sample_s * 1e6))
     return f"{device}{FIGURES}{','.join(f'{value:g}' for value in rounded)}"
@@ -225,11 +224,11 @@ def accelerator(device: str) -> Accelerator:
     name, separator, figures = rest.partition(FIGURES)
     card = CARDS.get(name)
     if card is not None and not separator and not launched:
-        tiny = MODELS["tiny"]
+        tiny = catalog.MODELS["tiny"]
         return accelerator(device_for(device, tiny.name, tiny.image_size, "fp32"))
     step_ms, sample_us = _numbers(figures if separator else name)
     launch_ms = _numbers(f"{launch},0")[0] if launched else 0.0
-    step, sample = DEVICE_BOUNDS["step_ms"], DEVICE_BOUNDS["sample_us"]
+    step, sample = bounds.DEVICE_BOUNDS["step_ms"], bounds.DEVICE_BOUNDS["sample_us"]
     fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
     if not (fits and step.least <= launch_ms <= step.most) or step_ms + sample_us == 0 or (separator and card is None):
         raise ConfigError(

@@ -14,15 +14,12 @@ from typing import Any, Literal
 
 import psutil
 
-from vitprof import home
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
+from vitprof import formats, home
+from vitprof.config import RunConfig, accelerators, estimates
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
-from vitprof.config.estimates import Footprint, footprint
 from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.strategies import Strategy, strategy
-from vitprof.formats import size
 from vitprof.telemetry.nvml import Nvml, driver_version, free_bytes
 from vitprof.telemetry.tmpfs import find_tmpfs
 from vitprof.telemetry.visible import VisibleGpu, visible_gpus
@@ -129,7 +126,7 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
             yield f"the package {wheel} is missing: pip install {shlex.quote(wheel)}"
     if not installed("fcntl"):
         yield f"this system ({sys.platform}) has no file locks as in POSIX, which preparing storages needs"
-    yield from _too_small(footprint(parts, info), machine)
+    yield from _too_small(estimates.footprint(parts, info), machine)
 
 
 def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
@@ -149,26 +146,26 @@ def installed(package: str) -> bool:
         return False
 
 
-def _too_small(needs: Footprint, machine: Machine) -> Iterator[str]:
+def _too_small(needs: estimates.Footprint, machine: Machine) -> Iterator[str]:
     if needs.ram_disk_bytes:
         if machine.tmpfs is None:
             yield "there is no tmpfs here that can be written to; mount one, or choose location disk"
             return
         path, free = machine.tmpfs
         if needs.ram_disk_bytes > free:
-            yield f"the RAM disk {path} has {size(free)} left and {size(needs.ram_disk_bytes)} are needed"
+            yield f"the RAM disk {path} has {formats.size(free)} left and {formats.size(needs.ram_disk_bytes)} are needed"
     if needs.ram_bytes > machine.ram_bytes:
-        yield f"it takes {size(needs.ram_bytes)} of RAM and {size(machine.ram_bytes)} are available"
+        yield f"it takes {formats.size(needs.ram_bytes)} of RAM and {formats.size(machine.ram_bytes)} are available"
     to_write = (0 if needs.made else needs.prepared_bytes) + needs.staged_bytes
     if to_write > machine.disk_bytes:
-        there = f"{size(machine.disk_bytes)} are free in {home.home()}"
-        yield f"it writes {size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
+        there = f"{formats.size(machine.disk_bytes)} are free in {home.home()}"
+        yield f"it writes {formats.size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
 
 
 def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine) -> Iterator[str]:
     """Yields what limits a run that works: no gain without a GPU, too little device memory, a deprecated decoder."""
     device = settings.get("device") or "auto"
-    simulated = is_simulated(device)
+    simulated = accelerators.is_simulated(device)
     no_gpu = not machine.gpus or not machine.gpus_usable
     on_cpu = not simulated and (device == "cpu" or no_gpu)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
@@ -177,7 +174,7 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
     if (on_cpu or simulated) and loader.decodes:
         yield f"without a GPU {loader.title} decodes on the CPU"
     if not (on_cpu or simulated):
-        yield from _too_small_gpu(footprint(parts, info).device_bytes, device, machine)
+        yield from _too_small_gpu(estimates.footprint(parts, info).device_bytes, device, machine)
     decoder = settings.get("decoder")
     if decoder in DEPRECATED_DECODERS:
         yield f"decoder {decoder} is {DEPRECATED_DECODERS[decoder]}; choose {DECODERS[info.kind][0]}"
@@ -190,10 +187,10 @@ def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
         return
     gpu, free = machine.gpus[at], dict(enumerate(machine.gpu_free_bytes)).get(at, math.nan)
     if needed > gpu.memory_bytes:
-        yield f"the set takes {size(needed)} of device memory and {gpu.name} has {size(gpu.memory_bytes)}"
+        yield f"the set takes {formats.size(needed)} of device memory and {gpu.name} has {formats.size(gpu.memory_bytes)}"
     elif needed > free:
         yield (
-            f"the set takes {size(needed)} of device memory and {size(free)} of {gpu.name} are free now; "
+            f"the set takes {formats.size(needed)} of device memory and {formats.size(free)} of {gpu.name} are free now; "
             "end what else uses it, or choose transfer pinned"
         )
 

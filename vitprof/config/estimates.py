@@ -6,12 +6,9 @@ import json
 import math
 from dataclasses import dataclass
 
-from vitprof import home
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.config.catalog import DatasetInfo, slow_drive
+from vitprof import formats, home
+from vitprof.config import RunConfig, accelerators, catalog
 from vitprof.config.parts import JPEG_BYTES, LOADERS, PNG_BYTES, STORAGES, Combination, blocks, prepared_as
-from vitprof.formats import number
 
 
 @dataclass(frozen=True)
@@ -48,17 +45,17 @@ class Footprint:
         return self.prepared_bytes + self.staged_bytes
 
 
-def pixel_bytes(info: DatasetInfo) -> int:
+def pixel_bytes(info: catalog.DatasetInfo) -> int:
     """Returns the bytes of all images, training and test, as uint8."""
     return (info.n_train + info.n_test) * info.image_size**2 * info.channels
 
 
-def source_bytes(info: DatasetInfo) -> int:
+def source_bytes(info: catalog.DatasetInfo) -> int:
     """Returns about how many bytes the data set's own files have."""
     return pixel_bytes(info) if info.kind == "idx" else (info.n_train + info.n_test) * JPEG_BYTES
 
 
-def storage_bytes(storage: str, info: DatasetInfo) -> int:
+def storage_bytes(storage: str, info: catalog.DatasetInfo) -> int:
     """Returns about how many bytes of disk `storage` takes once it is made; 0 if it reads the data set's own files."""
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -70,7 +67,7 @@ def storage_bytes(storage: str, info: DatasetInfo) -> int:
     return n * part.sample_bytes(pixels)
 
 
-def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
+def made(storage: str, info: catalog.DatasetInfo) -> PreparedStorage | None:
     """Returns size and preparation time of `storage` by its manifest; None if it has not been made."""
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -83,7 +80,7 @@ def made(storage: str, info: DatasetInfo) -> PreparedStorage | None:
         return None
 
 
-def footprint(parts: Combination, info: DatasetInfo, cache_mb: float | None = None) -> Footprint:
+def footprint(parts: Combination, info: catalog.DatasetInfo, cache_mb: float | None = None) -> Footprint:
     """Returns what loading `info` through `parts` needs, with a cache of `cache_mb` MB if that is given."""
     there = made(parts.storage, info)
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
@@ -124,7 +121,7 @@ class Duration:
     """What takes most of the time, as part of a sentence; "" where there is nothing to explain."""
 
 
-def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
+def duration(config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
     """Returns the estimated time of a run of the resolved `config`; `made`, `prepared`: data set and storage exist."""
     n_images, storage = info.n_train + info.n_test, prepared_as(config.storage or "", info.kind)
     storing_s = 0.0 if prepared or storage is None else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
@@ -148,24 +145,24 @@ def duration(config: RunConfig, info: DatasetInfo, *, made: bool, prepared: bool
             whys += [f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}"] if each else []
     if config.seconds is not None:
         # the run ends after the first step that ends past its time, which begins before the first batch is read
-        evaluates = config.evaluate and not config.loader_only and not is_simulated(config.device)
+        evaluates = config.evaluate and not config.loader_only and not accelerators.is_simulated(config.device)
         whys += ["the evaluation comes on top"] if evaluates else []
         return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys))
     device_s = 0.0
-    if is_simulated(config.device) and not config.loader_only:
-        device_s = samples / config.batch_size * accelerator(config.device).span_s(config.batch_size)
+    if accelerators.is_simulated(config.device) and not config.loader_only:
+        device_s = samples / config.batch_size * accelerators.accelerator(config.device).span_s(config.batch_size)
     training_s = max(loading_s, device_s)
     known = loading_s > device_s
     return Duration(first_s + training_s if training_s else math.nan, not known, first_s, "; ".join(whys))
 
 
-def _samples(config: RunConfig, info: DatasetInfo) -> float:
+def _samples(config: RunConfig, info: catalog.DatasetInfo) -> float:
     if config.steps is not None:
         return config.steps * config.batch_size
     return math.nan if config.epochs is None else config.epochs * info.n_train
 
 
-def _sample_bytes(config: RunConfig, info: DatasetInfo) -> float:
+def _sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:
     storage = config.storage or ""
     return (storage_bytes(storage, info) or source_bytes(info)) / (info.n_train + info.n_test)
 
@@ -174,9 +171,9 @@ def _readers(config: RunConfig) -> int:
     return max(config.workers or 1, 1) if LOADERS[config.loader or ""].made_by in ("threads", "processes") else 1
 
 
-def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
+def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float, str]:
     """Returns seconds until the first batch is read, seconds for each sample, and words if every sample is a file."""
-    drive, n_bytes = slow_drive(config), _sample_bytes(config, info)
+    drive, n_bytes = catalog.slow_drive(config), _sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
     if STORAGES[config.storage or ""].access != "file for each sample":
         return config.batch_size * line_s, line_s, ""
@@ -189,12 +186,12 @@ def _reading(config: RunConfig, info: DatasetInfo) -> tuple[float, float, str]:
     return config.batch_size * file_s / within_batch, max(file_s / readers, line_s), each
 
 
-def _copying(config: RunConfig, info: DatasetInfo) -> tuple[float, str]:
+def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     """Returns the seconds that staging takes to copy the training samples, and in words what takes them."""
-    drive, n = slow_drive(config), info.n_train
+    drive, n = catalog.slow_drive(config), info.n_train
     total = _sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
-    by_line = line_s, f"of {number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
+    by_line = line_s, f"of {formats.number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if STORAGES[config.storage or ""].access != "file for each sample":
         return by_line
     on_the_way = drive.mb_s * 1e6 * drive.latency_ms / 1e3

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vitprof.config import CHOICES, RunConfig
-from vitprof.config.bounds import MOST_TRIALS, RUN_BOUNDS
+from vitprof.config import CHOICES, RunConfig, bounds
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 
@@ -156,8 +155,8 @@ class OwnScript:
                 _check(name, _read_value(name, _written(value), name) == value, value)
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
-        if (n := math.prod(len(values) for _, values in self.vary)) > MOST_TRIALS:
-            raise ConfigError("vary", n, f"that makes {n} settings; {MOST_TRIALS} are allowed")
+        if (n := math.prod(len(values) for _, values in self.vary)) > bounds.MOST_TRIALS:
+            raise ConfigError("vary", n, f"that makes {n} settings; {bounds.MOST_TRIALS} are allowed")
 
 
 @dataclass(frozen=True)
@@ -266,9 +265,9 @@ def _read_value(name: str, value: str, text: str) -> Value:
     if name in NUMBERS:
         try:
             number = int(value)
-            RUN_BOUNDS[name].check(name, number)
+            bounds.RUN_BOUNDS[name].check(name, number)
         except (ValueError, ConfigError):
-            raise ConfigError("vary", text, f"{name}: {RUN_BOUNDS[name].allowed}") from None
+            raise ConfigError("vary", text, f"{name}: {bounds.RUN_BOUNDS[name].allowed}") from None
         return number
     if value not in NAMED[name]:
         raise ConfigError("vary", text, f"{name} is one of {', '.join(NAMED[name])}")

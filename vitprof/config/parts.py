@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vitprof.config import PARTS
-from vitprof.config.catalog import DatasetInfo, by_name, chosen
+from vitprof.config import PARTS, catalog
 from vitprof.errors import ConfigError
 
 Form = Literal["samples", "pixels", "encoded"]
@@ -80,7 +79,7 @@ DECODERS: dict[str, tuple[str, ...]] = {
 DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
 """Decoders that are kept for existing runs -> what is wrong with them. None is the first in `DECODERS`."""
 
-STORAGES = by_name(
+STORAGES = catalog.by_name(
     StoragePart(
         "idx",
         "MNIST's IDX files",
@@ -223,7 +222,7 @@ def prepared_as(storage: str, kind: str) -> str | None:
 
 SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, "slow_latency_ms": None}
 
-LOCATIONS = by_name(
+LOCATIONS = catalog.by_name(
     Part("disk", "Disk", "The file system that VITPROF_HOME is on."),
     Part("ram-disk", "RAM disk", "Copied to a tmpfs before training; removed afterwards."),
     Part(
@@ -254,7 +253,7 @@ class LoaderPart(Part):
 
 WORKERS = {"workers": 2, "prefetch_factor": 2, "pin_memory": True, "persistent_workers": True, "start_method": None}
 
-LOADERS = by_name(
+LOADERS = catalog.by_name(
     LoaderPart(
         "dataloader",
         "PyTorch DataLoader",
@@ -302,7 +301,7 @@ LOADERS = by_name(
     ),
 )
 
-TRANSFERS = by_name(
+TRANSFERS = catalog.by_name(
     Part("blocking", "Blocking copy", ".to(device): the loop waits until the copy is done."),
     Part(
         "pinned",
@@ -332,7 +331,7 @@ class Combination:
 
     def __post_init__(self) -> None:
         for kind, known in PARTS_BY_KIND.items():
-            chosen(known, kind, getattr(self, kind))
+            catalog.chosen(known, kind, getattr(self, kind))
 
     @property
     def parts(self) -> tuple[StoragePart, Part, LoaderPart, Part]:
@@ -353,7 +352,7 @@ class Combination:
         return taken
 
 
-def why_not(info: DatasetInfo, parts: Combination) -> ConfigError | None:
+def why_not(info: catalog.DatasetInfo, parts: Combination) -> ConfigError | None:
     """Returns why `parts` cannot load the data set `info`; None if they can."""
     storage, location, loader, transfer = parts.parts
     if info.kind not in storage.kinds:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from vitprof.config import KNOBS, PARTS, RunConfig, injection
-from vitprof.config.accelerators import as_asked, device_for, is_simulated
+from vitprof.config import KNOBS, PARTS, RunConfig, accelerators, injection, own_script, strategies
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
-from vitprof.config.own_script import OWN_SCRIPT, is_own_script
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
-from vitprof.config.strategies import Strategy, strategy
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 from vitprof.recording.columns import Stage
@@ -20,13 +17,13 @@ def resolve(config: RunConfig) -> RunConfig:
     """Returns `config`, checked against its data set, model and strategy, with the defaults that depend on them: its
     parts and every knob that they take have a value, every other knob is None. Raises `ConfigError`.
     """
-    if is_own_script(config):
+    if own_script.is_own_script(config):
         why = "the run was a user's own script; start that again with vitprof watch"
-        raise ConfigError("strategy", OWN_SCRIPT, why)
+        raise ConfigError("strategy", own_script.OWN_SCRIPT, why)
     info, model, plan = (
         dataset_info(config.dataset, config.n_images),
         model_preset(config.model),
-        strategy(config.strategy),
+        strategies.strategy(config.strategy),
     )
     if config.batch_size > info.n_train:
         few = f"the training set of {info.name} has {info.n_train} samples"
@@ -62,7 +59,7 @@ def resolve(config: RunConfig) -> RunConfig:
         **asdict(parts),
         **_knobs(config, plan, parts, info),
         augment=augment,
-        device=device_for(config.device, model.name, image_size, config.precision),
+        device=accelerators.device_for(config.device, model.name, image_size, config.precision),
     )
 
 
@@ -82,7 +79,7 @@ def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> l
     return [stage for stage, here in possible.items() if here]
 
 
-def _knobs(config: RunConfig, plan: Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
+def _knobs(config: RunConfig, plan: strategies.Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
     taken = plan.knobs(parts, info)
     knobs: dict[str, Any] = {}
     for knob in KNOBS:
@@ -121,7 +118,7 @@ def run_name(config: RunConfig) -> str:
     if config.name:
         throttled = config.slow_drive and "throttled" not in config.name
         return tamed_name(f"{config.name} (throttled)") if throttled else config.name
-    info, plan = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
+    info, plan = dataset_info(config.dataset, config.n_images), strategies.strategy(config.strategy)
     own = plan.combination(info)
     given = {kind: getattr(config, kind) for kind in PARTS}
     replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
@@ -145,7 +142,7 @@ def run_name(config: RunConfig) -> str:
         "loader only" if config.loader_only else "",
         f"replayed on the {config.replay}" if config.replay else "",
         f"{config.inject} ms injected" if config.inject else "",
-        f"on {as_asked(config.device)}" if is_simulated(config.device) else "",
+        f"on {accelerators.as_asked(config.device)}" if accelerators.is_simulated(config.device) else "",
     ]
     return tamed_name(", ".join(filter(None, words)))
 

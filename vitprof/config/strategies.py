@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.config import KNOBS, PARTS
-from vitprof.config.catalog import DatasetInfo, by_name, chosen
+from vitprof.config import KNOBS, PARTS, catalog
 from vitprof.config.parts import DECODERS, WORKERS, Combination
 
 BY_KIND = {"source": {"idx": "idx", "jpeg": "imagefolder"}, "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"}}
@@ -50,7 +49,7 @@ class Strategy:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that belong to the strategy: they are not offered, and other values are refused."""
 
-    def combination(self, info: DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
+    def combination(self, info: catalog.DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
         """Returns its parts for the data set `info`, some replaced by `overrides`. Raises `ConfigError` for an unknown
         one.
         """
@@ -59,7 +58,7 @@ class Strategy:
         own = {"storage": storage, "location": self.location, "loader": self.loader, "transfer": self.transfer}
         return Combination(**(own | given))
 
-    def knobs(self, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
+    def knobs(self, parts: Combination, info: catalog.DatasetInfo) -> dict[str, Any]:
         """Returns the settings it takes with these parts (names in `KNOBS`), with their defaults."""
         taken = parts.knobs()
         if "decoder" in taken:
@@ -74,7 +73,7 @@ NO_WORKERS: dict[str, Any] = WORKERS | {"workers": 0, "prefetch_factor": None}
 NO_WORKERS |= {"pin_memory": False, "persistent_workers": False}
 """Settings of a DataLoader without workers."""
 
-STRATEGIES = by_name(
+STRATEGIES = catalog.by_name(
     Strategy(
         name="per-sample",
         title="Sample by sample",
@@ -305,4 +304,4 @@ STRATEGIES = by_name(
 
 
 def strategy(name: str) -> Strategy:
-    return chosen(STRATEGIES, "strategy", name)
+    return catalog.chosen(STRATEGIES, "strategy", name)

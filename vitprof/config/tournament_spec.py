@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from vitprof.config import CHOICES, PARTS, RunConfig
+from vitprof.config import CHOICES, PARTS, RunConfig, catalog, own_script
 from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
-from vitprof.config.catalog import chosen
-from vitprof.config.own_script import OwnScript, is_own_script
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
@@ -40,7 +38,7 @@ class TournamentSpec:
     """Key of the trial that the others are compared with; "": the first one that can run."""
     early_stop: bool = True
     """Whether trials that cannot win any more are cut short."""
-    script: OwnScript | None = None
+    script: own_script.OwnScript | None = None
     """A user's own script, whose settings are run in place of strategies; None for jobs of vitprof's own."""
 
     def __post_init__(self) -> None:
@@ -48,9 +46,9 @@ class TournamentSpec:
             if name != "workers" or self.workers is not None:
                 self._check_list(name, getattr(self, name))
         for value in self.strategies if self.script is None else ():
-            chosen(STRATEGIES, "strategies", value)
+            catalog.chosen(STRATEGIES, "strategies", value)
         for value in self.page_caches:
-            chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
+            catalog.chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
         for name, bounds in TOURNAMENT_BOUNDS.items():
             given = getattr(self, name)
             if given is not None or name not in ("workers", "seconds"):  # the optional ones
@@ -67,7 +65,7 @@ class TournamentSpec:
         for part in PARTS if self.script is None else ():
             if (named := getattr(self.base, part)) is not None:
                 raise ConfigError(part, named, "a tournament runs strategies as they are; leave it out")
-        if (self.script is not None) != is_own_script(self.base):
+        if (self.script is not None) != own_script.is_own_script(self.base):
             raise ConfigError("strategies", self.strategies, "a script of your own goes with no strategy of vitprof")
         if self.base.replay is not None:
             raise ConfigError("replay", self.base.replay, "replayed batches are the same for all; leave it out")
@@ -104,7 +102,7 @@ class TournamentSpec:
         if not isinstance(values["base"], Mapping):
             raise ConfigError("base", values["base"], "give the settings of a run")
         script = values.get("script")
-        read = {"base": RunConfig.from_dict(values["base"]), "script": script and OwnScript(**script)}
+        read = {"base": RunConfig.from_dict(values["base"]), "script": script and own_script.OwnScript(**script)}
         return cls(**{**values, **read})
 
     @property

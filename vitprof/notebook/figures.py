@@ -15,8 +15,7 @@ from vitprof.analysis.timing import loading, steady, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.timeline import after_largest_gap, group_size, one_step, timeline, typical_step
 from vitprof.analysis.verdict.headroom import Headroom
-from vitprof.charts import live, style
-from vitprof.charts.breakdown import device_time, loading_bar, transform_bars, waterfall
+from vitprof.charts import breakdown, live, style
 from vitprof.charts.comparison import idle_strips
 from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.program import program
@@ -110,7 +109,7 @@ def _gaps(m: Material) -> Gaps:
 
 def _device_time(m: Material) -> go.Figure:
     gaps = _gaps(m)
-    return device_time(gaps, idle_interval(gaps))
+    return breakdown.device_time(gaps, idle_interval(gaps))
 
 
 def _idle(m: Material) -> go.Figure:
@@ -136,21 +135,21 @@ def _loading(m: Material) -> go.Figure:
     found = loading.loading_of(m.steps, m.run.config)
     if not found.n or not found.largest:
         raise m.refuse("how its loader makes batches is not known")
-    return loading_bar(found)
+    return breakdown.loading_bar(found)
 
 
 def _transforms(m: Material) -> go.Figure:
     found = loading.transform_times(m.run.facts)
     if not found:
         raise m.refuse("it has no times of transforms; they are measured in scripts with a torchvision Compose")
-    return transform_bars(found)
+    return breakdown.transform_bars(found)
 
 
 def _headroom(m: Material) -> go.Figure:
     found = m.headroom()
     if found is None:
         raise m.refuse(f"its headroom is not measured; run: {program()} headroom {m.run.id}")
-    return waterfall(found, m.run.config.batch_size)
+    return breakdown.waterfall(found, m.run.config.batch_size)
 
 
 FIGURES: Mapping[str, Named] = {

@@ -25,12 +25,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof import __version__
-from vitprof.config import PARTS, RunConfig
-from vitprof.config.catalog import dataset_info, model_preset
+from vitprof import __version__, errors
+from vitprof.config import PARTS, RunConfig, catalog
 from vitprof.config.own_script import KEPT_IN_RAM, OWN_SCRIPT, is_own_script
 from vitprof.config.strategies import strategy
-from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.formats import size
 from vitprof.names import MARK, MAX_NAME, NOT_SHOWN
 from vitprof.recording import codec
@@ -71,7 +69,7 @@ MAX_WHOLE = 2.0**31
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
 
 
-class ArchiveError(VitprofError):
+class ArchiveError(errors.VitprofError):
     """A file of recordings that cannot be written, or one that is refused; nothing of it was stored."""
 
 
@@ -225,8 +223,8 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
         values["config"] = _config(values.get("config"))
         found = codec.from_plain(Recording, values | {"steps": None, "telemetry": None})
         _check(found)
-    except ConfigError as error:
-        raise ArchiveError(f"{names[0]}: this vitprof cannot use its config ({one_line(error)})") from error
+    except errors.ConfigError as error:
+        raise ArchiveError(f"{names[0]}: this vitprof cannot use its config ({errors.one_line(error)})") from error
     except ArchiveError as error:
         raise ArchiveError(f"{names[0]}: {error}") from error
     except (TypeError, ValueError) as error:
@@ -249,7 +247,7 @@ def _config(values: Any) -> RunConfig:
             fits = own == {"location": None, "loader": "dataloader", "transfer": None} and config.model == OWN_SCRIPT
             need(fits and config.storage in (None, KEPT_IN_RAM) and len(config.dataset) <= MAX_NAME, NOT_AS_WRITTEN)
             return config
-        info, _ = dataset_info(config.dataset, config.n_images), model_preset(config.model)
+        info, _ = catalog.dataset_info(config.dataset, config.n_images), catalog.model_preset(config.model)
         _ = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS}).parts
     except LookupError as error:
         raise ArchiveError(f"its config names {error}, which this vitprof does not have") from error
@@ -296,7 +294,7 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
         table = file.read()
         series = {name: _floats(table.column(name)) for name in names}
     except (pa.ArrowException, OSError) as error:
-        raise ArchiveError(f"{what} is damaged: {one_line(error)}") from error
+        raise ArchiveError(f"{what} is damaged: {errors.one_line(error)}") from error
     need(not any(np.isinf(values).any() for values in series.values()), f"{what}: a number in it is too large")
     missing = {name: np.full(n, np.nan) for name in known}
     return missing | series

@@ -10,8 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from vitprof.analysis.arrays import Series
-from vitprof.config import RunConfig
-from vitprof.config.resolve import run_name
+from vitprof.config import RunConfig, resolve
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
@@ -35,7 +34,7 @@ class RunStore(Listing, SeriesStore):
     def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> int:
         """Adds a run with status "queued", owned by this process, and returns its id."""
         values = {
-            "name": run_name(config),
+            "name": resolve.run_name(config),
             "status": "queued",
             "created_utc": database.now_utc(),
             **plain_columns({"config": config}),

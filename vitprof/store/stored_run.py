@@ -14,9 +14,8 @@ import sqlalchemy as sa
 from vitprof.config import RunConfig, accelerators, bounds
 from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.names import UNNAMED, tamed_name
+from vitprof.recording import recording, verdict
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
-from vitprof.recording.recording import Recording
-from vitprof.recording.verdict import Verdict
 from vitprof.store.database import Database, run_tags, runs
 
 GroupKind = Literal["headroom", "prediction", "tournament", "autotune"]
@@ -100,7 +99,7 @@ class UnreadableRun(StoreError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredRun(Recording):
+class StoredRun(recording.Recording):
     """A stored run: its recording without tags, steps and telemetry, and what belongs to the store."""
 
     error: str = ""
@@ -159,10 +158,10 @@ def stored_run(row: sa.Row[Any]) -> StoredRun:
         ) from error
 
 
-def _verdict(values: dict[str, Any] | None) -> Verdict | None:
+def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
     """Returns a stored verdict; None where this version cannot read it: it can be judged again."""
     try:
-        return Verdict.from_dict(values) if values else None
+        return verdict.Verdict.from_dict(values) if values else None
     except ValueError:
         return None
 

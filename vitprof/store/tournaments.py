@@ -8,15 +8,13 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from vitprof.config.bounds import TOURNAMENT_BOUNDS
-from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config import bounds, tournament_spec
 from vitprof.errors import ConfigError, JobError, StoreError, one_line
 from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store import RunStore
+from vitprof.store import RunStore, stored_run
 from vitprof.store.database import inserted_id, now_utc, readable, runs, tournaments
-from vitprof.store.stored_run import RunGroup, is_alive, read_role, this_program
 
 TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
 
@@ -33,7 +31,7 @@ class StoredTournament:
     name: str
     created_utc: str
     """ISO 8601 with a Z."""
-    spec: TournamentSpec
+    spec: tournament_spec.TournamentSpec
     status: TournamentStatus
     """A tournament that is stored as running, but whose program is gone, is "paused" here: it can be resumed."""
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +51,7 @@ class StoredTournament:
 
     @property
     def group_key(self) -> str:
-        return RunGroup("tournament", self.id).key
+        return stored_run.RunGroup("tournament", self.id).key
 
     @property
     def resumable(self) -> bool:
@@ -75,7 +73,7 @@ class TrialRun:
     """The number of runs of this round in the store: a run that did not finish is repeated."""
 
 
-def insert_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> int:
+def insert_tournament(store: RunStore, spec: tournament_spec.TournamentSpec, name: str = "") -> int:
     """Stores a tournament with status "queued" and returns its id. Raises `ConfigError` for a name that is refused."""
     name = name.strip() or spec.title
     if reason := why_no_name(name):
@@ -100,11 +98,11 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
     """Returns the newest run of each round of each trial, by the trial's key and the round's number."""
     columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
-    mine = runs.c.group_key == RunGroup("tournament", tournament_id).key
+    mine = runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
     found: dict[str, dict[int, TrialRun]] = {}
     with store.transaction() as db:
         for row in db.execute(sa.select(*columns).where(mine).order_by(runs.c.id)):
-            key, number = read_role(row.role)
+            key, number = stored_run.read_role(row.role)
             of_round = found.setdefault(key, {})
             n = of_round[number].n_made + 1 if number in of_round else 1
             of_round[number] = TrialRun(row.id, number, row.status, row.error, row.stage, row.progress, n)
@@ -119,7 +117,7 @@ def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **
         db.execute(changed.values(status=status, state={**(kept or {}), **state}))
 
 
-def set_spec(store: RunStore, tournament_id: int, spec: TournamentSpec) -> None:
+def set_spec(store: RunStore, tournament_id: int, spec: tournament_spec.TournamentSpec) -> None:
     """Sets the spec of a tournament. Does nothing if it was deleted meanwhile."""
     with store.writing() as db:
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
@@ -144,7 +142,7 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
         state = dict(db.execute(_state_of(tournament_id)).scalar() or {})
         before = state.get("owner") or {}
         pid = tournaments.c.state["owner"]["pid"].as_integer()
-        owner = dict(zip(("host", "pid", "started"), this_program(), strict=True))
+        owner = dict(zip(("host", "pid", "started"), stored_run.this_program(), strict=True))
         taken = db.execute(
             sa.update(tournaments)
             # two programs may find it free at the same moment: the second one's condition fails
@@ -162,8 +160,8 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
     if now.held:
         raise JobError(f"tournament {tournament_id} is running; let it end or stop it first")
     had = max((number for mine in newest_runs(store, tournament_id).values() for number in mine), default=0)
-    TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
-    TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
+    bounds.TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
+    bounds.TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
     set_spec(store, tournament_id, replace(now.spec, repeats=had + n, seconds=None))
     set_status(store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run")
 
@@ -186,12 +184,12 @@ def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Deletes a tournament with its runs. Raises `StoreError` where it is running."""
     owner = _alive_owner(_row(store, tournament_id).state)  # not `tournament()`: one that cannot be read can be deleted
     if owner:
-        where = f" on another machine ({owner['host']})" if owner["host"] != this_program()[0] else ""
+        where = f" on another machine ({owner['host']})" if owner["host"] != stored_run.this_program()[0] else ""
         raise StoreError(
             f"tournament {tournament_id} is running{where}; stop it{' or take it over' if where else ''} first"
         )
     store.mark_interrupted()
-    mine = runs.c.group_key == RunGroup("tournament", tournament_id).key
+    mine = runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(mine)).scalars())
     store.delete_many(ids)
@@ -209,19 +207,19 @@ def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
 def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Returns the live program that runs it, empty where there is none; one of another machine counts as live."""
     owner: Mapping[str, Any] = (state or {}).get("owner") or {}
-    return owner if owner and is_alive(owner["host"], owner["pid"], owner["started"]) else {}
+    return owner if owner and stored_run.is_alive(owner["host"], owner["pid"], owner["started"]) else {}
 
 
 def _stored(row: sa.Row[Any]) -> StoredTournament:
     state = row.state or {}
     try:
-        spec = TournamentSpec.from_dict(row.spec)
+        spec = tournament_spec.TournamentSpec.from_dict(row.spec)
     except (ConfigError, TypeError, AttributeError) as error:
         raise StoreError(
             f"tournament {row.id} was written by another version of vitprof and cannot be read "
             f"({one_line(error)}); open it with that version, or delete it"
         ) from error
-    owner, host = _alive_owner(state), this_program()[0]
+    owner, host = _alive_owner(state), stored_run.this_program()[0]
     status, note = row.status, state.get("note", "")
     if status == "running" and not owner:
         status, note = "paused", note or "the program that ran it ended"

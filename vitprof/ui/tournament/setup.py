@@ -10,9 +10,8 @@ import streamlit as st
 
 from vitprof import errors, formats, home
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.config import RunConfig, availability, estimates, tournament_spec
+from vitprof.config import RunConfig, availability, bounds, estimates, tournament_spec
 from vitprof.config.accelerators import accelerator, is_simulated
-from vitprof.config.bounds import MORE_ROUNDS, TOURNAMENT_BOUNDS, Bounds
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
@@ -24,7 +23,7 @@ from vitprof.ui.texts import escaped, rough_time
 from vitprof.ui.tournament import fields, state
 
 NAME_KEY = f"{fields.TRIAL}name"
-LIMIT_MIN = Bounds(0.1, TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
+LIMIT_MIN = bounds.Bounds(0.1, bounds.TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
 
 
 def draw_setup() -> None:
@@ -204,7 +203,7 @@ def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.Tourna
     how_many = f"{formats.count(trials, 'setting')} x {formats.count(spec.repeats, 'round')}"
     how_many += f" = {formats.count(runs, 'run')}, {time}"
     if spec.until_decided and trials > 1:
-        most = spec.repeats + MORE_ROUNDS
+        most = spec.repeats + bounds.MORE_ROUNDS
         longest = rough_time(needs.seconds * most / spec.repeats)
         how_many += f"; up to {most} rounds (about {longest}) until it is decided"
     written = {

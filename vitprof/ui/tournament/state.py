@@ -21,7 +21,6 @@ from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store import tournaments
-from vitprof.store.tournaments import StoredTournament
 from vitprof.ui import gate, notifications, resources, texts
 from vitprof.ui.profile.live import STAGES
 
@@ -53,7 +52,7 @@ def view(tournament_id: int) -> tournament_view.TournamentView:
     return tournament_view.TournamentView(resources.store(), tournament_id)
 
 
-def running_tournament() -> StoredTournament | None:
+def running_tournament() -> tournaments.StoredTournament | None:
     return next((t for t in tournaments.list_tournaments(resources.store()) if t.held), None)
 
 
@@ -185,7 +184,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
         _draw_commands(t, script)
 
 
-def _draw_resume(t: StoredTournament, help: str, **more: Any) -> None:
+def _draw_resume(t: tournaments.StoredTournament, help: str, **more: Any) -> None:
     act_button("Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more)
 
 
@@ -223,7 +222,7 @@ def _text(now: tournament_view.TournamentState) -> str:
     return text
 
 
-def _draw_take_over(t: StoredTournament) -> None:
+def _draw_take_over(t: tournaments.StoredTournament) -> None:
     st.caption(
         f"It was started on another machine ({texts.escaped(t.holder_host)}, process {t.holder_pid}). This machine "
         "cannot tell whether that process still runs; a container gets a new name each time it is started."
@@ -240,7 +239,7 @@ def _draw_take_over(t: StoredTournament) -> None:
         )
 
 
-def _draw_buttons(t: StoredTournament) -> None:
+def _draw_buttons(t: tournaments.StoredTournament) -> None:
     if t.holder_host:
         _draw_take_over(t)
         return
@@ -268,7 +267,7 @@ def _stop(tournament_id: int) -> None:
     runners().stop(tournament_id)
 
 
-def _draw_commands(t: StoredTournament, script: own_script.OwnScript) -> None:
+def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript) -> None:
     words, options = "To run the rest, in a terminal:", ""
     if t.status == "done":
         words, options = (

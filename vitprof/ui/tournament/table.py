@@ -15,11 +15,10 @@ from vitprof.config import RunConfig
 from vitprof.config.own_script import code_line
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
-from vitprof.ui import navigation, notifications, tables, texts
+from vitprof.ui import navigation, notifications, tables, texts, widgets
 from vitprof.ui.profile.settings import use_config
 from vitprof.ui.tournament.state import SECTION, SETTING
 from vitprof.ui.widgets import RUNS as RUNS_IN_URL
-from vitprof.ui.widgets import changed_settings, settings
 
 MIB = 2.0**20
 STATUSES = {
@@ -295,7 +294,7 @@ def use_setting(config: RunConfig, whose: str) -> None:
     use_config(dataclasses.replace(config, name=""))
     notifications.say_there(f"The settings of {whose} are in the sidebar. Press Run to start.", ":material/tune:")
     # with the settings in the URL, which Profile would put there: so one press of Back leads here again
-    navigation.leave_for("pages/profile.py", changed_settings(settings()))
+    navigation.leave_for("pages/profile.py", widgets.changed_settings(widgets.settings()))
 
 
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
