@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 import psutil
 
-from vitprof import formats, home
+from vitprof import home
 from vitprof.config import RunConfig, accelerators, estimates
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.gpu_findings import dali_wheel, unusable
 from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
 from vitprof.config.strategies import Strategy, strategy
+from vitprof.formats import size
 from vitprof.telemetry.nvml import Nvml, driver_version, free_bytes
 from vitprof.telemetry.tmpfs import find_tmpfs
 from vitprof.telemetry.visible import VisibleGpu, visible_gpus
@@ -153,13 +154,13 @@ def _too_small(needs: estimates.Footprint, machine: Machine) -> Iterator[str]:
             return
         path, free = machine.tmpfs
         if needs.ram_disk_bytes > free:
-            yield f"the RAM disk {path} has {formats.size(free)} left and {formats.size(needs.ram_disk_bytes)} are needed"
+            yield f"the RAM disk {path} has {size(free)} left and {size(needs.ram_disk_bytes)} are needed"
     if needs.ram_bytes > machine.ram_bytes:
-        yield f"it takes {formats.size(needs.ram_bytes)} of RAM and {formats.size(machine.ram_bytes)} are available"
+        yield f"it takes {size(needs.ram_bytes)} of RAM and {size(machine.ram_bytes)} are available"
     to_write = (0 if needs.made else needs.prepared_bytes) + needs.staged_bytes
     if to_write > machine.disk_bytes:
-        there = f"{formats.size(machine.disk_bytes)} are free in {home.home()}"
-        yield f"it writes {formats.size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
+        there = f"{size(machine.disk_bytes)} are free in {home.home()}"
+        yield f"it writes {size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
 
 
 def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine) -> Iterator[str]:
@@ -187,10 +188,10 @@ def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
         return
     gpu, free = machine.gpus[at], dict(enumerate(machine.gpu_free_bytes)).get(at, math.nan)
     if needed > gpu.memory_bytes:
-        yield f"the set takes {formats.size(needed)} of device memory and {gpu.name} has {formats.size(gpu.memory_bytes)}"
+        yield f"the set takes {size(needed)} of device memory and {gpu.name} has {size(gpu.memory_bytes)}"
     elif needed > free:
         yield (
-            f"the set takes {formats.size(needed)} of device memory and {formats.size(free)} of {gpu.name} are free now; "
+            f"the set takes {size(needed)} of device memory and {size(free)} of {gpu.name} are free now; "
             "end what else uses it, or choose transfer pinned"
         )
 

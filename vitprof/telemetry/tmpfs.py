@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from vitprof import errors, formats
+from vitprof.errors import DataError
+from vitprof.formats import size
 
 FSTYPES = ("tmpfs", "ramfs")
 PREFERRED = Path("/dev/shm")
@@ -54,7 +55,7 @@ def own_directory(tmpfs: Tmpfs) -> Path:
     except FileNotFoundError:
         return path
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-        raise errors.DataError(f"{path} is not a directory of this user; remove it, or choose another location")
+        raise DataError(f"{path} is not a directory of this user; remove it, or choose another location")
     return path
 
 
@@ -62,11 +63,11 @@ def ram_disk(needed_bytes: int) -> Tmpfs:
     """Returns a RAM disk with room for `needed_bytes`. Raises `DataError` where there is none, or too little room."""
     tmpfs = find_tmpfs()
     if tmpfs is None:
-        raise errors.DataError("no RAM disk (tmpfs) that can be written to was found here; choose another location")
+        raise DataError("no RAM disk (tmpfs) that can be written to was found here; choose another location")
     if needed_bytes > tmpfs.free_bytes:
-        raise errors.DataError(
-            f"the RAM disk {tmpfs.path} is too small: the storage needs {formats.size(needed_bytes)} and there is room for "
-            f"{formats.size(tmpfs.free_bytes)}, with some kept free for shared memory; choose another location or fewer images"
+        raise DataError(
+            f"the RAM disk {tmpfs.path} is too small: the storage needs {size(needed_bytes)} and there is room for "
+            f"{size(tmpfs.free_bytes)}, with some kept free for shared memory; choose another location or fewer images"
         )
     return tmpfs
 
