@@ -88,13 +88,10 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
             assert (page.parent / target).is_file(), target
 
 
-def test_every_benchmark_named_is_there() -> None:
+def test_readme_is_short_and_every_benchmark_named_is_there() -> None:
     named = {name for page in PAGES for name in re.findall(r"benchmarks\.(\w+)", page.read_text(encoding="utf-8"))}
     assert named
     assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in named), named
-
-
-def test_readme_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES
 
 

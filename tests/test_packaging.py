@@ -36,28 +36,19 @@ def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str
     assert not {"torch", "streamlit"} & set(map(named, extras["core"]))
 
 
-def test_requirements_are_those_of_the_package_and_of_images(project: dict[str, Any]) -> None:
+def test_extras_are_those_that_are_installed_tested_and_looked_for(project: dict[str, Any]) -> None:
     wanted = project["dependencies"] + project["optional-dependencies"]["images"]
     assert sorted(listed("requirements.txt")) == sorted(wanted)
-
-
-def test_the_optional_loaders_are_tested_as_they_are_installed(project: dict[str, Any]) -> None:
     tested = [line.replace('"', "'") for line in listed("tests/requirements.txt")]
     assert set(project["optional-dependencies"]["dali"]) <= set(tested)
-
-
-def test_doctor_looks_for_what_the_extras_list(project: dict[str, Any]) -> None:
     for extra, packages in PACKAGES.items():
         assert {names[0] for names in packages} <= set(map(named, project["optional-dependencies"][extra])), extra
 
 
-def test_the_page_on_installing_names_the_core(project: dict[str, Any]) -> None:
+def test_pages_name_the_core_and_every_dependency_with_its_licence(project: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
     core = sorted(map(named, project["optional-dependencies"]["core"]))
     assert f"python -m pip install {' '.join(core)}\n" in page
-
-
-def test_every_dependency_is_listed_with_its_licence(project: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     extras = project["optional-dependencies"]
     wanted = {named(line) for extra in extras.values() for line in extra} - {"vitprof"}

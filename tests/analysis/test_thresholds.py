@@ -18,7 +18,4 @@ def test_each_threshold_is_set_once_and_has_its_reason_beneath() -> None:
     source = [p.read_text("utf-8") for p in (ROOT / "vitprof").rglob("*.py") if p.name != "thresholds.py"]
     set_again = re.compile(rf"^(?:{'|'.join(NAMES)})\b(?:: \w+)? = ", re.MULTILINE)
     assert [found for text in source for found in set_again.findall(text)] == []
-
-
-def test_help_texts_say_the_classes_that_are_set() -> None:
     assert CLASSES == "under 5% of the time idle for data is not input-bound, 5 to 20% moderately, over 20% input-bound"

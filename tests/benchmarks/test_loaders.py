@@ -50,7 +50,7 @@ def test_a_ratio_is_of_rates_by_the_cases_clock(clock: Any, ratio: float) -> Non
     assert row.rounds[0]["a"] == Work(10 * SLICES, 4 * SLICES, 2 * SLICES)
 
 
-def test_sides_take_turns_at_being_first() -> None:
+def test_sides_take_turns_and_leave_threads_and_the_collector_as_they_were() -> None:
     log: list[str] = []
     row = measure(case_of({name: worked(log, name, 1, 1, 1) for name in "ab"}), Settings(rounds=2))
     warm_up, rounds = log[:2], log[2:]
@@ -59,9 +59,6 @@ def test_sides_take_turns_at_being_first() -> None:
     assert len(rounds) == 2 * 2 * SLICES
     assert firsts.count("a") == firsts.count("b") == 2 * SLICES / 2
     assert row.met
-
-
-def test_measuring_leaves_threads_and_the_collector_as_they_were() -> None:
     threads = torch.get_num_threads()
     seen: list[tuple[int, bool]] = []
 
@@ -95,14 +92,11 @@ def test_a_gate_is_met_by_the_median(
     assert row.asked == asked
 
 
-def test_a_ratio_that_cannot_be_is_not_met() -> None:
+def test_a_gate_that_is_missed_or_cannot_be_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     row = Row("a", "A", 0.9, believable=1.1, ratios=[1.0, 1.11, 2.9])
     assert row.met is None
     assert loaders.gate(row) == "disturbed"
     assert Row("a", "A", 0.9, believable=1.1, ratios=[1.1]).met
-
-
-def test_what_is_missed_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     sides = {name: worked([], name, 1, cpu_s, 1) for name, cpu_s in (("a", 4.0), ("b", 1.0))}
     loaders.print_table([measure(case_of(sides, why="two of them"), Settings(rounds=1))])
     assert (

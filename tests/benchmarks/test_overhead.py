@@ -21,15 +21,12 @@ ON_CPU = Case("on-cpu", "on cpu", "cpu", 16, 3, 1)
 HERE = ["vitprof", *(name for name, module in overhead.MODULES.items() if importlib.util.find_spec(module))]
 
 
-def test_a_step_lasts_to_the_start_of_the_next_one_in_its_epoch() -> None:
+def test_steps_rounds_and_cases() -> None:
     starts = [[0.0, 1.0, 3.0], [10.0, 14.0, 19.0]]
     assert steps_of(starts, 0) == [1, 2, 4, 5]
     assert steps_of(starts, 1) == [2, 4, 5]
     assert steps_of(starts, 4) == [5]
     assert steps_of([[1.0], []], 0) == []
-
-
-def test_a_figure_is_the_median_of_the_rounds_that_both_have() -> None:
     bare, row = overhead.Row("quick", "bare"), overhead.Row("quick", "vitprof")
     for number, ms in enumerate([1.0, 2.0, 4.0, 5.0]):
         bare.add(number, np.full(3, ms))
@@ -40,6 +37,8 @@ def test_a_figure_is_the_median_of_the_rounds_that_both_have() -> None:
     assert 1.0 <= low <= value <= high <= 1.2
     assert math.isnan(overhead.over_rounds(np.array([1.0, 2.0])).low)
     assert math.isnan(overhead.over_rounds(np.array([])).value)
+    assert set(USUAL) < {case.name for case in CASES}
+    assert len({case.name for case in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize(
@@ -56,11 +55,6 @@ def test_the_gate_is_on_the_median(mine: float, peer: float, bare_ms: float, tol
         rows["quick", tool].add(0, np.array([bare_ms, bare_ms, 3.0]) * times)
     assert overhead.gate(rows["quick", "vitprof"], rows) == told
     assert overhead.gate(rows["quick", "bare"], rows) == ""
-
-
-def test_usual_cases_are_there_and_step_long_enough_for_the_question() -> None:
-    assert set(USUAL) < {case.name for case in CASES}
-    assert len({case.name for case in CASES}) == len(CASES)
 
 
 @pytest.mark.usefixtures("small_home")

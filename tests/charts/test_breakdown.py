@@ -181,7 +181,7 @@ def made(role: str, ms: float, spread: float = 0.01) -> Anchor:
 FOUR = [made("A", 4), made("B", 4.01), made("C", 10), made("D", 16)]
 
 
-def test_each_bar_stands_on_the_one_before() -> None:
+def test_each_bar_stands_on_the_one_before_also_where_anchors_are_missing() -> None:
     bar, words = waterfall(headroom(FOUR), 10).data
     assert list(bar.x) == ["data free (A)", "transfer", "preparation", "storage", "the job, cold (D)"]
     assert list(bar.base) == pytest.approx([0, 40, 40.1, 100, 0])
@@ -194,9 +194,6 @@ def test_each_bar_stands_on_the_one_before() -> None:
     assert [colour == NEUTRAL for colour in bar.marker.color] == [False, True, False, False, False]
     assert "not distinguishable" in words.text[1]
     assert "simulated" in waterfall(headroom(FOUR, simulated=True), 10).layout.yaxis.title.text
-
-
-def test_missing_anchors() -> None:
     lost = Anchor("B", math.nan, math.nan, math.nan, 0, 0)
     bar, _ = waterfall(headroom([FOUR[0], lost, FOUR[2]]), 10).data
     assert list(bar.x) == ["data free (A)", "transfer and preparation", "the job (C)"]

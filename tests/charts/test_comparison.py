@@ -10,7 +10,7 @@ from vitprof.charts.comparison import FLOOR_MS, ecdf, overlay, shares
 from vitprof.charts.style import COMPUTE, DATA_WAIT
 
 
-def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
+def test_runs_are_laid_over_or_beside_each_other_under_their_own_names() -> None:
     x = np.arange(3.0)
     names = ["<b>bold</b> & co", *(f"run {i}" for i in range(9))]
     figure = overlay([(name, x, x * i) for i, name in enumerate(names)], x_title="step", y_title="loss")
@@ -21,9 +21,6 @@ def test_runs_are_laid_over_each_other_under_their_own_names() -> None:
     assert overlay([], x_title="x", y_title="y").data == ()
     (gappy,) = overlay([("a", x, x)], x_title="step", y_title="loss", connectgaps=True).data
     assert gappy.connectgaps  # not each loss is copied from a GPU
-
-
-def test_shares_are_stacked_bars_of_one_run_each() -> None:
     figure = shares(["a", "<i>"], [("data wait", DATA_WAIT, [1.0, 2.0]), ("compute", COMPUTE, [3.0, 0.5])])
     assert figure.layout.barmode == "stack"
     assert [(t.name, t.marker.color, list(t.x)) for t in figure.data] == [
@@ -34,7 +31,7 @@ def test_shares_are_stacked_bars_of_one_run_each() -> None:
     assert "ms" in figure.layout.xaxis.title.text
 
 
-def test_a_stair_and_two_marks_for_each_run() -> None:
+def test_a_stair_and_two_marks_for_each_run_also_without_a_wait() -> None:
     waits = np.arange(1, 101) / 1e3
     figure = ecdf([("<a>", distribution(waits)), ("none", distribution(waits[:0])), ("c", distribution(waits * 10))])
     lines = [t for t in figure.data if t.mode == "lines"]
@@ -49,9 +46,6 @@ def test_a_stair_and_two_marks_for_each_run() -> None:
     assert tuple(figure.layout.xaxis.range) == (0, 3)
     assert "(ms)" in figure.layout.xaxis.title.text
     assert "(%)" in figure.layout.yaxis.title.text
-
-
-def test_no_wait_at_all_has_a_place_on_a_logarithmic_axis() -> None:
     figure = ecdf([("a", distribution(np.zeros(5)))])
     assert figure.data[0].x.tolist() == pytest.approx([FLOOR_MS, FLOOR_MS])
     assert figure.layout.xaxis.range[1] > figure.layout.xaxis.range[0]

@@ -37,14 +37,11 @@ def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:
     assert {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loop"}["data wait"] == pytest.approx(0)
 
 
-def test_launch_bubbles_are_beneath_the_compute_that_they_are_a_part_of(steps: Any) -> None:
+def test_stages_are_in_proportion_and_bubbles_beneath_their_compute(steps: Any) -> None:
     steps["launch_idle_s"][2] = 0.03
     figure = batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
     assert lengths(figure, "device")["compute"] == pytest.approx(40)
     assert lengths(figure, "bubbles") == pytest.approx({"launch bubbles": 30})
-
-
-def test_stages_of_several_threads_are_drawn_in_proportion(steps: Any) -> None:
     steps["decode_s"][:], steps["read_s"][:] = 0.06, 0.02  # thread-seconds
     figure = batch_chain(one_step(steps, 2), timeline(steps, [], 2, 3))
     made = lengths(figure, "loader")

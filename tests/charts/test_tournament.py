@@ -114,9 +114,6 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     assert [shape.x0 for shape in figure.layout.shapes] == [base.samples_per_s]
     assert any("cut short: too slow" in text for text in groups["slower"].hovertext)
     assert figure.layout.yaxis.categoryarray[0] == "pt-memory, batch 512"
-
-
-def test_another_page_cache_has_no_fastest_of_its_own_among_the_bars() -> None:
     made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
     groups = {bar.name: list(bar.y) for bar in throughput_bars(ranked(*made)).data}
     assert (groups["fastest"], groups["another page cache"]) == (["a, batch 64"], ["a, batch 64, cold cache"])
@@ -152,15 +149,12 @@ def test_break_even_marks_where_lines_cross() -> None:
     assert "an hour" not in lines[1].hovertext[0]
     assert "for 0 epochs" in lines[1].hovertext[0]
     assert not break_even_chart(EMPTY).data
-
-
-def test_only_as_many_lines_as_colours() -> None:
     made = [entry("base", 1000), *(entry(f"s{i}", 2000 + i, prepare_s=5.0) for i in range(12))]
     lines = break_even_chart(ranked(*made, n_train=60_000)).data[:-1]
     assert (len(lines), len({line.line.color for line in lines})) == (8, 8)
 
 
-def test_the_history_holds_every_trial_with_a_figure_and_the_best_of_the_search() -> None:
+def test_history_and_importances_of_a_search() -> None:
     per_s = (500.0, math.nan, 700.0, 600.0, 900.0)
     trials = [Trial(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)]
     figure = optimization_history(trials, [f"<b>{n}" for n in range(5)])
@@ -172,9 +166,6 @@ def test_the_history_holds_every_trial_with_a_figure_and_the_best_of_the_search(
     assert "the best reaches 700 samples/s" in figure.layout.meta["alt"]
     (line,) = optimization_history(trials[1:2], ["a"]).data
     assert list(line.y) == [None]
-
-
-def test_importances_are_bars_of_shares() -> None:
     figure = importance_bars(importances(grid(0.2, 0.1)))
     (bar,) = figure.data
     assert list(bar.y) == ["workers", "batch size", "prefetch factor"]

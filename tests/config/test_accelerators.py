@@ -27,12 +27,16 @@ def images_per_s(card: str, model: str) -> float:
     return 1 / step_figures(CARDS[card], model, 224, "bf16")[1]
 
 
-def test_the_articles_card() -> None:
+def test_named_and_given() -> None:
     card = accelerator("simulated:rtx2060-article")
     article = {500: 12, 1000: 7.18, 5000: 5.84, 10000: 4.65}  # seconds an epoch of 60,000, in the article's table
     for batch, seconds in article.items():
         assert card.compute_s(batch) * 60_000 / batch == pytest.approx(seconds, rel=0.15)
     assert "article" in card.origin
+    device = given(1.5, 20)
+    assert device == "simulated:1.5,20"
+    assert (is_given(device), card_of(device), device_for(device, "b/16", 224, "bf16")) == (True, None, device)
+    assert (accelerator(device).step_s, accelerator(device).sample_s) == (0.0015, pytest.approx(20e-6))
 
 
 @pytest.mark.parametrize(
@@ -43,20 +47,10 @@ def test_no_accelerator(text: str) -> None:
         accelerator(f"simulated:{text}")
 
 
-def test_as_given() -> None:
-    device = given(1.5, 20)
-    assert device == "simulated:1.5,20"
-    assert (is_given(device), card_of(device), device_for(device, "b/16", 224, "bf16")) == (True, None, device)
-    assert (accelerator(device).step_s, accelerator(device).sample_s) == (0.0015, pytest.approx(20e-6))
-
-
-def test_multiplications_are_those_that_the_papers_count() -> None:
+def test_figures_follow_the_papers_and_the_slower_of_arithmetic_and_memory() -> None:
     """1.3, 4.6 and 17.6 "GFLOPs" of Ti, S and B, as papers count multiplications, with embedding and head."""
     for name, giga in {"ti/16": 1.26, "s/16": 4.6, "b/16": 17.6}.items():
         assert forward_macs(MODELS[name], 224) / 1e9 == pytest.approx(giga, rel=0.03)
-
-
-def test_figures_follow_the_slower_of_arithmetic_and_memory() -> None:
     assert set(MEASURED) == set(MODELS)
     step_s, sample_s = step_figures(RTX_3090, "b/16", 224, "bf16")
     assert (1 / sample_s, step_s) == (pytest.approx(390.86), pytest.approx(6e-3))

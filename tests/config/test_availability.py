@@ -38,10 +38,13 @@ def test_where_there_is_plenty_of_everything_all_run_as_they_should(name: str) -
     assert why_unavailable(STRATEGIES[name], PHOTOS, PLENTY) == ""
 
 
-def test_parts_that_do_not_fit_together_or_the_data_set_are_named() -> None:
+def test_parts_that_do_not_fit_are_named_and_a_deprecated_decoder_is_a_note() -> None:
     assert why_unavailable(STRATEGIES["dali"], DIGITS, PLENTY) == ("it cannot load digits; choose the data set photos")
     seen = availability(STRATEGIES["hdf5"], DIGITS, {"loader": "threads"}, machine=PLENTY)
     assert (seen.verdict, seen.reason.partition(";")[0]) == ("bad", "loader threads: it cannot read storage hdf5")
+    seen = availability(STRATEGIES["threads"], PHOTOS, {"decoder": "torchvision"}, machine=PLENTY)
+    assert seen.verdict == "note"
+    assert seen.reason == "decoder torchvision is deprecated since 0.29; choose simplejpeg"
 
 
 @pytest.mark.parametrize(
@@ -65,12 +68,6 @@ def test_a_missing_package_is_named_with_how_to_install_it(
     assert why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY) == ""
 
 
-def test_a_deprecated_decoder_is_a_note() -> None:
-    seen = availability(STRATEGIES["threads"], PHOTOS, {"decoder": "torchvision"}, machine=PLENTY)
-    assert seen.verdict == "note"
-    assert seen.reason == "decoder torchvision is deprecated since 0.29; choose simplejpeg"
-
-
 def test_what_another_system_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "platform", "darwin")
     assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
@@ -90,16 +87,13 @@ def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str
     assert why_unavailable(STRATEGIES[name], PHOTOS, BARE) == ""
 
 
-def test_a_set_larger_than_the_gpu_is_a_note() -> None:
+def test_a_set_larger_than_the_gpu_or_what_is_free_of_it_is_a_note() -> None:
     small = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=2.0**20),))
     seen = availability(STRATEGIES["device"], DIGITS, machine=small)
     wanted = "the set takes 52.3 MiB of device memory and H200 has 1.00 MiB"
     assert (seen.verdict, seen.reason) == ("note", wanted)
     unknown = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=float("nan")),))
     assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
-
-
-def test_a_set_that_does_not_fit_beside_what_is_on_the_gpu_is_a_note() -> None:
     two = dataclasses.replace(PLENTY, gpus=(GPU, GPU), gpu_free_bytes=(2.0**20, 2.0**40))
     for device in ("auto", "cuda:0"):
         seen = availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=two)
@@ -121,16 +115,13 @@ def test_dalis_wheel_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None
     assert reason == "the package nvidia-dali-cuda120 is missing: pip install nvidia-dali-cuda120"
 
 
-def test_no_ram_disk_or_one_that_is_too_small() -> None:
+def test_too_little_ram_disk_or_ram_disk() -> None:
     missing = dataclasses.replace(PLENTY, tmpfs=None)
     assert "no tmpfs" in why_unavailable(STRATEGIES["ram-disk"], PHOTOS, missing)
     small = dataclasses.replace(PLENTY, tmpfs=(Path("/dev/shm"), 64 << 20))
     reason = why_unavailable(STRATEGIES["ram-disk"], PHOTOS, small)
     assert reason == "the RAM disk /dev/shm has 64.0 MiB left and 1.08 GiB are needed"
     assert why_unavailable(STRATEGIES["ram-disk"], dataset_info("photos", 100), small) == ""
-
-
-def test_too_little_ram_or_disk() -> None:
     room = dataclasses.replace(PLENTY, ram_bytes=pixel_bytes(PHOTOS) + 1)
     assert why_unavailable(STRATEGIES["memory"], PHOTOS, room) == ""
     assert "it takes 6.17 GiB of RAM" in why_unavailable(STRATEGIES["tensordataset"], PHOTOS, room)

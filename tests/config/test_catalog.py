@@ -42,15 +42,12 @@ def test_digits_has_the_shape_and_the_statistics_of_mnist(name: str) -> None:
     assert DATASETS[info.name] is info
 
 
-def test_presets_say_what_the_reference_says() -> None:
+def test_slow_drives() -> None:
     network = SLOW_DRIVES["network-drive"]
     epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))
     assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # the article on a mounted network drive
     assert SLOW_DRIVES["mechanical-disk"].serial
     assert not network.serial
-
-
-def test_settings_replace_the_presets() -> None:
     assert slow_drive(RunConfig(location="slow-drive")) == SLOW_DRIVES["network-drive"]
     config = RunConfig(slow_drive="mechanical-disk", slow_mb_s=5, slow_latency_ms=0)
     assert slow_drive(config) == SlowDrive(5, 0, serial=True)

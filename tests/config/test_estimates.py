@@ -92,12 +92,9 @@ def said(**asked: Any) -> str:
     return duration_sentence(of(**asked))
 
 
-def test_a_budget_in_seconds_is_its_seconds_and_the_start() -> None:
+def test_budgets_in_seconds_and_in_steps() -> None:
     assert said(strategy="memory", seconds=20, evaluate=False) == f"About {20 + STARTUP_S:.0f} s."
     assert said(strategy="memory", seconds=20) == f"At least {20 + STARTUP_S:.0f} s: the evaluation comes on top."
-
-
-def test_steps_take_at_least_a_simulated_devices_time_and_nobody_knows_of_a_real_one() -> None:
     assert math.isnan(of(strategy="memory", steps=200).seconds)
     assert said(strategy="memory", steps=200) == ""
     found = of(strategy="memory", steps=200, batch_size=100, device="simulated:50,100")
@@ -105,43 +102,31 @@ def test_steps_take_at_least_a_simulated_devices_time_and_nobody_knows_of_a_real
     assert duration_sentence(found).startswith("At least 14 s")
 
 
-def test_every_file_of_a_network_drive_costs_its_latency() -> None:
+def test_a_slow_drive_costs_its_latency_and_its_bytes() -> None:
     one = of(strategy="slow-drive", workers=0, steps=200, batch_size=128)
     assert one.seconds / 60 == pytest.approx(88, abs=3)  # 207 ms for each of 25,600 files, and their bytes
     assert duration_sentence(one).endswith("min: 207 ms for each of 25,600 files.")
     two = of(strategy="slow-drive", steps=200, batch_size=128)
     assert two.seconds == pytest.approx(one.seconds / 2, rel=0.02)
     assert two.why == "207 ms for each of 25,600 files, 2 at a time"
-
-
-def test_the_first_batch_of_a_slow_drive_may_take_longer_than_the_budget() -> None:
     found = of(strategy="slow-drive", seconds=20, batch_size=128, evaluate=False)
     assert found.first_step_s == pytest.approx(STARTUP_S + 128 * (0.207 + 4096 / 30e6))
     assert found.seconds == pytest.approx(found.first_step_s)
     assert found.why == "the first batch needs 207 ms for each of 128 files"
-
-
-def test_a_disk_serves_one_after_another_and_one_large_file_costs_its_bytes_only() -> None:
     disk = of(strategy="slow-drive", slow_drive="mechanical-disk", workers=4, steps=100, batch_size=10)
     assert disk.seconds - disk.first_step_s == pytest.approx(1000 * (0.012 + 4096 / 150e6))
     file = of(strategy="hdf5", location="slow-drive", slow_mb_s=0.784, steps=1000, batch_size=1)
     assert file.seconds - file.first_step_s == pytest.approx(1000 * 784 / 0.784e6)
 
 
-def test_a_staged_set_is_copied_first() -> None:
+def test_what_is_not_there_is_copied_or_made_first() -> None:
     found = of(strategy="staged", seconds=20, evaluate=False)
     assert STAGING_READERS == MOST_COPY_THREADS
     assert found.seconds == pytest.approx(STARTUP_S + 20 + 60_000 * 0.207 / STAGING_READERS)
     assert found.why == "the copy takes 207 ms for each of 60,000 files, 512 at a time"
-
-
-def test_a_data_set_that_is_not_there_is_made_first() -> None:
     found = of(made=False, strategy="per-sample", dataset="photos", n_images=10_000, seconds=20)
     assert found.seconds == pytest.approx(STARTUP_S + 11_000 * 3.6e-3 + 20)
     assert "photos is made first" in duration_sentence(found)
-
-
-def test_a_storage_that_is_not_there_is_made_first() -> None:
     found = of(prepared=False, strategy="staged", seconds=20, evaluate=False)
     there = of(strategy="staged", seconds=20, evaluate=False)
     assert found.first_step_s - there.first_step_s == pytest.approx(70_000 * 0.2e-3)
@@ -152,6 +137,7 @@ def test_a_storage_that_is_not_there_is_made_first() -> None:
     assert of(strategy="preprocessed", **photos).first_step_s == pytest.approx(STARTUP_S + 2200 * 1.8e-3)
     assert of(strategy="workers", **photos) == of(strategy="workers", **(photos | {"prepared": True}))
     assert of(strategy="memory", seconds=20, prepared=False).why == "the evaluation comes on top"  # read as they are
+    assert [about(s) for s in (24.4, 94, 95, 5300, 9000)] == ["24 s", "94 s", "2 min", "88 min", "2.5 h"]
 
 
 @pytest.mark.parametrize("dataset", ["digits", "photos"])
@@ -167,7 +153,3 @@ def test_no_strategys_defaults_take_long_to_the_first_step(dataset: str) -> None
         assert said(strategy="staged", dataset=dataset, seconds=20).startswith(
             "At least 57 s: the copy of 1,050 MB at 30 MB/s;"
         )
-
-
-def test_words() -> None:
-    assert [about(s) for s in (24.4, 94, 95, 5300, 9000)] == ["24 s", "94 s", "2 min", "88 min", "2.5 h"]

@@ -52,14 +52,11 @@ def test_a_driver_that_will_do_or_is_not_known(driver: str, cuda_driver: rules.V
     assert rules.unusable("T4", driver, cuda_driver) is None
 
 
-def test_bf16_is_emulated_before_ampere() -> None:
+def test_what_cards_and_variables_change() -> None:
     assert rules.bf16_emulated("A100", (8, 0)) is None
     found: Any = rules.bf16_emulated("T4", (7, 5))
     assert found.line.startswith("T4: it has no units for bf16 (compute capability 7.5, they come with 8.0): ")
     assert found.line.endswith("; choose precision fp16")
-
-
-def test_variables_that_change_results() -> None:
     environ = {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "", "OMP_NUM_THREADS": "4", "HOME": "/root"}
     assert rules.recorded_variables(environ) == "CUDA_LAUNCH_BLOCKING=1 OMP_NUM_THREADS=4"
     assert [found.line for found in rules.changing_variables(environ)] == [
@@ -68,8 +65,6 @@ def test_variables_that_change_results() -> None:
     ]
     assert not [*rules.changing_variables({"CUDA_LAUNCH_BLOCKING": "0"})]
 
-
-def test_dalis_wheel_follows_the_driver() -> None:
     def wheel(driver: str, cuda_driver: rules.Version | None) -> str:
         return rules.dali_wheel([VisibleGpu(0, "T4", "GPU-1", 15e9, cuda_driver=cuda_driver)], driver)
 

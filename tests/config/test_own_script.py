@@ -80,7 +80,7 @@ def test_each_name_once_and_no_more_than_can_be_run() -> None:
         script(f"workers={many}", f"prefetch_factor={many}")
 
 
-def test_without_workers_there_is_nothing_to_prefetch() -> None:
+def test_what_depends_on_workers() -> None:
     made = script("workers=0,2", "prefetch_factor=2,4", "persistent_workers=on")
     assert keys(made) == [
         "unchanged",
@@ -97,17 +97,11 @@ def test_without_workers_there_is_nothing_to_prefetch() -> None:
         "timeout": 0,
     }
     assert none.remarks == ("without workers prefetch_factor and persistent_workers have no meaning: left out",)
-
-
-def test_what_the_script_does_already_is_the_script_as_it_is() -> None:
     assert keys(script("workers=0,2", loader=LOADER)) == ["unchanged", "workers=2"]
     assert keys(script("workers=0,2", "prefetch_factor=4", loader=WITH_WORKERS)) == ["unchanged", "workers=0"]
     alone = settings_of(script("prefetch_factor=2,4", loader=LOADER))
     assert [s.key for s in alone] == [UNCHANGED]
     assert alone[0].remarks == ("without workers prefetch_factor has no meaning: left out",)
-
-
-def test_samples_are_kept_by_workers_that_live_on() -> None:
     made = one(script("decode_cache=off,ram", "workers=2", loader=LOADER), steps=100)
     assert made.changes == {"workers": 2, "persistent_workers": True, "decode_cache": "ram"}
     assert made.keeps_samples

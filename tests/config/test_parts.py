@@ -65,7 +65,7 @@ def test_what_fits_and_what_does_not(parts: tuple[str, ...], field: str, message
     assert message in (wrong.allowed if wrong else "")
 
 
-def test_settings_are_those_of_the_four_parts() -> None:
+def test_settings_are_those_of_the_four_parts_and_no_default_is_deprecated() -> None:
     knobs = Combination("files", "staged", "threads", "pinned").knobs()
     assert set(knobs) == {
         *("decoder", "slow_drive", "slow_mb_s", "slow_latency_ms"),
@@ -74,9 +74,6 @@ def test_settings_are_those_of_the_four_parts() -> None:
     assert Combination("hdf5-chunked", "disk", "ahead", "pinned").knobs()["shuffle"] == "block"
     assert set(Combination("files", "disk", "dali", "blocking").knobs()) == {"workers", "prefetch_factor"}
     assert set(DECODERS) == {"idx", "jpeg"}
-
-
-def test_no_deprecated_decoder_is_a_default_and_each_can_still_be_chosen() -> None:
     for names in DECODERS.values():
         assert names[0] not in DEPRECATED_DECODERS
         assert set(DEPRECATED_DECODERS) <= set(names)

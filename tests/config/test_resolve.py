@@ -73,6 +73,15 @@ def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
     assert (resolved.storage, resolved.loader, resolved.transfer) == ("hdf5-chunked", "ahead", "pinned")
     assert (resolved.shuffle, resolved.slow_drive, resolved.prefetch_factor) == ("block", "network-drive", 1)
     assert (resolved.workers, resolved.pin_memory) == (None, None)
+    once = resolve(RunConfig(strategy="per-sample", storage="files", loader="threads"))
+    assert (once.workers or 0) >= 1
+    assert resolve(once) == once
+    assert resolve(RunConfig(strategy="per-sample")).workers == 0
+    assert resolve(RunConfig(strategy="memory", replay="host", inject="transfer:5")).inject == "transfer:5"
+    config = RunConfig(name="n", seconds=3.0, seed=7, device="cuda:1", precision="bf16", warmup_steps=0, evaluate=False)
+    before, after = config.to_dict(), resolve(config).to_dict()
+    filled = {"image_size", "lr", "augment", *PARTS, "workers", "pin_memory", "persistent_workers"}
+    assert {name for name in before if before[name] != after[name]} == filled
 
 
 @pytest.mark.parametrize(
@@ -95,17 +104,6 @@ def test_parts_that_do_not_fit_are_refused_in_one_line(values: dict[str, Any], m
         resolve(RunConfig(**({"strategy": "workers"} | values)))
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
-
-
-def test_no_workers_is_said_of_the_dataloader_alone() -> None:
-    once = resolve(RunConfig(strategy="per-sample", storage="files", loader="threads"))
-    assert (once.workers or 0) >= 1
-    assert resolve(once) == once
-    assert resolve(RunConfig(strategy="per-sample")).workers == 0
-
-
-def test_a_wait_in_the_transfer_of_replayed_batches() -> None:
-    assert resolve(RunConfig(strategy="memory", replay="host", inject="transfer:5")).inject == "transfer:5"
 
 
 @pytest.mark.parametrize(
@@ -159,13 +157,6 @@ def test_what_cannot_be_trained_is_refused_in_one_line(values: dict[str, Any], m
         resolve(RunConfig(**values))
     [(field, value)] = values.items()
     assert str(caught.value) == f"{field}: {value!r} is not possible; {message}"
-
-
-def test_nothing_else_of_the_config_is_touched() -> None:
-    config = RunConfig(name="n", seconds=3.0, seed=7, device="cuda:1", precision="bf16", warmup_steps=0, evaluate=False)
-    before, after = config.to_dict(), resolve(config).to_dict()
-    filled = {"image_size", "lr", "augment", *PARTS, "workers", "pin_memory", "persistent_workers"}
-    assert {name for name in before if before[name] != after[name]} == filled
 
 
 @pytest.mark.parametrize(

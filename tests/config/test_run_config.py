@@ -89,8 +89,16 @@ def test_two_budgets_are_refused(first: str, second: str) -> None:
     assert caught.value.field == second
 
 
-def test_the_strategy_of_all_configs_leaves_no_field_out() -> None:
+def test_every_setting_has_bounds_and_a_help_text_and_every_knob_can_be_left_open() -> None:
     assert {f.name for f in dataclasses.fields(RunConfig)} == {*FIELDS, *BUDGETS}
+    fields = {f.name: str(f.type).partition(" | ")[0] for f in dataclasses.fields(RunConfig)}
+    assert set(RUN_BOUNDS) == {name for name, kind in fields.items() if kind in ("int", "float")}
+    assert all(bounds.whole == (fields[name] == "int") for name, bounds in RUN_BOUNDS.items())
+    assert all(bounds.least < bounds.most < math.inf for bounds in RUN_BOUNDS.values())
+    fields = {f.name: f for f in dataclasses.fields(RunConfig)}
+    assert all(f.metadata["description"] for f in fields.values())
+    assert all(fields[knob].default is None for knob in KNOBS + PARTS)
+    assert set(CONFIG_COLUMNS) == set(fields) - {"name"}
 
 
 @settings(max_examples=50)
@@ -99,20 +107,10 @@ def test_a_config_survives_the_way_through_json(config: RunConfig) -> None:
     assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config
 
 
-def test_a_config_that_an_older_version_stored_is_read_with_a_name_that_can_be_shown() -> None:
+def test_configs_of_other_versions() -> None:
     assert RunConfig.from_dict({"name": "two\nlines \x1b[2J"}).name == "two lines \ufffd[2J"
-
-
-def test_a_setting_that_does_not_exist_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^batchsize: 8 is not possible; there is no such setting$"):
         RunConfig.from_dict({"batchsize": 8})
-
-
-def test_every_number_of_a_config_has_bounds() -> None:
-    fields = {f.name: str(f.type).partition(" | ")[0] for f in dataclasses.fields(RunConfig)}
-    assert set(RUN_BOUNDS) == {name for name, kind in fields.items() if kind in ("int", "float")}
-    assert all(bounds.whole == (fields[name] == "int") for name, bounds in RUN_BOUNDS.items())
-    assert all(bounds.least < bounds.most < math.inf for bounds in RUN_BOUNDS.values())
 
 
 @pytest.mark.parametrize("field", RUN_BOUNDS)
@@ -124,10 +122,3 @@ def test_both_ends_of_the_bounds_are_allowed_and_nothing_beyond(field: str) -> N
     for beyond in (kind(bounds.least - 1), kind(bounds.most + 1)):
         with pytest.raises(ConfigError, match=f"^{field}: .* from {bounds.least:,} to {bounds.most:,}$"):
             RunConfig(**{field: beyond})
-
-
-def test_every_setting_has_a_help_text_and_every_knob_is_a_setting_that_can_be_left_open() -> None:
-    fields = {f.name: f for f in dataclasses.fields(RunConfig)}
-    assert all(f.metadata["description"] for f in fields.values())
-    assert all(fields[knob].default is None for knob in KNOBS + PARTS)
-    assert set(CONFIG_COLUMNS) == set(fields) - {"name"}

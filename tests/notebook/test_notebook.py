@@ -227,12 +227,9 @@ def test_a_step_can_be_looked_at(stored: RunStore) -> None:
         run.figure("gaps", step=3)
 
 
-def test_a_name_that_is_none_lists_them(stored: RunStore) -> None:
+def test_charts_that_cannot_be_are_said(stored: RunStore) -> None:
     with pytest.raises(ValueError, match="there is no figure 'gap'; choose one of gaps, batches, loss, gpu, cpu, dev"):
         vitprof.run(1).figure("gap")
-
-
-def test_what_a_run_lacks_is_said(stored: RunStore) -> None:
     run = vitprof.run(add_run(stored, loader_only=True))
     for name, why in (
         ("gaps", "it trained nothing, so no device could wait"),

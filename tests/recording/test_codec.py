@@ -24,18 +24,12 @@ def test_what_is_not_known_is_null_and_comes_back_as_nan() -> None:
     assert codec.to_plain(back) == plain
 
 
-def test_fields_of_a_later_version_are_ignored_and_those_of_an_earlier_one_may_be_missing() -> None:
+def test_values_of_other_versions_and_types() -> None:
     back = codec.from_plain(RunSummary, {"n_steps": 3, "joules": 2.5})
     assert (back.n_steps, math.isnan(back.samples_per_s)) == (3, True)
-
-
-def test_values_of_another_type_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="idle_frac") as caught:
         codec.from_plain(Verdict, codec.to_plain(VERDICT) | {"idle_frac": "much"})
     assert codec.first_error(caught.value).startswith("idle_frac: Input should be a valid number")
-
-
-def test_a_schema_has_each_fields_description_and_null_for_figures() -> None:
     schema = codec.schema(RunSummary, "figures")
     assert schema["properties"]["n_steps"] == {"type": "integer", "description": "number of steps recorded"}
     assert schema["properties"]["epoch_s"]["type"] == ["number", "null"]

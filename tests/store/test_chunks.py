@@ -64,13 +64,10 @@ def test_what_is_no_chunk_is_a_value_error(data: bytes) -> None:
         loaded("steps", data)
 
 
-def test_a_row_of_another_length_is_refused() -> None:
+def test_rows_for_other_programs_and_of_another_length() -> None:
     with pytest.raises(ValueError, match="a row needs 2 values: a, b"):
         columns_of([[1.0, 2.0, 3.0]], ("a", "b"))
     assert {name: v.tolist() for name, v in columns_of([], ("a", "b")).items()} == {"a": [], "b": []}
-
-
-def test_a_table_for_other_programs_has_null_for_what_is_not_available() -> None:
     table = as_table({"step": np.arange(3.0), "loss": np.array([math.nan, math.inf, 1.0])}, {"step"})
     assert table.to_pydict() == {"step": [0, 1, 2], "loss": [None, None, 1.0]}
 

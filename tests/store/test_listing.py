@@ -89,12 +89,9 @@ def test_a_run_that_checks_a_prediction_is_listed_with_those_a_person_asked_for(
     assert ids(listed) == [check, 4, 3, 2, 1]
 
 
-def test_pages_hold_every_run_once(listed: RunStore) -> None:
+def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStore) -> None:
     pages = [listed.list_runs(RunQuery(sort="samples_per_s", helpers=True), limit=2, offset=o) for o in (0, 2, 4, 6)]
     assert [[row.id for row in page] for page in pages] == [[1, 5], [3, 2], [4], []]
-
-
-def test_choices_are_what_there_is(listed: RunStore) -> None:
     assert listed.choices("strategy") == ["hdf5", "memory", "per-sample"]
     assert listed.choices("tag") == ["keep", "nfs", "ssd"]
     assert listed.choices("verdict_kind") == ["input-bound", "not input-bound"]

@@ -17,7 +17,7 @@ def add(store: RunStore, profile: int, micro: int = 7, strategy: str = "memory",
     return predictions.add_prediction(store, FOUND, config, profile_run_id=profile, micro_run_id=micro)
 
 
-def test_kept_and_found(store: RunStore) -> None:
+def test_kept_found_and_deleted_with_the_run(store: RunStore) -> None:
     run = store.create_run(RunConfig())
     first, other = add(store, run), add(store, run + 1, micro=8)
     assert [p.id for p in predictions.list_predictions(store)] == [first, other]
@@ -27,6 +27,9 @@ def test_kept_and_found(store: RunStore) -> None:
     assert kept.config == RunConfig(strategy="memory", device="cpu")
     assert (kept.verified_run_id, kept.measured_per_s, kept.error) == (None, None, None)
     assert kept.created_utc.endswith("Z")
+    store.update_run(run, status="done")
+    store.delete(run)
+    assert [p.id for p in predictions.list_predictions(store)] == [other], "deleted with the run it was made from"
 
 
 def test_one_of_each_strategy_the_checked_one_first(store: RunStore) -> None:
@@ -63,14 +66,6 @@ def test_errors_of_a_machine_and_device(store: RunStore) -> None:
     assert (cpu.n, cpu.median_abs_error, cpu.inside_frac) == (2, 0.125, 0.5)
     assert predictions.calibrate(store, host="elsewhere").n == 0
     assert predictions.prediction(store, 1).error == pytest.approx(0.25)
-
-
-def test_deleted_with_the_run_they_were_made_from(store: RunStore) -> None:
-    run = store.create_run(RunConfig())
-    add(store, run)
-    store.update_run(run, status="done")
-    store.delete(run)
-    assert predictions.list_predictions(store) == []
 
 
 def test_one_that_cannot_be_read_is_left_out_and_hides_no_other(store: RunStore) -> None:

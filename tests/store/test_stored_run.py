@@ -44,19 +44,13 @@ def test_what_is_no_key_or_of_another_version(key: str) -> None:
     assert RunGroup.parse(key) is None
 
 
-def test_the_run_that_a_group_was_made_for() -> None:
+def test_groups_of_runs_and_roles(store: RunStore) -> None:
     assert [RunGroup(kind, 7).run_id for kind in MADE_FOR_A_RUN] == [7, 7]
     assert RunGroup("tournament", 7).run_id is None
     assert RunGroup("autotune", "7").run_id is None
-
-
-def test_a_run_knows_its_group(store: RunStore) -> None:
     keys = {"": None, "headroom:7": RunGroup("headroom", 7), "of tomorrow:7": None}
     for key, group in keys.items():
         assert store.run(store.create_run(RunConfig(), group_key=key)).group == group
-
-
-def test_roles() -> None:
     assert read_role(role_of("memory/b32/w-/as-is", 3)) == ("memory/b32/w-/as-is", 3)
     assert read_role("nonsense") == ("", 0)
     assert read_role("a#b") == ("a", 0)

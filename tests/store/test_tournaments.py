@@ -22,6 +22,12 @@ def made(**values: Any) -> TournamentSpec:
     return TournamentSpec(**({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values))
 
 
+@pytest.fixture
+def number(store: RunStore) -> int:
+    """A tournament in the store."""
+    return tournaments.insert_tournament(store, made())
+
+
 def test_kept_and_found(store: RunStore) -> None:
     first = tournaments.insert_tournament(store, made())
     second = tournaments.insert_tournament(store, made(repeats=1), name="mine")
@@ -64,8 +70,7 @@ def test_more_rounds(store: RunStore) -> None:
         tournaments.add_rounds(store, number, 1)
 
 
-def test_two_who_change_the_state_at_once(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_two_who_change_the_state_at_once(store: RunStore, number: int) -> None:
 
     def change(name: str) -> None:
         for k in range(20):
@@ -78,8 +83,7 @@ def test_two_who_change_the_state_at_once(store: RunStore) -> None:
     assert len(state) == 40
 
 
-def test_one_program_at_a_time(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_one_program_at_a_time(store: RunStore, number: int) -> None:
     assert tournaments.claim(store, number).status == "running"
     with pytest.raises(JobError, match="is running already"):
         tournaments.claim(store, number)
@@ -89,8 +93,7 @@ def test_one_program_at_a_time(store: RunStore) -> None:
     assert tournaments.claim(store, number).note == ""
 
 
-def test_one_whose_program_is_gone(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_one_whose_program_is_gone(store: RunStore, number: int) -> None:
     owner = tournaments.claim(store, number).holder_pid
     assert owner is not None
     with store.transaction() as db:
@@ -102,8 +105,7 @@ def test_one_whose_program_is_gone(store: RunStore) -> None:
     assert tournaments.claim(store, number).status == "running"
 
 
-def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore, number: int) -> None:
     tournaments.claim(store, number)
     with pytest.raises(JobError, match="is running here"):
         tournaments.release(store, number)
@@ -120,8 +122,7 @@ def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore) ->
     assert tournaments.claim(store, number).status == "running"
 
 
-def test_of_another_version(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_of_another_version(store: RunStore, number: int) -> None:
     other = tournaments.insert_tournament(store, made())
     with store.transaction() as db:
         db.execute(sa.update(store_table).where(store_table.c.id == number).values(spec={"colour": "red"}))
@@ -130,8 +131,7 @@ def test_of_another_version(store: RunStore) -> None:
     assert [t.id for t in tournaments.list_tournaments(store)] == [other]
 
 
-def test_deleted_with_its_runs(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_deleted_with_its_runs(store: RunStore, number: int) -> None:
     mine = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
     other = store.create_run(BASE)
     store.update_run(mine, status="done")
@@ -144,8 +144,7 @@ def test_deleted_with_its_runs(store: RunStore) -> None:
     assert [r.id for r in store.runs()] == [other]
 
 
-def test_one_of_another_version_can_be_deleted(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_one_of_another_version_can_be_deleted(store: RunStore, number: int) -> None:
     too_large = made().to_dict() | {"repeats": 10**12}
     with store.transaction() as db:
         db.execute(sa.update(store_table).where(store_table.c.id == number).values(spec=too_large))
@@ -159,8 +158,7 @@ def test_one_of_another_version_can_be_deleted(store: RunStore) -> None:
         tournaments.tournament(store, number)
 
 
-def test_the_newest_run_of_each_round(store: RunStore) -> None:
-    number = tournaments.insert_tournament(store, made())
+def test_the_newest_run_of_each_round(store: RunStore, number: int) -> None:
     group = RunGroup("tournament", number).key
     ids = [store.create_run(BASE, group_key=group, role=role) for role in ("a#1", "b#1", "a#2", "a#1", "strange")]
     store.create_run(BASE, group_key=RunGroup("tournament", number + 1).key, role="a#1")

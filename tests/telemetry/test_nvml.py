@@ -149,7 +149,7 @@ with Nvml() as nvml:
 
 
 @pytest.mark.slow
-def test_memory_of_the_job(run: Run) -> None:
+def test_memory_and_processes_of_the_job(run: Run) -> None:
     result = run("""
 for listed, pids in (
     ("pid.1 4242\\nmem.1 4096\\n", {4242, 7}),

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -231,9 +230,6 @@ def test_what_all_threads_waited_since_the_last_sample(tmp_path: Path) -> None:
     thread(tmp_path, 1, 2, 9_500_000_000)
     assert queue.sample(13.0, [1]) == pytest.approx(50)
     assert queue.sample(14.0, [1]) == 0
-
-
-def test_a_clock_that_stands_still_and_processes_that_are_gone(tmp_path: Path) -> None:
     queue = RunQueue(tmp_path)
     thread(tmp_path, 1, 1, 0)
     queue.sample(1.0, [1])
@@ -371,16 +367,13 @@ def test_a_system_without_proc(
     assert processes.threads(sleeper.pid, tmp_path) == []
 
 
-def test_a_file_longer_than_one_read(tmp_path: Path) -> None:
+def test_rates_and_files_longer_than_one_read(tmp_path: Path) -> None:
     long = tmp_path / "long"
     for size in (0, 1, 4095, 4096, 4097, 10_000):
         long.write_bytes(b"x" * size)
         assert processes.read(str(long)) == b"x" * size
     with pytest.raises(FileNotFoundError):
         processes.read(str(tmp_path / "none"))
-
-
-def test_rate() -> None:
     rate = Rate()
     assert math.isnan(rate(1.0, 100.0))
     assert rate(3.0, 150.0) == 25.0
@@ -391,26 +384,16 @@ def test_rate() -> None:
 
 
 def cpu_times(**seconds: float) -> Any:
-    """What psutil.cpu_times returns, as far as it matters: its sum is the time of all fields."""
-    names = ("user", "idle", "iowait", "guest", "guest_nice")
-
-    class Times(SimpleNamespace):
-        def __iter__(self) -> Iterator[float]:
-            return iter([getattr(self, name) for name in names])
-
-    return Times(**(dict.fromkeys(names, 0.0) | seconds))
+    """What psutil.cpu_times returns, of Linux."""
+    fields = type(psutil.cpu_times())._fields
+    return psutil.cpu_times()._replace(**(dict.fromkeys(fields, 0.0) | seconds))
 
 
 def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter(
-        [
-            cpu_times(user=10, idle=100, iowait=5),
-            cpu_times(user=13, idle=105, iowait=7, guest=2),  # guests are in user already; waiting for disks is idle
-            cpu_times(user=13, idle=105, iowait=7, guest=2),  # no tick since
-            cpu_times(user=17, idle=105, iowait=7, guest=2),
-            cpu_times(user=17, idle=107, iowait=6, guest=2),  # iowait may fall, says proc(5)
-        ]
-    )
+    times = [cpu_times(user=10, idle=100, iowait=5)]
+    times += [cpu_times(user=13, idle=105, iowait=7, guest=2)] * 2  # guests are in user already; then no tick
+    times += [cpu_times(user=17, idle=i, iowait=w, guest=2) for i, w in ((105, 7), (107, 6))]  # it may fall
+    readings = iter(times)
 
     def no_proc() -> None:
         raise FileNotFoundError

@@ -63,13 +63,16 @@ def test_the_thread_hands_rows_to_the_sink_until_it_is_stopped() -> None:
     assert (telemetry.notices, telemetry.error) == ([], None)
 
 
-def test_a_row_has_the_columns_of_a_telemetry_sample() -> None:
+def test_a_row_has_the_columns_of_a_telemetry_sample_and_stop_may_come_twice() -> None:
     assert set(GPU_FIELDS) <= set(TELEMETRY_COLUMNS)
     telemetry = Telemetry(pid=os.getpid(), device="cpu", sink=Collector(1), clock=lambda: 7.5)
     row = telemetry.sample()
     telemetry.stop()
     assert len(row) == len(TELEMETRY_COLUMNS)
     assert row[TELEMETRY_COLUMNS.index("t_s")] == 7.5
+    telemetry = Telemetry(pid=os.getpid(), device="cuda:0", sink=Collector(1))
+    telemetry.stop()
+    telemetry.stop()
 
 
 def test_without_a_gpu_one_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +114,6 @@ def test_an_exception_of_the_sink_ends_the_sampling_and_is_kept() -> None:
     assert tried.wait(DEADLINE_S)
     telemetry.stop()
     assert isinstance(telemetry.error, OSError)
-
-
-def test_stop_without_a_start_and_twice() -> None:
-    telemetry = Telemetry(pid=os.getpid(), device="cuda:0", sink=Collector(1))
-    telemetry.stop()
-    telemetry.stop()
 
 
 def test_a_process_that_never_was() -> None:
@@ -183,11 +180,7 @@ GPUS = [
 )
 def test_choose_gpu(uuid: str | None, expected: int | None) -> None:
     assert choose_gpu(GPUS, uuid) == (None if expected is None else GPUS[expected])
-
-
-def test_a_gpu_that_is_the_only_one_needs_no_name() -> None:
-    assert choose_gpu(GPUS[:1], None) == GPUS[0]
-    assert choose_gpu([], None) is None
+    assert (choose_gpu(GPUS[:1], None), choose_gpu([], None)) == (GPUS[0], None), "the only one needs no name"
 
 
 MAIN, WORKER, STRANGER = 10, 11, 12
@@ -250,14 +243,11 @@ def test_a_stop_is_found_where_it_was_and_a_waiting_loader_is_none(seed: int) ->
     assert watched() == []
 
 
-def test_a_process_that_was_stopped_all_along_is_no_worker() -> None:
+def test_processes_stopped_all_along_and_machines_that_slept() -> None:
     seeker = StopSeeker(MAIN, PERIOD_S)
     for now, stopped in ((0.0, {WORKER}), (0.2, {WORKER}), (0.4, set[int]())):
         seeker.look(now, {MAIN, WORKER}, stopped, 100.0, math.nan)
     assert seeker.stops == []
-
-
-def test_a_sleeping_machine_is_told_by_the_clock_that_goes_on() -> None:
     (stop,) = watched(asleep=(5.0, 3600.0))
     assert (stop.kind, stop.seconds) == ("asleep", 3600.0)
     assert stop.t_end_s - stop.t_start_s <= PERIOD_S

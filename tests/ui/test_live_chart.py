@@ -214,9 +214,6 @@ def test_what_the_browser_reports_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     for view in (None, [2, 1], [1], ["1", "2"], [float("nan"), 1], "ab"):
         session["k"] = {"view": view, "resync": True}
         assert live_chart.chart_state("k") == live_chart.LiveChartState()
-
-
-def test_a_click_that_the_browser_reports_is_checked() -> None:
     assert live_chart._pick({"picked": {"trace": 1, "x": 2.5, "data": 7}}) == live_chart.Pick(1, 2.5, 7.0)
     pick = live_chart._pick({"picked": {"trace": 0, "x": "loop", "data": None}})
     assert pick is not None
@@ -225,16 +222,13 @@ def test_a_click_that_the_browser_reports_is_checked() -> None:
         assert live_chart._pick({"picked": clicked}) is None
 
 
-def test_a_chart_without_words_of_its_own_is_described_by_its_axes_and_traces() -> None:
+def test_a_still_chart_has_words_and_a_revision_of_its_own() -> None:
     figure = go.Figure([go.Bar(name="compute"), go.Bar(name="data wait"), go.Bar(name="compute")])
     assert described(figure) == "Chart: compute, data wait"
     figure.update_layout(xaxis={"title": {"text": "step"}}, yaxis={"title": {"text": "time (ms)"}})
     assert described(figure) == "Chart of time (ms) against step: compute, data wait"
     assert described(go.Figure()) == "Chart"
-
-
-def test_another_figure_is_another_revision() -> None:
-    """By that the browser tells whether there is something to draw."""
+    # by that the browser tells whether there is something to draw
     bars, others = (go.Figure([go.Bar(x=["a"], y=[y])]).to_dict() for y in (1, 2))
     update = still(bars, alt="bars")
     assert update == still(bars, alt="bars")

@@ -76,12 +76,9 @@ def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunSt
     assert not words(shown(at))
 
 
-def test_more_than_a_few_are_counted(store: RunStore) -> None:
+def test_more_than_a_few_are_counted_and_are_news_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     said = words(page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)}))
     assert (len(said), said[-1]) == (notifications.MAX_TOASTS + 1, "2 more have ended.")
-
-
-def test_there_is_news_until_it_was_said(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = add_run(store, n=0, status="running", name="a")
     state: dict[str, object] = {notifications.RUNS: {run_id}}
     monkeypatch.setattr(st, "session_state", state)

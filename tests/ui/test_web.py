@@ -11,9 +11,12 @@ from vitprof.ui.web import start_lines
 GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at this start", generated=True)
 
 
-def test_nothing_is_said_where_only_this_machine_reaches_it() -> None:
+def test_a_token_is_said_only_where_it_was_made_and_nothing_where_only_this_machine_reaches_it() -> None:
     for address in ("127.0.0.1", "::1", "localhost"):
         assert start_lines(address, None, login=False) == start_lines(address, GIVEN, login=False) == []
+    assert GIVEN.text not in "".join(start_lines("0.0.0.0", GIVEN, login=False))
+    for address in ("0.0.0.0", "127.0.0.1"):
+        assert start_lines(address, MADE, login=False)[0].endswith(f": {MADE.text}")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
@@ -33,9 +36,3 @@ def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(web, "find_spec", lambda _: None)
     (line,) = start_lines("127.0.0.1", None, login=True)
     assert line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
-
-
-def test_a_token_is_said_only_where_it_was_made() -> None:
-    assert GIVEN.text not in "".join(start_lines("0.0.0.0", GIVEN, login=False))
-    for address in ("0.0.0.0", "127.0.0.1"):
-        assert start_lines(address, MADE, login=False)[0].endswith(f": {MADE.text}")

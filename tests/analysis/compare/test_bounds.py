@@ -176,16 +176,13 @@ def _idle(share: float) -> Series:
     return made
 
 
-def test_shares_stay_shares() -> None:
+def test_unknown_times_are_undecided_and_shares_stay_shares() -> None:
     rng = np.random.default_rng(0)
     some_idle = [dict(run(rng, 30)) for _ in range(2)]
     some_idle[0]["gap_s"] = some_idle[0]["gap_s"] * 0
     told = judged("max_idle", 0.5, *some_idle).figure
     assert told is not None
     assert (told.low, told.high) == (0.0, 1.0), "two runs say next to nothing"
-
-
-def test_unknown_times_are_undecided() -> None:
     unknown = dict(steady(1000))
     unknown["gap_s"] = np.full(105, math.nan)
     told = judged("max_idle", 0.1, unknown)

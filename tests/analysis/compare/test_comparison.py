@@ -40,7 +40,7 @@ def test_equal_is_surely_within_5_percent(speed: float) -> None:
     assert other.relation == "equal"
 
 
-def test_unknown_speeds_and_intervals() -> None:
+def test_the_slowest_and_speeds_that_are_not_known() -> None:
     found = against([None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1)
     assert [c.relation for c in found] == ["unknown", "baseline", "unknown", "unknown"]
     assert found[2].speed_up == 2
@@ -48,15 +48,12 @@ def test_unknown_speeds_and_intervals() -> None:
     assert math.isnan(found[2].low)
     assert {c.relation for c in against([summary(5, 1), None], 1)} == {"unknown"}
     assert {c.relation for c in against([summary(5, 1)], None)} == {"unknown"}
-
-
-def test_the_slowest_is_the_first_of_those_whose_speed_is_known() -> None:
     assert slowest([None, summary(9, 1), summary(5, 1), summary(5, 2), RunSummary()]) == 2
     assert slowest([None, RunSummary()]) is None
     assert slowest([]) is None
 
 
-def test_the_parts_of_a_mean_step_add_up_to_it(make_steps: Any) -> None:
+def test_the_mean_step_is_taken_apart(make_steps: Any) -> None:
     steps = make_steps([0.002, 0.004, 0.006], [0.010] * 3, h2d=0.001, samples=20)
     found = step_time(find_gaps(steps, ()), 20)
     assert found is not None
@@ -67,18 +64,12 @@ def test_the_parts_of_a_mean_step_add_up_to_it(make_steps: Any) -> None:
     assert sum(found.scaled("share").values()) == pytest.approx(100)
     assert found.scaled("sample")["compute"] == pytest.approx(500)
     assert found.seconds["data_wait"] > found.seconds["h2d"] > 0
-
-
-def test_launch_bubbles_are_apart_from_compute(make_steps: Any) -> None:
     steps = make_steps([0.002] * 3, [0.010] * 3)
     steps["launch_idle_s"][:2] = 0.006  # of the third, a smaller batch, nobody knows: it counts as the others do
     found = step_time(find_gaps(steps, ()), 20)
     assert found is not None
     ms = found.scaled("step")
     assert (ms["compute"], ms["launch_idle"]) == (pytest.approx(4), pytest.approx(6))
-
-
-def test_no_step_no_mean(make_steps: Any) -> None:
     assert step_time(find_gaps(make_steps([], []), ()), math.nan) is None
 
 
@@ -91,9 +82,6 @@ def test_idle_shares_of_runs_of_any_length_on_one_axis() -> None:
     assert np.isnan(shares[2]).all()
     nothing, rows = on_one_axis([(np.empty(0), np.empty(0))], bins=4)
     assert (nothing.size, rows.shape) == (0, (1, 0))
-
-
-def test_idle_time_is_kept_by_the_common_axis() -> None:
     rng = np.random.default_rng(0)
     strips = [(np.linspace(0, end, 301), rng.random(300)) for end in (1.0, 7.3, 100.0)]
     edges, shares = on_one_axis(strips, bins=1000)
@@ -135,9 +123,6 @@ def test_a_hundred_thousand_waits_are_a_few_hundred_points_with_their_tail() -> 
     thinned = distribution(spread)
     assert len(thinned.values) <= MAX_POINTS
     assert np.diff(thinned.share).max() <= 2 / MAX_POINTS + 1e-4
-
-
-def test_unknown_values_are_passed_over() -> None:
     found = distribution(np.array([math.nan, 3.0, 1.0]))
     assert (found.n, found.median, found.p95) == (2, 1.0, 3.0)
     nothing = distribution(np.array([math.nan]))

@@ -135,14 +135,11 @@ def test_each_difference_has_a_sentence(changes: dict[str, Any], topic: str, lev
         assert only(made(1), other) in found
 
 
-def test_another_data_set_is_other_work() -> None:
+def test_another_data_set_is_other_work_and_a_simulated_accelerator_no_real_one() -> None:
     found = comparability([made(1), made(2, dataset="photos")])
     assert found[0].topic == "data"
     assert "digits in run 1; photos with 10,000 images in run 2" in found[0].sentence
     assert "data" in topics(made(1, dataset="photos"), made(2, dataset="photos", n_images=500))
-
-
-def test_a_simulated_accelerator_is_no_real_one() -> None:
     simulated = made(2, environment={"device": "simulated:rtx2060-article"})
     said = [c.sentence for c in comparability([made(1), simulated]) if c.topic == "device"]
     assert "simulated in run 2" in said[0]
@@ -194,27 +191,18 @@ def test_losses_are_compared_only_where_they_should_agree() -> None:
     assert topics(made(1), made(2, loss=wrong, strategy="memory")) == ["losses"]
 
 
-def test_what_an_optimizer_makes_of_rounding_is_no_disagreement() -> None:
+def test_losses_that_do_not_agree() -> None:
     drift = 1 + 1e-5 * np.exp(np.arange(20) / 1.5)  # 8 times as large every 3 steps
     assert topics(made(1), made(2, loss=LOSSES * drift)) == []
     assert topics(made(1), made(2, loss=LOSSES * (1 + 0.05 * (np.arange(20) > 0)))) == ["losses"]
-
-
-def test_losses_of_another_device_or_precision_may_differ_more() -> None:
     half = {"precision": "bf16"}
     assert topics(made(1, **half), made(2, loss=LOSSES * 1.02, **half)) == []
     assert topics(made(1, **half), made(2, loss=LOSSES * 1.1, **half)) == ["losses"]
     cpu = made(2, loss=LOSSES * 1.02, environment={"device": "cpu", "device_name": "Xeon"})
     assert topics(made(1), cpu) == ["device"]
-
-
-def test_the_worst_pair_is_named() -> None:
     found = only(made(1), made(2, loss=LOSSES * 1.01), made(3, loss=LOSSES * 1.5))
     assert "2.3 in run 1 and 3.45 in run 3 at step 0" in found.sentence
     assert found.runs == (1, 3)
-
-
-def test_losses_of_other_steps_are_not_compared() -> None:
     assert topics(made(1), made(2, loss=LOSSES * 2, loss_step=np.arange(20.0) + 5)) == []
     assert topics(made(1), made(2, loss=np.empty(0), loss_step=np.empty(0))) == []
 
@@ -319,9 +307,14 @@ def test_what_a_change_under_test_may_be_is_only_told(changes: dict[str, Any]) -
     assert not set(UNDER_TEST) & set(ALLOWED_TOPICS)
 
 
-def test_what_is_compared_may_differ() -> None:
+def test_what_is_compared_may_differ_and_is_not_the_same_run() -> None:
     found = comparable([checked(made(1, strategy="workers", seed=3))], [checked(made(2, strategy="memory"))])
     assert found.refusals == found.remarks == ()
+    (said,) = refused(made(1), made(1))
+    assert said.startswith("run 1 is on both sides")
+    # a run of a file has the number that it had where it was made
+    (said,) = refused(made(1), made(1, source="base.vitprof", environment={"hostname": "there"}))
+    assert "here in run 1; there in run 1 of base.vitprof" in said
 
 
 def test_runs_of_one_side_are_of_one_setting() -> None:
@@ -332,17 +325,6 @@ def test_runs_of_one_side_are_of_one_setting() -> None:
         (said,) = found.refusals
         assert said.startswith("Runs 1 and 2 are not of one setting (workers 1, 2)")
     assert comparable(mixed, [], ["settings"]).refusals == ()
-
-
-def test_a_run_is_not_held_against_itself() -> None:
-    (said,) = refused(made(1), made(1))
-    assert said.startswith("run 1 is on both sides")
-
-
-def test_two_files_may_have_the_same_numbers() -> None:
-    """A run of a file has the number that it had where it was made."""
-    (said,) = refused(made(1), made(1, source="base.vitprof", environment={"hostname": "there"}))
-    assert "here in run 1; there in run 1 of base.vitprof" in said
 
 
 @pytest.mark.parametrize(

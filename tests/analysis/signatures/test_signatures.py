@@ -183,7 +183,7 @@ def test_spikes_that_are_not_the_collector(case: str) -> None:
     assert "garbage-collection" not in found(trace(wait, host), **IN_LOOP)
 
 
-def test_reads_that_fall_after_the_first_pass() -> None:
+def test_reads_that_fall_after_the_first_pass_or_within_the_only_one() -> None:
     read = noise(200, seed=11, mean=0.002)
     read[:50] *= 8
     steps = trace(read + 0.001, epoch_steps=50, read_s=read)
@@ -193,9 +193,6 @@ def test_reads_that_fall_after_the_first_pass() -> None:
     assert s.sentence.startswith("Reading a batch")
     blind = trace(read + 0.001, epoch_steps=50)  # a loader that cannot tell: the waits do
     assert found(blind, **IN_LOOP)["cold-to-warm"].sentence.startswith("The wait for a batch")
-
-
-def test_reads_that_fall_within_the_only_pass() -> None:
     read = noise(200, seed=12, mean=0.002) * np.linspace(8, 1, 200)
     s = found(trace(read + 0.001, read_s=read), **IN_LOOP)["cold-to-warm"]
     assert s.evidence["within_first_epoch"] == 1
@@ -222,7 +219,7 @@ def grown(steps: Mapping[str, np.ndarray], rss: Any) -> dict[str, np.ndarray]:
     return made_telemetry(t, job_rss_bytes=rss(np.linspace(0, 1, 200)) + wobble)
 
 
-def test_memory_that_grows() -> None:
+def test_memory_that_grows_for_longer_than_the_first_seconds() -> None:
     steps = trace(noise(3000, seed=14, mean=0.03))
     seen = grown(steps, lambda x: 500 * MB + 400 * MB * x)
     s = found(steps, seen, workers=2, **IN_WORKERS)["memory-growth"]
@@ -233,10 +230,7 @@ def test_memory_that_grows() -> None:
     assert "8.00 GiB are full in" in s.sentence
     assert "Workers" in s.sentence
     assert "Workers" not in found(steps, seen, **IN_LOOP)["memory-growth"].sentence
-
-
-def test_growth_of_the_first_seconds_is_not_told() -> None:
-    """Seen on a real run of 8 s: workers that started, 124 MiB to 4.74 GiB a minute."""
+    # seen on a real run of 8 s: workers that started, 124 MiB to 4.74 GiB a minute
     steps = trace(noise(800, seed=14, mean=0.03))
     seen = grown(steps, lambda x: 500 * MB + 400 * MB * x)
     assert seen["t_s"][-1] - seen["t_s"][0] > 30
@@ -281,9 +275,6 @@ def test_cpu_that_other_programs_take() -> None:
     assert s.evidence["others_cores"] == pytest.approx(2, abs=0.05)
     assert "end those programs" in s.sentence
     assert "still free" in found(steps, cpu(steps, 60, 100), **IN_LOOP)["other-programs"].sentence
-
-
-def test_a_machine_that_the_job_has_for_itself() -> None:
     steps = trace(noise(200, seed=17))
     assert "other-programs" not in found(steps, cpu(steps, 99, 390), **IN_LOOP)
     assert "other-programs" not in found(steps, cpu(steps, 30, 115), **IN_LOOP)
@@ -323,14 +314,11 @@ def test_no_false_alarm_in_noise(workers: int) -> None:
     assert not alarms
 
 
-def test_too_few_steps_say_nothing() -> None:
+def test_too_few_steps_and_older_runs_say_nothing() -> None:
     for n in range(0, 12):
         wait = np.full(n, 0.001)
         wait[::2] = 5.0
         assert not found(trace(wait, epoch_steps=4), workers=2, **IN_WORKERS)
-
-
-def test_what_an_older_run_does_not_have_is_passed_over() -> None:
     steps = trace(noise(100, seed=18))
     old = {name: steps[name] for name in STEP_COLUMNS if name not in ("host_s", "made_start_s", "made_end_s", "worker")}
     assert not found(old, workers=2, **IN_WORKERS)

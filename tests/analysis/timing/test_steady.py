@@ -38,10 +38,14 @@ def test_the_step_that_the_stop_fell_into_and_no_other(
     assert stops_of({"stops": plain_stops([stop])}) == (stop,)
 
 
-def test_a_gap_of_those_who_look_in_which_the_job_went_on_is_no_stop(make_steps: MakeSteps) -> None:
+def test_stops_that_are_in_no_step_or_in_one(make_steps: MakeSteps) -> None:
     steps = stalled(make_steps, 100, 5.0)  # a drive that did not answer, while we were stopped for longer
     begin = steps["t_start_s"][100]
     assert not in_stops(steps, [Stop("paused", begin - 1.0, begin + 5.9, 6.9)]).any()
+    steps = make_steps([WAIT_S] * N, [COMPUTE_S] * N)
+    stop = Stop("asleep", steps["t_start_s"][50] + 0.001, steps["t_start_s"][50] + 0.001, 3600.0)
+    assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [50]
+    assert not stopped_s(steps, [stop]).any()
 
 
 def test_of_a_stopped_worker_the_wait_that_ended_with_it(make_steps: MakeSteps) -> None:
@@ -52,13 +56,6 @@ def test_of_a_stopped_worker_the_wait_that_ended_with_it(make_steps: MakeSteps) 
     assert np.flatnonzero(hit).tolist() == [100]
     assert not in_stops(steps, [Stop("worker", begin - 0.3, begin + 6.0, 6.3)]).any(), "it ended before the worker ran"
     assert not in_stops(steps, [Stop("worker", 100.0, 100.4, 0.6)]).any(), "nobody waited for it"
-
-
-def test_a_sleep_is_in_no_figure_and_its_step_is_left_out(make_steps: MakeSteps) -> None:
-    steps = make_steps([WAIT_S] * N, [COMPUTE_S] * N)
-    stop = Stop("asleep", steps["t_start_s"][50] + 0.001, steps["t_start_s"][50] + 0.001, 3600.0)
-    assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [50]
-    assert not stopped_s(steps, [stop]).any()
 
 
 def test_the_time_of_an_epoch_is_without_it(make_steps: MakeSteps) -> None:

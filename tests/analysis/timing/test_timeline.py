@@ -55,15 +55,12 @@ def test_a_copy_that_is_late_does_not_move_the_wait_to_another_step(steps: Any) 
     assert step_at(steps, steps["t_start_s"][5] + 0.03) == 4
 
 
-def test_the_typical_batch_is_the_median_one(steps: Any) -> None:
+def test_the_steps_to_look_at(steps: Any, make_steps: Any) -> None:
     keep = np.arange(10) >= 3
     assert typical_step(steps, keep) == 6
     steps["made_end_s"][6] = np.nan
     assert typical_step(steps, keep) == 5
     assert typical_step(steps, np.zeros(10, dtype=bool)) is None
-
-
-def test_the_largest_gap_is_looked_for_among_those_that_count(make_steps: Any) -> None:
     waits = np.array([0.5, 0.01, 0.01, 0.2, 0.01, 0.03])
     steps = make_steps(waits, np.full(6, 0.01), warmup=1)
     assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) > 0)) == 3
@@ -134,9 +131,12 @@ def test_a_part_of_a_run_is_grouped_like_a_run_of_its_own(y: np.ndarray, k: int,
     assert min_max(y, start, stop, k).tolist() == expected.tolist()
 
 
-def test_infinite_values_stand_out_too() -> None:
+def test_infinite_values_stand_out_and_nothing_gives_nothing(make_steps: MakeSteps) -> None:
     y = np.array([1.0, np.inf, np.nan, -np.inf, 2.0, 3.0, 3.0, 3.0])
     assert min_max(y, 0, 8, 4).tolist() == [1, 3, 4, 5]
+    s = slices(make_steps([], []), 0.0, 0, 0, 1)
+    assert all(len(column) == 0 for column in vars(s).values())
+    assert len(min_max(np.empty(0), 0, 0, 4)) == 0
 
 
 @given(times, powers, st.floats(0, 1))
@@ -188,9 +188,3 @@ def test_an_evaluation_is_neither_idle_nor_busy(make_steps: MakeSteps, k: int, o
     assert s.idle_s.tolist() == s.busy_s.tolist() == [0.5 * k] * (4 // k)
     assert s.end_s - s.start_s == pytest.approx(s.other_s + s.idle_s + s.busy_s)
     assert (s.start_s[0], s.end_s[-1]) == (0.0, 14.0)
-
-
-def test_nothing_gives_nothing(make_steps: MakeSteps) -> None:
-    s = slices(make_steps([], []), 0.0, 0, 0, 1)
-    assert all(len(column) == 0 for column in vars(s).values())
-    assert len(min_max(np.empty(0), 0, 0, 4)) == 0

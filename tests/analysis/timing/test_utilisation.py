@@ -20,14 +20,11 @@ def busy(*spans: tuple[float, float]) -> np.ndarray:
     return union(from_seconds(*np.array(spans, dtype=float).reshape(-1, 2).T))
 
 
-def test_the_idle_share_of_bins_weighs_up_to_that_of_the_whole() -> None:
+def test_the_idle_share_of_bins() -> None:
     working = busy((0.0, 1.0), (2.5, 3.0), (3.5, 3.75))
     edges = np.array([0, 1, 2, 3, 4]) * S
     assert idle_share(working, edges) == pytest.approx([0, 1, 0.5, 0.75])
     assert idle_share(working, edges[[0, 4]]) == pytest.approx([2.25 / 4])
-
-
-def test_evaluation_is_neither_idle_nor_busy() -> None:
     working, evaluation = busy((0.0, 1.0), (2.0, 2.5)), busy((0.5, 2.25))
     edges = np.array([0, 1, 2, 3]) * S
     np.testing.assert_allclose(idle_share(working, edges, apart=evaluation), [0, NAN, 0.5 / 0.75])
@@ -35,16 +32,13 @@ def test_evaluation_is_neither_idle_nor_busy() -> None:
     np.testing.assert_array_equal(idle_share(working, np.array([S, S])), [NAN])
 
 
-def test_each_figure_has_its_own_name_and_what_is_not_known_is_left_out() -> None:
+def test_each_figure_of_memory_has_its_own_name() -> None:
     peaks = {"gpu_mem_nvml_peak_bytes": 9.0, "gpu_mem_reserved_peak_bytes": 4.0, "gpu_mem_allocated_peak_bytes": 3.0}
     told = [(figure.name, figure.n_bytes) for figure in device_memory(RunSummary(gpu_mem_peak_bytes=9.0, **peaks))]
     assert told == [("GPU memory, NVML", 9), ("GPU memory, reserved", 4), ("GPU memory, allocated", 3)]
     del peaks["gpu_mem_nvml_peak_bytes"]
     assert [f.n_bytes for f in device_memory(RunSummary(gpu_mem_peak_bytes=4.0, **peaks))] == [4, 3]
     assert device_memory(RunSummary()) == []
-
-
-def test_a_run_from_before_they_were_told_apart_has_one_that_says_so() -> None:
     (figure,) = device_memory(RunSummary(gpu_mem_peak_bytes=5.0))
     assert (figure.name, figure.n_bytes) == ("GPU memory", 5)
     assert "NVML's, or PyTorch's" in figure.meaning

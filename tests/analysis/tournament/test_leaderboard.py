@@ -42,17 +42,14 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
     assert covered >= 36
 
 
-def test_moments_of_the_machine_cancel() -> None:
+def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None:
     moments = np.array([-0.4, 0.0, 0.4])
     quick = entry("a", 1200, moments=moments)
     row = row_of(ranked(entry("base", 1000, moments=moments), quick), quick)
     assert row.high / row.low > 2  # what was seen of it by itself
     assert row.speed_up_high / row.speed_up_low < 1.25
     assert row.against_baseline == "faster"
-
-
-def test_one_settings_noise_is_its_own() -> None:
-    """As seen beside other work: two rounds, 7,498 and 7,539 samples/s against 3,471 and 1,687."""
+    # as seen beside other work: two rounds, 7,498 and 7,539 samples/s against 3,471 and 1,687
     quiet = entry("quiet", 7500, runs=2, moments=np.log([7498 / 7500, 7539 / 7500]))
     board = ranked(entry("base", 3471, runs=2, moments=np.log([1, 1687 / 3471])), quiet)
     row, answer = row_of(board, quiet), recommend(board)
@@ -62,9 +59,6 @@ def test_one_settings_noise_is_its_own() -> None:
     assert answer.key in (quiet.key, None), "never the baseline"
     (alone,) = ranked(dataclasses.replace(quiet, key=BASE)).rows
     assert row.high / row.low == pytest.approx(alone.high / alone.low, rel=0.05)
-
-
-def test_what_shares_no_round_is_compared_too() -> None:
     early, late = entry("base", 1000), with_runs(entry("a", 2000), round=(11, 12, 13))
     row = row_of(ranked(early, late), late)
     assert row.speed_up_low < row.speed_up < row.speed_up_high
@@ -125,13 +119,10 @@ def _short(outcome: Outcome, steps: int) -> Outcome:
     return dataclasses.replace(outcome, blocks_per_s=outcome.blocks_per_s[:steps], summary=summary)
 
 
-def test_few_blocks_of_many_steps_are_enough() -> None:
+def test_few_blocks_of_many_steps_are_enough_and_few_steps_are_not() -> None:
     """A loader that stalls with every 40th batch: five blocks of 40 steps in each run."""
     made = [with_runs(e, blocks_per_s=[o.blocks_per_s[:5] for o in e.outcomes]) for e in PAIR]
     assert [row.too_few for row in ranked(*made).rows] == [None, None]
-
-
-def test_too_few_steps_give_a_figure_and_no_claims() -> None:
     row = ranked(*(dataclasses.replace(e, outcomes=[_short(e.outcomes[0], 3)]) for e in PAIR)).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
     assert math.isnan(row.speed_up_low)
@@ -199,14 +190,11 @@ def test_throughput_is_over_time_not_the_mean_of_rates_and_a_longer_run_weighs_m
     assert row.epoch_low == pytest.approx(600 / row.high)
 
 
-def test_epochs_are_measured_for_all_or_for_none() -> None:
+def test_figures_of_the_runs_and_of_epochs() -> None:
     base = entry("base", 1000, epoch_s=7.0, n_epochs_measured=2)
     for measured, expected in ((1, pytest.approx([7, 20])), (0, pytest.approx([6, 12], rel=0.02))):
         board = ranked(base, entry("a", 500, epoch_s=20.0, n_epochs_measured=measured), n_train=6000)
         assert [row.epoch_s for row in board.rows] == expected
-
-
-def test_figures_of_the_runs() -> None:
     made = entry("base", 1000, gpu_mem_peak_bytes=5e8, gpu_util_pct_mean=40.0, device_idle_frac=0.5, rss_peak_bytes=2e9)
     first, *others = (run.summary or RunSummary() for run in made.outcomes)
     worst = dataclasses.replace(first, gpu_mem_peak_bytes=6e8, gpu_util_pct_mean=math.nan)

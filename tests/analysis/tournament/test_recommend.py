@@ -75,9 +75,12 @@ def test_of_those_that_tie_the_cheapest() -> None:
     ):
         assert words in found.sentence
     assert "base" not in found.sentence.partition("as fast within 5%")[2]
-
-
-def test_alike_in_all_costs_the_faster_and_unknown_costs_last() -> None:
+    a = entry("a", 4000, rss_peak_bytes=GIB, prepare_s=100.0)
+    b = entry("b", 4000, rss_peak_bytes=1.09 * GIB)
+    c = entry("c", 4000, rss_peak_bytes=3 * GIB)
+    found = of(entry("base", 1000), a, b, c)
+    assert found.key == b.key
+    assert "memory (1.09 GiB against up to 3.00 GiB)" in found.sentence
     found = of(entry("base", 1000), entry("a", 4000), entry("b", 4000, seed=3))
     assert "none costs clearly less" in found.sentence
     known = entry("known", 4000, rss_peak_bytes=9 * GIB)
@@ -88,14 +91,11 @@ def test_alike_in_all_costs_the_faster_and_unknown_costs_last() -> None:
     )
 
 
-def test_the_baseline_is_kept_where_nothing_is_faster() -> None:
+def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
     found = of(entry("base", 1000), entry("a", 500))
     assert found.sentence.startswith("Keep base, batch 64, the baseline, at ")
     assert "(over 99.9%) that no other is faster by more than 5%" in found.sentence
     assert found.probability == 1
-
-
-def test_the_baseline_is_kept_where_it_costs_no_more() -> None:
     mib = 2.0**20
     base, slim = (entry(n, 4000, seed=s, rss_peak_bytes=r * mib) for n, s, r in (("base", 0, 812), ("slim", 1, 767)))
     found = of(base, slim)
@@ -162,22 +162,17 @@ def test_the_order_of_samples_is_told() -> None:
     assert "It shuffles blocks of neighbours only" in of(base, blocks).sentence
 
 
-def test_the_cost_that_is_told_is_the_chosen_ones_own() -> None:
-    a = entry("a", 4000, rss_peak_bytes=GIB, prepare_s=100.0)
-    b = entry("b", 4000, rss_peak_bytes=1.09 * GIB)
-    c = entry("c", 4000, rss_peak_bytes=3 * GIB)
-    found = of(entry("base", 1000), a, b, c)
-    assert found.key == b.key
-    assert "memory (1.09 GiB against up to 3.00 GiB)" in found.sentence
-
-
-def test_one_run_of_each_recommends_nothing() -> None:
+def test_one_run_of_each_and_failed_ones_recommend_nothing() -> None:
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
     assert (found.key, found.equals) == (None, ())
     assert found.sentence.startswith("Too early: a, batch 64 and base, batch 64 have run once")
     assert "The fastest so far: a, batch 64, " in found.sentence
     alone = of(entry("base", 1000))
     assert alone.sentence == "Too early: only base, batch 64 has run; there is nothing to compare it with."
+    found = of(entry("base", 1000), entry("a", 9000, status="failed"), entry("b", 500))
+    assert found.key == "base/b64/w-/as-is"
+    none = leaderboard([entry("base", 1, runs=0)], baseline="base/b64/w-/as-is", n_train=0)
+    assert recommend(none) is None
 
 
 def test_undecided_is_said_and_names_the_rivals() -> None:
@@ -221,13 +216,6 @@ def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int, least: int)
         assert found.key in (None, "a/b64/w-/as-is", "b/b64/w-/as-is")
         right += found.key is not None
     assert right >= least
-
-
-def test_failed_settings_are_never_recommended() -> None:
-    found = of(entry("base", 1000), entry("a", 9000, status="failed"), entry("b", 500))
-    assert found.key == "base/b64/w-/as-is"
-    none = leaderboard([entry("base", 1, runs=0)], baseline="base/b64/w-/as-is", n_train=0)
-    assert recommend(none) is None
 
 
 def pays(

@@ -55,16 +55,13 @@ def test_equal_is_what_is_known_to_differ_little(gain: Interval, said: str) -> N
     assert scores.comparison(gain) == said
 
 
-def test_a_round_that_others_slowed_down_counts_little() -> None:
+def test_throughput_is_all_samples_over_all_time_and_a_round_that_others_slowed_down_counts_little() -> None:
     quiet = scores.rounds_of(entry("a", 1000))
     spoiled = {**quiet, 2: quiet[2] * 0.5}
     assert scores.score(spoiled, "a", 0).value == pytest.approx(scores.score(quiet, "a", 0).value, abs=0.02)
     alike = dict.fromkeys(quiet, 1.0)
     assert scores.throughput(spoiled, alike, "a", 0).value < 0.8 * scores.throughput(quiet, alike, "a", 0).value
-
-
-def test_throughput_is_all_samples_over_all_time() -> None:
-    """A run of 900 samples at 300/s and one of 100 samples at 50/s: 1,000 samples in 5 s; the second has few blocks."""
+    # a run of 900 samples at 300/s and one of 100 samples at 50/s: 1,000 samples in 5 s; the second has few blocks
     runs = {1: np.array([200.0, 600.0] * 10), 2: np.full(7, 50.0)}
     found = scores.throughput(runs, {1: 900.0, 2: 100.0}, "a", 0)
     assert found.value == pytest.approx(200)
@@ -107,9 +104,12 @@ def test_a_loader_that_is_uneven_by_itself_gains_little() -> None:
     assert math.exp(known.value) == pytest.approx(400 / seconds.sum(), rel=0.03)
 
 
-def test_looks_err_by_five_percent_together() -> None:
+def test_levels_and_students_t() -> None:
     assert scores.sure_level(1) == scores.sure_level(3) == pytest.approx(0.975)
     assert math.fsum(1 - scores.sure_level(n) for n in range(3, 1000)) < 0.05
+    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 10: 2.228, 30: 2.042}
+    for df, value in known.items():
+        assert scores.student_t(df) == pytest.approx(value, rel=0.008)
 
 
 def test_what_ran_once_holds_up_the_answer_while_it_can_be_the_fastest() -> None:
@@ -123,12 +123,6 @@ def test_what_ran_once_holds_up_the_answer_while_it_can_be_the_fastest() -> None
     assert (found["a"], math.isnan(found["c"])) == (1, True)
     slow = scores.Score(math.log(400), once.draws)
     assert scores.near_best(known | {"c": slow})["a"] == 1
-
-
-def test_students_t() -> None:
-    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 10: 2.228, 30: 2.042}
-    for df, value in known.items():
-        assert scores.student_t(df) == pytest.approx(value, rel=0.008)
 
 
 def steps(
@@ -155,11 +149,13 @@ def test_blocks_make_up_all_steady_steps() -> None:
     assert 1 / (1 / rates).mean() == pytest.approx(samples[2:].sum() / seconds[2:].sum())
 
 
-def test_few_steps_and_steps_without_a_time() -> None:
+def test_blocks_of_few_steps_and_of_a_queue_that_stays_full() -> None:
     seconds = np.array([9.0, 9.0, 0.5, np.nan, 0.0, 0.25])
     assert block_rates(steps(seconds, np.ones(6))).tolist() == [2.0, 4.0]
     assert block_rates(steps(np.empty(0), np.empty(0))).tolist() == []
     assert block_rates(steps(np.ones(2), np.ones(2))).tolist() == []
+    depths = np.minimum(np.arange(402), 8.0)
+    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths))) == 20
 
 
 @pytest.mark.parametrize("every", [8, 25, 40, 64, 90])
@@ -215,11 +211,6 @@ def test_batches_made_while_the_loop_was_held_up_are_no_throughput() -> None:
         assert max(without) > before / MADE_S
 
 
-def test_a_queue_that_fills_once_and_stays_full_leaves_twenty_blocks() -> None:
-    depths = np.minimum(np.arange(402), 8.0)
-    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths))) == 20
-
-
 @pytest.mark.parametrize(("waits", "n"), [(0.03, 20), (0.5, 12)])
 def test_a_queue_that_comes_and_goes_matters_only_to_a_loop_that_waits(waits: float, n: int) -> None:
     depths = np.random.default_rng(0).integers(0, 9, 402).astype(float)
@@ -240,15 +231,12 @@ def test_a_trial_that_is_as_good_is_not_cut_however_often_one_looks() -> None:
     assert cut <= 5  # 1% of 150 is 1.5; six or more have a chance below 0.5%
 
 
-def test_alike_neighbours_are_not_more_than_they_say() -> None:
+def test_a_slower_trial_is_cut_and_neighbours_that_are_alike_are_not() -> None:
     cut = 0
     for seed in range(100):
         walk = np.repeat(np.random.default_rng(seed).normal(0, 0.1, 10), 4)  # fours that are alike
         cut += cannot_win(1000 * np.exp(walk), 1050.0)
     assert cut <= 5
-
-
-def test_a_slower_trial_is_cut() -> None:
     rates = 900 * np.exp(np.random.default_rng(1).normal(0, 0.02, 40))
     assert looks(rates, 1000.0)
     assert not looks(rates, 890.0)

@@ -35,6 +35,7 @@ def test_a_ladder_by_hand() -> None:
     assert [(r.n, r.seconds) for r in rungs(9, 180.0, least_s=15.0)] == [(6, 15), (2, 45)]
     assert [(r.n, r.seconds) for r in rungs(1, 5.0)] == [(1, 5)]
     assert (rungs(0, 5.0), rungs(9, 5.0, least_s=6.0)) == ([], [])
+    assert (survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]), survivors([math.nan, math.nan])) == ([0, 2], [])
 
 
 @given(st.lists(st.one_of(st.floats(0, 1e6), st.just(math.nan)), max_size=30))
@@ -44,10 +45,6 @@ def test_the_best_go_on(scores: list[float]) -> None:
     out = [s for i, s in enumerate(scores) if i not in kept and not math.isnan(s)]
     assert all(scores[i] >= s for i in kept for s in out)
     assert [scores[i] for i in kept] == sorted((scores[i] for i in kept), reverse=True)
-
-
-def test_equal_scores_keep_their_order_and_failed_ones_fall_out() -> None:
-    assert (survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]), survivors([math.nan, math.nan])) == ([0, 2], [])
 
 
 @pytest.mark.parametrize("budget_s", [0.0, math.nan, math.inf])
@@ -98,15 +95,9 @@ def test_shares_are_those_of_the_effects() -> None:
     assert next(iter(noisy.shares)) == "workers"
     assert 0.5 < noisy.explained < 1
     assert math.fsum(noisy.shares.values()) == pytest.approx(1)
-
-
-def test_what_no_workers_costs_is_put_down_to_the_workers() -> None:
     made = grid(0.0, 0.1) + [Trial(Candidate(0, None, b), 1000 * math.exp(-1 + 0.1 * (b == 512))) for b in (128, 512)]
     assert list(importances(made).shares)[:2] == ["workers", "batch size"]
     assert importances(made).shares["prefetch factor"] == pytest.approx(0, abs=1e-9)
-
-
-def test_each_setting_counts_once_by_its_longest_run_of_the_search() -> None:
     made = grid(0.2, 0.1)
     misled = [Trial(t.candidate, 1.0) for t in made[:3]]
     checks = [Trial(t.candidate, 9e9, rung=0) for t in made[:2]]

@@ -151,10 +151,7 @@ def test_workers_only_as_far_as_cores_are_free() -> None:
     one = of("decode", {"cpu_count": 2}, dataset="photos", strategy="threads", workers=1)
     unknown = dataclasses.replace(one, free_cores=float("nan"))
     assert not [s for s in settings(advise(unknown)) if "workers" in s]
-
-
-def test_one_worker_only_beside_a_loop_that_trains_on_the_cpu() -> None:
-    """Elsewhere the loop loads while the device computes; one worker would only add the way from it."""
+    # elsewhere the loop loads while the device computes; one worker would only add the way from it
     situation = of("read", strategy="per-sample")
     two, one = (dataclasses.replace(situation, free_cores=cores) for cores in (2.0, 1.4))
     assert {"strategy": "workers", "workers": 2} in settings(tuple(advice_of_rules(two)))
@@ -163,14 +160,21 @@ def test_one_worker_only_beside_a_loop_that_trains_on_the_cpu() -> None:
     assert {"strategy": "workers", "workers": 1} in settings(tuple(advice_of_rules(on_cpu)))
 
 
-def test_a_set_in_memory_is_not_put_there_again() -> None:
+def test_what_is_in_place_is_not_advised_again() -> None:
     for strategy in ("memory", "memory-ahead", "device"):
         for cause in ("read", "decode", "collate", "rest", "hand_over", "loading"):
             situation = of(cause, strategy=strategy, transfer="resident" if strategy == "device" else "stream")
             assert not [s for s in settings(advise(situation)) if "strategy" in s]
+    for config in configs():
+        situation = dataclasses.replace(of("transfer", **config), on_cpu=True)
+        assert not [s for s in settings(advise(situation)) if "transfer" in s or s.get("strategy") == "device"]
+    for cause in ("", "read", "decode"):
+        situation = dataclasses.replace(of(cause, strategy="per-sample"), kind="not input-bound")
+        assert advise(situation) == ()
+        assert (advise(dataclasses.replace(situation, sure=False)) == ()) == (cause == "")
 
 
-def test_a_transfer_that_was_chosen_is_kept() -> None:
+def test_what_is_trained_and_what_was_chosen_stays() -> None:
     chosen = resolve(RunConfig(strategy="per-sample", transfer="stream"))
     assert resolve(apply(chosen, {"strategy": "memory"})).transfer == "stream"
     assert resolve(apply(chosen, {"strategy": "memory", "transfer": "pinned"})).transfer == "pinned"
@@ -179,19 +183,19 @@ def test_a_transfer_that_was_chosen_is_kept() -> None:
     assert resolve(apply(own, {"strategy": "memory"})).transfer == "pinned"
     resident = resolve(RunConfig(strategy="memory", transfer="resident"))
     assert resolve(apply(resident, {"strategy": "threads"})).transfer == "pinned"
-
-
-def test_an_injected_wait_is_in_the_way_of_no_advice() -> None:
+    # random augmentation goes on where samples are finished beforehand, and a cold cache is not asked of memory
+    digits = resolve(RunConfig(strategy="threads", augment="cpu", page_cache="cold"))
+    there = resolve(apply(digits, {"strategy": "memory"}))
+    assert (there.augment, there.page_cache) == ("device", "as-is")
+    assert resolve(apply(digits, {"strategy": "prefetch"})).augment == "cpu"
+    photos = resolve(RunConfig(dataset="photos", strategy="per-sample"))
+    assert resolve(apply(photos, {"strategy": "preprocessed"})).augment == "device"
+    plain = resolve(RunConfig(dataset="photos", strategy="per-sample", augment="off"))
+    assert resolve(apply(plain, {"strategy": "threads"})).augment == "off"
     situation = of("decode", strategy="per-sample", inject="decode:20")
     assert {"strategy": "memory"} in settings(advise(situation))  # which decodes nothing
     assert resolve(apply(situation.config, {"strategy": "memory"})).inject is None
     assert resolve(apply(situation.config, {"strategy": "threads"})).inject == "decode:20"
-
-
-def test_on_the_cpu_no_copy_is_saved() -> None:
-    for config in configs():
-        situation = dataclasses.replace(of("transfer", **config), on_cpu=True)
-        assert not [s for s in settings(advise(situation)) if "transfer" in s or s.get("strategy") == "device"]
 
 
 def test_the_gpu_decodes_only_where_it_is_known_to_run() -> None:
@@ -217,18 +221,11 @@ def test_workers_that_start_anew_in_each_epoch_are_named_first() -> None:
     assert "30%" in first.reason
 
 
-def test_a_run_that_is_not_input_bound_gets_no_advice_on_loading() -> None:
-    for cause in ("", "read", "decode"):
-        situation = dataclasses.replace(of(cause, strategy="per-sample"), kind="not input-bound")
-        assert advise(situation) == ()
-        assert (advise(dataclasses.replace(situation, sure=False)) == ()) == (cause == "")
-
-
 def alternative(per_s: float, low: float, high: float, measured: bool = False, **changed: Any) -> Alternative:
     return Alternative(changed, per_s, low, high, measured)
 
 
-def test_alternatives_rank_by_their_figures() -> None:
+def test_alternatives_rank_by_their_figures_measured_before_predicted() -> None:
     situation = of("decode", strategy="per-sample")
     given = advise(
         situation,
@@ -248,9 +245,6 @@ def test_alternatives_rank_by_their_figures() -> None:
     assert given[0].reason == "9.00x as fast as this run's 1,000 samples/s"
     assert "predicted, not run" in given[1].words
     assert (given[0].measured, given[1].measured, given[0].low) == (True, False, 8000)
-
-
-def test_what_was_measured_counts_before_what_was_predicted() -> None:
     situation = of("decode", strategy="per-sample")
     ran = alternative(2000, 1900, 2100, measured=True, strategy="threads")
     hoped = alternative(9000, 8000, 9900, strategy="threads")
@@ -259,18 +253,6 @@ def test_what_was_measured_counts_before_what_was_predicted() -> None:
         assert (first.settings, first.samples_per_s, first.measured) == ({"strategy": "threads"}, 2000, True)
     slow = alternative(900, 850, 950, measured=True, strategy="threads")
     assert {"strategy": "threads"} not in settings(advise(situation, alternatives=[slow, hoped]))
-
-
-def test_what_is_trained_stays_the_same() -> None:
-    """Random augmentation goes on where samples are finished beforehand, and a cold cache is not asked of memory."""
-    digits = resolve(RunConfig(strategy="threads", augment="cpu", page_cache="cold"))
-    there = resolve(apply(digits, {"strategy": "memory"}))
-    assert (there.augment, there.page_cache) == ("device", "as-is")
-    assert resolve(apply(digits, {"strategy": "prefetch"})).augment == "cpu"
-    photos = resolve(RunConfig(dataset="photos", strategy="per-sample"))
-    assert resolve(apply(photos, {"strategy": "preprocessed"})).augment == "device"
-    plain = resolve(RunConfig(dataset="photos", strategy="per-sample", augment="off"))
-    assert resolve(apply(plain, {"strategy": "threads"})).augment == "off"
 
 
 def test_against_launches_each_setting_comes_in_its_turn() -> None:

@@ -195,7 +195,4 @@ def test_few_blocks_are_undecided_and_the_reason_is_said() -> None:
     refused = module.own_headroom(blocks([]) | {"replay_refused": "the script changes its batches"})
     assert refused is not None
     assert "0 pairs of blocks were measured: the script changes its batches" in module.own_headroom_sentence(refused)
-
-
-def test_a_run_without_it_has_none() -> None:
     assert module.own_headroom({"n_train": 5}) is None

@@ -198,7 +198,7 @@ def test_a_known_wait_in_the_loop_is_given_back(cause: str, k_ms: float) -> None
     assert sum(s.frac for s in v.shares) == pytest.approx(1)
 
 
-def test_what_is_hidden_behind_compute_costs_nothing() -> None:
+def test_what_is_hidden_behind_compute_costs_nothing_and_waits_are_split_exactly() -> None:
     """10 ms of loading under 8 ms of compute: taking away all 6 ms of decoding saves the 2 ms that show."""
     v = verdict(run(parts={"decode": 6.0, "read": 4.0}, compute=8.0, host=0.0))
     shares = {s.name: s for s in v.shares}
@@ -206,6 +206,12 @@ def test_what_is_hidden_behind_compute_costs_nothing() -> None:
     assert shares["decode"].exposed_ms == pytest.approx(2.0, abs=0.05)
     assert shares["read"].exposed_ms == pytest.approx(2.0, abs=0.05)
     assert (shares["decode"].own_ms, shares["read"].own_ms) == pytest.approx((6.0, 4.0))
+    steps = run(parts={"decode": 7.0, "read": 3.0}, hand_over=2.0, h2d=1.0, compute=4.0, host=0.0)
+    exposure = find_exposure(resolve(RunConfig(strategy="per-sample", dataset="photos")), steps, ())
+    shares = {s.name: s.frac * exposure.idle_ms for s in exposure.shares}
+    # 12 ms of waiting less 4 ms of compute behind it, and the copy
+    assert exposure.idle_ms == pytest.approx(12 - 4 + 1, abs=0.02)
+    assert shares == pytest.approx({"decode": 4.2, "read": 1.8, "hand_over": 2.0, "transfer": 1.0}, abs=0.02)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -218,7 +224,7 @@ def test_with_workers_a_part_costs_its_time_over_the_number_of_workers(workers: 
     assert v.idle_frac == pytest.approx(1 - 2 / (40 / workers), abs=0.03)
 
 
-def test_hand_over_and_transfer_are_told_apart() -> None:
+def test_hand_over_transfer_rest_and_loading_are_told_apart() -> None:
     v = verdict(run(parts={"decode": 1.0}, hand_over=9.0, compute=2.0, host=2.0), strategy="workers")
     assert (v.cause, v.cause_ms_per_batch) == ("hand_over", pytest.approx(9.0, rel=0.05))
     v = verdict(run(parts={"decode": 0.1}, h2d=9.0, compute=2.0), strategy="memory")
@@ -226,6 +232,13 @@ def test_hand_over_and_transfer_are_told_apart() -> None:
     assert v.cause_frac > 0.9
     assert v.shares[0].own_ms == pytest.approx(9.0)
     assert {"transfer": "stream"} in [dict(a.settings) for a in v.advice]
+    v = verdict(run(parts={"read": 2.0}, rest=10.0, compute=2.0))
+    assert (v.cause, v.cause_ms_per_batch) == ("rest", pytest.approx(10.0, rel=0.05))
+    v = verdict(run(parts={"decode": 20.0}, made_known=False))
+    assert (v.kind, v.cause, v.cause_frac) == ("input-bound", "loading", pytest.approx(1))
+    v = verdict(run(parts={"read": 30.0, "decode": 5.0}), strategy="slow-drive", workers=1)
+    assert (v.cause, v.advice[0].settings) == ("slow_drive", {"location": "staged"})
+    assert "staging" in v.sentence
 
 
 def test_the_way_from_a_busy_worker_is_not_the_cause() -> None:
@@ -249,11 +262,6 @@ def test_threads_share_each_batch(loader: str, expected: str) -> None:
     assert verdict(steps, strategy="prefetch", loader=loader, workers=2).cause == expected
 
 
-def test_python_between_the_parts_is_the_rest() -> None:
-    v = verdict(run(parts={"read": 2.0}, rest=10.0, compute=2.0))
-    assert (v.cause, v.cause_ms_per_batch) == ("rest", pytest.approx(10.0, rel=0.05))
-
-
 def test_what_the_device_decodes_is_decoding() -> None:
     """The loop has each batch at once; the device trains 4 ms and waits 16 ms for the decoder."""
     steps = run(parts={"read": 0.5}, compute=4.0, host=0.0)
@@ -269,17 +277,6 @@ def test_what_the_device_decodes_is_decoding() -> None:
     assert "preparation (decoding by NVIDIA DALI) is" in v.sentence
     assert v.cause_ms_per_batch == pytest.approx(16.0, abs=0.1)
     assert "rest" not in {share.name for share in v.shares}
-
-
-def test_a_loader_that_cannot_tell_its_parts() -> None:
-    v = verdict(run(parts={"decode": 20.0}, made_known=False))
-    assert (v.kind, v.cause, v.cause_frac) == ("input-bound", "loading", pytest.approx(1))
-
-
-def test_reading_from_the_slow_drive_has_a_name_of_its_own() -> None:
-    v = verdict(run(parts={"read": 30.0, "decode": 5.0}), strategy="slow-drive", workers=1)
-    assert (v.cause, v.advice[0].settings) == ("slow_drive", {"location": "staged"})
-    assert "staging" in v.sentence
 
 
 def test_other_programs_that_take_the_cpu_are_the_cause() -> None:
@@ -342,6 +339,10 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
     assert "inside the steps, where it looks busy" in v.sentence
     steps["launch_idle_s"][:] = 0.5 * MS
     assert verdict(steps, strategy="memory", dataset="digits").kind == "not input-bound"
+    steps = run(parts={"decode": 12.0}, host=0.0, compute=4.0)
+    steps["launch_idle_s"][:] = 3.0 * MS
+    v = verdict(steps, SIMULATED)
+    assert (v.kind, v.launch_frac) == ("input-bound", pytest.approx(3 / 12, abs=0.05))
 
 
 @pytest.mark.parametrize(
@@ -355,22 +356,6 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
 def test_nvml_says_for_how_long_the_gpu_idles_inside_steps(n_steps: int, words: str) -> None:
     steps = run(n_steps, parts={"read": 0.01}, compute=5.0, host=5.0)
     assert verdict(steps, cpu={"gpu_util_pct": 80.0}).sentence.endswith(words)
-
-
-def test_who_waits_more_for_data_than_for_launches_is_input_bound() -> None:
-    steps = run(parts={"decode": 12.0}, host=0.0, compute=4.0)
-    steps["launch_idle_s"][:] = 3.0 * MS
-    v = verdict(steps, SIMULATED)
-    assert (v.kind, v.launch_frac) == ("input-bound", pytest.approx(3 / 12, abs=0.05))
-
-
-def test_waits_are_split_exactly() -> None:
-    steps = run(parts={"decode": 7.0, "read": 3.0}, hand_over=2.0, h2d=1.0, compute=4.0, host=0.0)
-    exposure = find_exposure(resolve(RunConfig(strategy="per-sample", dataset="photos")), steps, ())
-    shares = {s.name: s.frac * exposure.idle_ms for s in exposure.shares}
-    # 12 ms of waiting less 4 ms of compute behind it, and the copy
-    assert exposure.idle_ms == pytest.approx(12 - 4 + 1, abs=0.02)
-    assert shares == pytest.approx({"decode": 4.2, "read": 1.8, "hand_over": 2.0, "transfer": 1.0}, abs=0.02)
 
 
 def test_which_loaders_make_batches_in_the_loop() -> None:
@@ -429,12 +414,6 @@ def test_a_border_case_says_what_is_not_known() -> None:
     assert v.advice[0].settings == {"strategy": "threads"}
 
 
-def test_copies_are_named_where_they_are_a_part_to_speak_of() -> None:
-    with_copies = verdict(run(parts={"decode": 8.0}, h2d=2.0, compute=2.0)).sentence
-    assert ", waiting for data and copies; " in with_copies
-    assert "(waits and copies)" not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
-
-
 def test_a_replay_is_called_one() -> None:
     copied = run(h2d=6.0, compute=3.0, made_known=False)
     v = verdict(copied, strategy="memory", replay="host", transfer="blocking")
@@ -448,15 +427,18 @@ def test_a_replay_is_called_one() -> None:
         assert v.advice == ()
 
 
-def test_small_parts_are_not_advised_about() -> None:
+def test_small_parts_are_not_advised_about_and_copies_are_named_where_they_are_not_small() -> None:
     """A set in memory has no remedy for its reads; a tenth of the time for copies is not worth another way to copy."""
     steps = run(parts={"read": 18.0}, h2d=2.0, compute=2.0)
     assert verdict(steps, strategy="memory").advice == ()
     steps = run(parts={"read": 12.0}, h2d=8.0, compute=2.0)
     assert [dict(a.settings) for a in verdict(steps, strategy="memory").advice][:1] == [{"transfer": "stream"}]
+    with_copies = verdict(run(parts={"decode": 8.0}, h2d=2.0, compute=2.0)).sentence
+    assert ", waiting for data and copies; " in with_copies
+    assert "(waits and copies)" not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
 
 
-def test_the_device_is_called_what_it_is() -> None:
+def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quoted() -> None:
     steps = run(parts={"decode": 20.0})
     assert "the simulated GPU is idle" in verdict(steps, SIMULATED).sentence
     assert verdict(steps, SIMULATED).simulated
@@ -464,9 +446,6 @@ def test_the_device_is_called_what_it_is() -> None:
     assert "share the CPU" in verdict(run(parts={"decode": 40.0}, workers=2), CPU, strategy="workers").sentence
     assert "the GPU is idle" in verdict(steps, {"device": "cuda:1"}).sentence
     assert "training on the CPU is stalled" in verdict(steps, {}, device="cpu").sentence
-
-
-def test_an_alternative_that_was_run_is_quoted() -> None:
     quick = Alternative({"strategy": "memory"}, 9000.0, 8800.0, 9100.0, measured=True)
     v = verdict(run(parts={"decode": 20.0}), alternatives=(quick,))
     assert "try strategy memory: 9,000 samples/s (8,800-9,100, measured)" in v.sentence
