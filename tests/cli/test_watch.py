@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ from tests.cli.json_objects import told as read_json
 from tests.cli.telling import STEPS
 from tests.command_line import Call, one_line
 from tests.emulator import Terminal
+from tests.jobs.sending import columns
 from tests.watch import scripts
 from vitprof.analysis.arrays import Series
 from vitprof.cli import watch
@@ -66,9 +68,9 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
 @pytest.mark.slow
 def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Path) -> None:
     """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
-    code = "from tests.watch.scripts import *; several_loaders(n=2)"
-    reason = "64 of 64 steps asked more than one loader for a batch"
-    status, _, err = call("watch", "--", sys.executable, "-c", code)
+    facts = {"several_loaders_steps": 2 * STEPS}
+    reason = "50 of 50 steps asked more than one loader for a batch"
+    status, _, err = call("watch", "--", *telling(2, facts))
     err = " ".join(err.split())
     assert (status, f"Inconclusive: {reason}" in err) == (0, True), err
     assert "  try " not in err
@@ -107,8 +109,8 @@ def test_a_bad_value_is_one_line(call: Call, options: list[str], vitprof_home: P
     one_line(call, "watch", *options, *command)
 
 
-def telling(epochs: int) -> list[str]:
-    return [sys.executable, "-m", "tests.cli.telling", str(epochs)]
+def telling(epochs: int, facts: dict[str, int] | None = None) -> list[str]:
+    return [sys.executable, "-m", "tests.cli.telling", str(epochs), json.dumps(facts or {})]
 
 
 def the_run() -> StoredRun:
@@ -193,9 +195,8 @@ def test_a_store_that_fails_later_ends_no_script(
 
 def steps(first: int, n: int = 10, step_s: float = 0.01) -> Series:
     """Steps with 100 samples and 2.5 ms of data wait."""
-    known = {"step": np.arange(first, first + n, dtype=float), "samples": np.full(n, 100.0)}
-    known |= {"step_s": np.full(n, step_s), "data_wait_s": np.full(n, 0.0025)}
-    return {name: known.get(name, np.zeros(n)) for name in STEP_COLUMNS}
+    known = {"step": np.arange(first, first + n), "samples": 100, "step_s": step_s, "data_wait_s": 0.0025}
+    return columns(n, **dict.fromkeys(STEP_COLUMNS, 0.0) | known)
 
 
 def test_figures_follow_the_steps() -> None:

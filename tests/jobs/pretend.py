@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
-from vitprof.measure.wire import Note, write_message
-from vitprof.recording.columns import STEP_COLUMNS
+from tests.jobs.sending import columns, waiting, watched
 
 AS_IT_IS = {
     "num_workers": 0,
@@ -31,24 +29,10 @@ MADE = {"made_place": "there", "made_where": "train.py:7", "made_nth": 1, "made_
 
 
 def steps(n: int, workers: int, loss: float, trial: int) -> dict[str, np.ndarray]:
-    rng, step_s = np.random.default_rng(trial), 0.01 if workers else 0.04
+    rng, step_s, number = np.random.default_rng(trial), 0.01 if workers else 0.04, np.arange(n)
     took = step_s * (1 + 0.01 * rng.random(n))
-    known = {
-        "step": np.arange(n),
-        "epoch": np.arange(n) // 10,
-        "t_start_s": time.perf_counter() - took.sum() + np.cumsum(took) - took,
-        "step_s": took,
-        "compute_s": took / 2,
-        "gap_s": took / 2,
-        "data_wait_s": took / 2,
-        "exposed_wait_s": took / 2,
-        "h2d_s": np.zeros(n),
-        "rank": np.zeros(n),
-        "samples": np.full(n, 8),
-        "loss": loss - np.arange(n) / 100,
-        "warmup": np.arange(n) < 5,
-    }
-    return {name: np.asarray(known.get(name, np.full(n, np.nan)), float) for name in STEP_COLUMNS}
+    times = waiting(time.perf_counter() - took.sum() + np.cumsum(took) - took, took / 2, took / 2)
+    return columns(n, step=number, epoch=number // 10, samples=8, loss=loss - number / 100, warmup=number < 5, **times)
 
 
 def main() -> None:
@@ -66,14 +50,8 @@ def main() -> None:
     changed = bool(wanted) and wanted["place"] == "there" and "elsewhere" not in sys.argv
     loss = float(trial) if "random" in sys.argv else 1.0 + ("differs" in sys.argv and workers > 0)
     n = min(int(os.environ["VITPROF_WATCH_STEPS"]), 20 if "short" in sys.argv else 10**6)
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(os.environ["VITPROF_WATCH_SOCKET"])
-        with connection.makefile("wb") as stream:
-            watched = loader | MADE | {"made_changed": changed}
-            facts = {"device": "cpu", "watched": watched, "pid": os.getpid(), "cpu_count": os.cpu_count()}
-            write_message(stream, Note("environment", facts))
-            write_message(stream, Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))
-            write_message(stream, steps(n, workers, loss, trial))
+    with watched(watched=loader | MADE | {"made_changed": changed}) as send:
+        send(steps(n, workers, loss, trial))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tests.jobs.sending import columns, waiting
 from vitprof.measure.wire import Message, Note
 from vitprof.recording.columns import STEP_COLUMNS
 
@@ -16,12 +17,9 @@ DONE = Note("end", {"status": "done", "error": ""})
 
 def steps(first: int, n: int) -> np.ndarray:
     """Rows of n steps of 0.1 s, half of it a data wait."""
-    number = np.arange(first, first + n, dtype=float)
-    started, half = number * STEP_S, np.full(n, STEP_S / 2)
-    known = {"step": number, "epoch": number * 0, "t_start_s": started, "data_wait_s": half, "step_s": half * 2}
-    known |= {"compute_start_s": started + half, "compute_s": half, "gap_s": half, "exposed_wait_s": half}
-    known |= {"h2d_s": number * 0, "samples": number * 0 + 4, "warmup": number * 0, "rank": number * 0}
-    return np.column_stack([known.get(name, np.full(n, np.nan)) for name in STEP_COLUMNS])
+    number, half = np.arange(first, first + n), np.full(n, STEP_S / 2)
+    known = columns(n, step=number, epoch=0, samples=4, **waiting(number * STEP_S, half, half))
+    return np.column_stack([*known.values()])
 
 
 class Clock:

@@ -104,51 +104,36 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
-def test_a_whole_job_while_everybody_prints(start: Any) -> None:
-    """Python, C code and a worker process write to standard output; the channel carries messages only."""
+def test_the_end_of_standard_input_stops_a_job_in_which_everybody_prints(start: Any) -> None:
+    """Python, C code and worker processes write to standard output; the channel carries messages only."""
     script = """
-import os, sys
-from vitprof.engine.storage import torchvision_datasets
-make = torchvision_datasets.IdxStorage.dataset
-class Loud:
-    def __init__(self, quiet): self.quiet = quiet
-    def __len__(self): return len(self.quiet)
-    def __getitem__(self, i):
-        print("a worker prints", flush=True)
-        return self.quiet[i]
-def loud(self, *stopwatch):
+import os
+from vitprof.engine.loaders.dataloader import TimedBatches
+open, make = TimedBatches.__init__, TimedBatches.__getitems__
+def loudly_open(self, *args, **kwargs):
     os.write(1, b"C prints\\n")
     print("Python prints", flush=True)
-    return Loud(make(self, *stopwatch))
-torchvision_datasets.IdxStorage.dataset = loud
+    open(self, *args, **kwargs)
+def loudly_make(self, ticket):
+    print("a worker prints", flush=True)
+    return make(self, ticket)
+TimedBatches.__init__, TimedBatches.__getitems__ = loudly_open, loudly_make
 from vitprof.jobs.child import main
 main()
 """
-    child = start(
-        [sys.executable, "-c", script], QUICK | {"strategy": "workers", "workers": 1, "persistent_workers": False}
-    )
-    end = child.read_until("end")
-    assert end.values == {"status": "done", "error": ""}
-    assert child.numbers() == list(range(6))
-    assert list(child.messages) == []
-    assert child.process.wait(20) == 0
-    kinds = [note.kind for note in child.notes]
-    assert {"environment", "stage", "phase", "facts", "end"} == set(kinds)
-    assert all(line in child.log.read_text() for line in ("Python prints", "C prints", "a worker prints"))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("full_home")
-def test_the_end_of_standard_input_stops_it(start: Any) -> None:
-    child = start(CHILD, QUICK | {"strategy": "workers", "storage": "memory", "steps": 100_000})
+    endless = {"strategy": "workers", "storage": "memory", "steps": 100_000}
+    child = start([sys.executable, "-c", script], QUICK | endless)
     child.read_until("steps")
     workers = psutil.Process(child.process.pid).children()
     assert len(workers) == 2
     child.stdin.close()
     assert child.read_until("end").values == {"status": "stopped", "error": ""}
+    assert list(child.messages) == []
     assert child.process.wait(20) == 0
     assert child.numbers() == list(range(len(child.numbers())))
+    assert {"environment", "stage", "phase", "facts", "end"} == {note.kind for note in child.notes}
     assert gone(workers)
+    assert all(line in child.log.read_text() for line in ("Python prints", "C prints", "a worker prints"))
 
 
 @pytest.mark.slow

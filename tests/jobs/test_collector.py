@@ -17,13 +17,13 @@ import pytest
 
 from tests.engine_fixtures import wait_until
 from tests.jobs.reported import Clock, ReportingJob
+from tests.jobs.sending import columns, waiting
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.jobs import collector
 from vitprof.jobs.collector import GONE, ScriptRunner, record
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note, write_message
-from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, chunks
 
 DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})
@@ -32,12 +32,9 @@ LIMIT_S = 30.0
 
 
 def steps(first: int, n: int) -> Message:
-    """A millisecond each, on a clock that no other step has."""
-    rows = {name: np.full(n, np.nan) for name in STEP_COLUMNS}
-    number = np.arange(first, first + n, dtype=float)
-    known = {"step": number, "epoch": number * 0, "t_start_s": number, "data_wait_s": number * 0 + 0.5}
-    known |= {"compute_start_s": number + 0.5, "compute_s": number * 0 + 0.5, "samples": number * 0 + 4}
-    return rows | known | {"warmup": number * 0, "rank": number * 0}
+    """On a clock that no other step has."""
+    number, half = np.arange(first, first + n, dtype=float), np.full(n, 0.5)
+    return columns(n, step=number, epoch=0, samples=4, **waiting(number, half, half))
 
 
 class Script:

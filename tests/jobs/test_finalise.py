@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.alarm import cpu_alarm
 from tests.config.configs import configs
+from tests.jobs.sending import columns, waiting
 from tests.store.other_versions import rewrite
 from tests.stored_series import append_steps
 from tests.ui.dashboard import add_run
@@ -24,7 +25,7 @@ from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError
 from vitprof.jobs import finalise
 from vitprof.jobs.finalise import OPEN_S, settle, settle_interrupted, spark
-from vitprof.recording.columns import STEP_COLUMNS, summary_to_dict
+from vitprof.recording.columns import summary_to_dict
 from vitprof.store import RunQuery, RunStore
 
 
@@ -109,26 +110,19 @@ def made_steps(config: RunConfig, n: int, seed: int) -> list[list[float]]:
     rng = np.random.default_rng(seed)
     wait_s = rng.exponential(0.005, n) * rng.choice([0.0, 1.0, 100.0], n, p=[0.3, 0.6, 0.1])
     start_s = 100.0 + np.cumsum(wait_s + 0.005) - wait_s - 0.005
-    figures = {
-        "rank": 0,
-        "step": np.arange(n),
-        "epoch": 0,
-        "t_start_s": start_s,
-        "data_wait_s": wait_s,
-        "host_s": 0.005,
-        "compute_start_s": start_s + wait_s,
-        "compute_s": 0.005,
-        "gap_s": wait_s,
-        "exposed_wait_s": wait_s,
-        "step_s": wait_s + 0.005,
-        "samples": min(config.batch_size, 2**20),
-        "warmup": np.arange(n) < config.warmup_steps,
-        "read_s": wait_s / 2,
-        "decode_s": wait_s / 2,
-        "worker": np.arange(n) % max(config.workers or 1, 1),
-    }
-    columns = [np.broadcast_to(np.asarray(figures.get(name, np.nan), float), n) for name in STEP_COLUMNS]
-    return np.column_stack(columns).tolist()
+    figures = columns(
+        n,
+        step=np.arange(n),
+        epoch=0,
+        host_s=0.005,
+        samples=min(config.batch_size, 2**20),
+        warmup=np.arange(n) < config.warmup_steps,
+        read_s=wait_s / 2,
+        decode_s=wait_s / 2,
+        worker=np.arange(n) % max(config.workers or 1, 1),
+        **waiting(start_s, wait_s, np.full(n, 0.005)) | {"h2d_s": np.nan},
+    )
+    return np.column_stack([*figures.values()]).tolist()
 
 
 def resolved(config: RunConfig) -> RunConfig | None:

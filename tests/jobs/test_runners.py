@@ -272,22 +272,19 @@ def own() -> Iterator[Launcher]:
 
 
 SLEEPS = "GOMP_SPINCOUNT = '0'"
-ASK_TORCH = """
-import os, sys, torch
+KEEP_AND_ASK = """
+import os, sys
+os.dup2(os.open({shown!r}, os.O_CREAT | os.O_WRONLY), 2)
+import torch
 from vitprof.jobs import child
-child.work = lambda: print(torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)
+work = child.work
+def ask_and_work():
+    print("bad fork:", torch.cuda._is_in_bad_fork(), file=sys.stderr, flush=True)
+    work()
+child.work = ask_and_work
 child.main()
 """
-
-
-def fork_of(own: Launcher, script: str, log: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a job writes to its log that is forked from a warm process which runs `script`."""
-    monkeypatch.setenv("VITPROF_WARM", "1")
-    monkeypatch.setattr(runners, "command", lambda module, *args: [sys.executable, "-c", script, *args])
-    own.warm().wait(threading.Event())
-    assert own._server is not None
-    assert end(own._server.fork(log)) == 0
-    return Path(log.name).read_text()
+"""A warm process that keeps what OpenMP shows of itself, and whose jobs ask PyTorch whether they may use CUDA."""
 
 
 @pytest.fixture
@@ -402,17 +399,6 @@ class TestForked:
 class TestOpenMP:
     """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
 
-    @pytest.mark.slow
-    def test_a_fork_has_them_too(
-        self, own: Launcher, tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """And may use CUDA: where its parent called something of it, `torch.cuda.init` refuses to run."""
-        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
-        shown = tmp_path / "shown"
-        keep = f"import os; os.dup2(os.open({str(shown)!r}, os.O_CREAT | os.O_WRONLY), 2)\n"
-        assert fork_of(own, keep + ASK_TORCH, log, monkeypatch) == "False\n"
-        assert SLEEPS in shown.read_text()
-
     @pytest.mark.parametrize("name", runners.OPENMP_CHOICES)
     def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert environment().items() >= runners.OPENMP_SLEEPS.items()
@@ -472,12 +458,17 @@ class TestServer:
             end(process)
 
     @pytest.mark.slow
-    def test_a_job_goes_on_when_its_server_dies(
-        self, own: Launcher, log: Any, full_home: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_job_may_use_cuda_has_threads_that_sleep_and_goes_on_when_its_server_dies(
+        self, own: Launcher, log: Any, tmp_path: Path, full_home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Where its parent called something of CUDA, `torch.cuda.init` refuses to run."""
         monkeypatch.setenv("VITPROF_WARM", "1")
+        monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+        script = KEEP_AND_ASK.format(shown=str(tmp_path / "shown"))
+        monkeypatch.setattr(runners, "command", lambda module, *args: [sys.executable, "-c", script, *args])
         own.warm().wait(threading.Event())
-        process = own.start(log)
+        assert own._server is not None
+        process = own._server.fork(log)
         server: Any = psutil.Process(process.pid).parent()
         server.kill()
         assert gone([server])
@@ -485,6 +476,8 @@ class TestServer:
         messages = answers(process)
         assert messages[-1] == Note("end", {"status": "done", "error": ""})
         assert end(process) == runners.UNKNOWN
+        assert "bad fork: False\n" in Path(log.name).read_text()
+        assert SLEEPS in (tmp_path / "shown").read_text()
 
     @pytest.mark.slow
     def test_nothing_is_left_of_it_when_its_owner_is_killed(self) -> None:
