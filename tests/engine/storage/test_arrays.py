@@ -31,10 +31,6 @@ def root(shared_home: Path, tmp_path: Path) -> Path:
     return copy_of("memmap", tmp_path)
 
 
-def test_the_file_is_numpys_own(root: Path) -> None:
-    assert np.array_equal(np.load(root / "train.npy"), images_of())
-
-
 def test_written_in_chunks(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (10, 4, 4, 3), np.uint8)
     ids, labels = [str(i) for i in range(10)], np.arange(10)
@@ -80,7 +76,8 @@ def test_damage_is_named(root: Path, damage: str, named: str) -> None:
     assert "allow_pickle" not in str(caught.value), "NumPy's advice how to load it all the same"
 
 
-def test_removed_between_opening_and_reading(root: Path) -> None:
+def test_the_file_is_numpys_own_and_may_be_removed_between_opening_and_reading(root: Path) -> None:
+    assert np.array_equal(np.load(root / "train.npy"), images_of())
     storage = MemmapStorage(SMALL, Place(root), True)
     storage.close()
     (root / "train.npy").unlink()
@@ -229,20 +226,15 @@ def test_the_subset_is_random_and_fixed(form: str) -> None:
     assert 150 < sum(index < N // 2 for index in first) / len(first) * N < 350  # from all over the set
 
 
-def test_a_batch_goes_where_it_should() -> None:
-    cache: Any = filled(Counted(), "pixels", 100 * SAMPLE)
+def test_it_stands_for_its_storage_and_a_batch_goes_where_it_should() -> None:
+    storage = Counted()
+    cache: Any = filled(storage, "pixels", 100 * SAMPLE)
     indices = torch.tensor([4, 499, 4, 0, 123])
     out = torch.zeros((5, *SHAPE), dtype=torch.uint8)
     assert cache.read(indices, out).data_ptr() == out.data_ptr()
     assert torch.equal(out, Counted().images[indices])
-    first = cache.read(indices)
-    first.zero_()  # a batch is the caller's own
+    cache.read(indices).zero_()  # a batch is the caller's own
     assert torch.equal(cache.read(indices), out)
-
-
-def test_it_stands_for_its_storage() -> None:
-    storage = Counted()
-    cache: Any = filled(storage, "pixels", 640)
     assert (len(cache), cache.shape, cache.block) == (N, SHAPE, 25)
     assert torch.equal(cache.labels, storage.labels)
     assert cache.name_of(3) == "/data/3.jpg"
@@ -269,13 +261,9 @@ def test_unreadable_samples_stay_out(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["pixels", "encoded"])
-def test_other_errors_are_raised_at_once(form: str) -> None:
+def test_filling_can_be_stopped_and_followed_and_ends_with_other_errors(form: str) -> None:
     with pytest.raises(DataError, match="/data/3"):
         filled(Counted((3,), DataError), form, 1e9)
-
-
-@pytest.mark.parametrize("form", ["pixels", "encoded"])
-def test_filling_can_be_stopped_and_followed(form: str) -> None:
     seen: list[float] = []
     cached(Counted(), form, 1, SEED, progress=lambda fraction, _: seen.append(fraction), stop=never)
     assert seen == sorted(seen)

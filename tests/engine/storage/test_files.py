@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, place
-from tests.engine.storage.test_storages import Meter
+from tests.engine.storage.writer_helpers import Counting
 from tests.engine_fixtures import SMALL
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.files import FilesStorage, PtStorage, RawFilesStorage, open_mapped, open_whole, sample_path
@@ -31,30 +31,24 @@ def test_digits_as_png(shared_home: Path) -> None:
     assert storage.name_of(57).endswith("images/test-000/test-000057.png")
 
 
-def test_a_slow_drive_is_told_what_is_read(few_photos: Path) -> None:
-    meter = Meter()
-    storage = FilesStorage(PHOTOS, Place(few_photos, meter), True)
-    files = [storage.read_encoded(i) for i in (3, 7)]
-    assert (meter.n_bytes, meter.n_files) == (sum(map(len, files)), 2)
-
-
 @pytest.mark.parametrize(
     ("damage", "named"), [("missing", "No such file"), ("empty", "is empty"), ("directory", "Is a directory|is empty")]
 )
-def test_a_damaged_file_is_named(few_photos: Path, damage: str, named: str) -> None:
-    storage = FilesStorage(PHOTOS, Place(few_photos), True)
+def test_what_is_read_is_told_to_the_drive_and_a_damaged_file_is_named(
+    few_photos: Path, damage: str, named: str
+) -> None:
+    throttle = Counting()
+    storage = FilesStorage(PHOTOS, Place(few_photos, throttle), True)
+    assert throttle.told == [(len(storage.read_encoded(i)), 1) for i in (3, 7)]
     path = Path(storage.name_of(3))
     damage_file(path, damage)
     with pytest.raises(SampleError, match=rf"{re.escape(str(path))}.*({named})") as caught:
         storage.read_encoded(3)
     assert "\n" not in str(caught.value)
     assert storage.read_encoded(4)
-
-
-def test_a_folder_without_classes(tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    with pytest.raises(DataError, match=re.escape(str(tmp_path))):
-        FilesStorage(PHOTOS, Place(tmp_path), True)
+    (few_photos / "none" / "train").mkdir(parents=True)
+    with pytest.raises(DataError, match="none"):  # without classes
+        FilesStorage(PHOTOS, Place(few_photos / "none"), True)
 
 
 NOBODY = 65534
@@ -65,12 +59,9 @@ def root(shared_home: Path, tmp_path: Path) -> Path:
     return copy_of("raw-files", tmp_path)
 
 
-def test_folders_of_a_thousand() -> None:
+def test_files_are_the_bare_pixels_in_folders_of_a_thousand(root: Path) -> None:
     assert sample_path(59_999, "x", train=True) == "images/train-059/x"
     assert sample_path(1_000, "x", train=False) == "images/test-001/x"
-
-
-def test_files_are_the_bare_pixels(root: Path) -> None:
     assert (root / "images/train-000/train-000123").read_bytes() == images_of()[123].tobytes()
     assert len(os.listdir(root / "images/test-000")) == 100
 
@@ -176,22 +167,15 @@ def test_a_damaged_sample_is_named(pt_root: Path, damage: str, named: str, capsy
     assert storage.read(torch.tensor([4, 6])).shape == (2, 28, 28, 1)
 
 
-def test_a_label_is_missing_for_an_id(pt_root: Path) -> None:
+def test_a_label_that_is_missing_or_no_number(pt_root: Path) -> None:
     path = pt_root / "labels.json"
     labels = json.loads(path.read_text())
-    del labels["train-000123"]
-    path.write_text(json.dumps(labels))
-    with pytest.raises(DataError, match=r"labels\.json has no label for 'train-000123'"):
-        PtStorage(SMALL, Place(pt_root), True)
-    assert len(PtStorage(SMALL, Place(pt_root), False)) == 100
-
-
-@pytest.mark.parametrize("label", ["3", 3.5, None, True, [1]])
-def test_a_label_that_is_no_number(pt_root: Path, label: object) -> None:
-    path = pt_root / "labels.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"train-000123": label}))
-    with pytest.raises(DataError, match=r"labels\.json has no label for 'train-000123'"):
-        PtStorage(SMALL, Place(pt_root), True)
+    others = {name: label for name, label in labels.items() if name != "train-000123"}
+    for changed in (others, *(labels | {"train-000123": label} for label in ("3", 3.5, None, True, [1]))):
+        path.write_text(json.dumps(changed))
+        with pytest.raises(DataError, match=r"labels\.json has no label for 'train-000123'"):
+            PtStorage(SMALL, Place(pt_root), True)
+        assert len(PtStorage(SMALL, Place(pt_root), False)) == 100
 
 
 def test_the_partition_names_an_unknown_file(pt_root: Path) -> None:
@@ -204,15 +188,15 @@ def test_the_partition_names_an_unknown_file(pt_root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["partition.json", "labels.json"])
-@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"train": 3, "validation": "x"}', b"\xff\xfe"])
-def test_damaged_json_is_named(pt_root: Path, name: str, content: str | bytes | None) -> None:
+def test_damaged_json_is_named(pt_root: Path, name: str) -> None:
     path = pt_root / name
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=re.escape(name)) as caught:
-        PtStorage(SMALL, Place(pt_root), True)
-    assert "\n" not in str(caught.value)
+    for content in (None, b"", b"{", b"[]", b"{}", b'{"train": 3, "validation": "x"}', b"\xff\xfe"):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(DataError, match=re.escape(name)) as caught:
+            PtStorage(SMALL, Place(pt_root), True)
+        assert "\n" not in str(caught.value)
 
 
 def test_one_file_for_a_split(single: Path) -> None:

@@ -49,16 +49,10 @@ def test_the_file_is_the_one_that_the_article_describes(written: dict[str, Path]
                 assert np.array_equal(labels[:], facts_of(split).labels)
 
 
-@pytest.mark.parametrize(("row_bytes", "rows"), [(784, 256), (4096, 256), (150_528, 4), (1 << 20, 1), (1 << 30, 1)])
-def test_rows_of_a_chunk(row_bytes: int, rows: int) -> None:
-    assert hdf5.chunk_rows(row_bytes) == rows
-
-
 def test_a_storage_knows_its_blocks(written: dict[str, Path]) -> None:
+    sizes = {784: 256, 4096: 256, 150_528: 4, 1 << 20: 1, 1 << 30: 1}
+    assert {row_bytes: hdf5.chunk_rows(row_bytes) for row_bytes in sizes} == sizes
     assert [storage.block for storage, _ in open_both(hdf5.ChunkedStorage, written["chunked"])] == [256, 100]
-
-
-# Writing
 
 
 @pytest.mark.slow
@@ -74,24 +68,16 @@ def test_bytes_are_joined_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_whole("encoded", write_both(tmp_path, hdf5.ENCODED_FORMAT))
 
 
-# Bad input
-
-
 @pytest.mark.parametrize("name", HDF5)
-def test_cut_in_half(name: str, own: Callable[[str], Path]) -> None:
+def test_cut_in_half_and_not_hdf5(name: str, own: Callable[[str], Path]) -> None:
     directory = own(name)
     path = directory / "data.h5"
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
     one_line(FORMATS[name][1], directory, str(path), "truncated")
-
-
-@pytest.mark.parametrize("content", [b"", b"not HDF5" * 1000, b"\x89HDF\r\n\x1a\n" + bytes(4000)])
-@pytest.mark.parametrize("name", HDF5)
-def test_not_hdf5(name: str, content: bytes, own: Callable[[str], Path]) -> None:
-    directory = own(name)
-    (directory / "data.h5").write_bytes(content)
-    one_line(FORMATS[name][1], directory, str(directory / "data.h5"), "cannot be read")
+    for content in (b"", b"not HDF5" * 1000, b"\x89HDF\r\n\x1a\n" + bytes(4000)):
+        path.write_bytes(content)
+        one_line(FORMATS[name][1], directory, str(path), "cannot be read")
 
 
 X, Y = pixels_of("train"), facts_of("train").labels
@@ -140,9 +126,6 @@ def test_another_layout(written: dict[str, Path], tmp_path: Path) -> None:
         file["Y_train"] = Y
         file.create_dataset("X_train", (600, 28, 28, 1), np.uint8)
     one_line(hdf5.ContiguousStorage, tmp_path, "X_train", "beyond the end of the file")
-
-
-def test_images_in_another_file(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(X.tobytes())
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["Y_train"] = Y

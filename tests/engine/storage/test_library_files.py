@@ -33,14 +33,10 @@ EVERY = pytest.mark.parametrize("name", FORMATS)
 
 
 @EVERY
-def test_what_was_written_is_read(name: str, written: dict[str, Path]) -> None:
+def test_what_was_written_is_read_and_told_to_the_drive(name: str, written: dict[str, Path]) -> None:
     assert_whole(name, written[name])
     file = "data.mdb" if "lmdb" in name else "data.h5"
     assert sorted(path.name for path in written[name].iterdir()) == [file, "labels.npz"]
-
-
-@EVERY
-def test_what_is_read_is_told_to_the_drive(name: str, written: dict[str, Path]) -> None:
     throttle = Counting()
     storage = FORMATS[name][1](INFO, Place(written[name], throttle), True)
     if hasattr(storage, "read"):

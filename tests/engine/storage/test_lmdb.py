@@ -39,7 +39,7 @@ def changed(directory: Path, change: Callable[[Any], object]) -> None:
         change(txn)
 
 
-def test_the_keys(written: dict[str, Path]) -> None:
+def test_the_keys_and_how_densely_the_training_split_is_stored(written: dict[str, Path], tmp_path: Path) -> None:
     path = str(written["lmdb"] / "data.mdb")
     with py_lmdb.open(path, subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
         keys = [bytes(key) for key, _ in txn.cursor()]
@@ -49,6 +49,8 @@ def test_the_keys(written: dict[str, Path]) -> None:
     assert keys[:3] == [b"meta-test", b"meta-train", b"test-00000000"]
     assert (keys[-1], len(keys)) == (b"train-00000599", 702)
     assert meta == {"n": 100, "shape": [28, 28, 1]}
+    write_split(tmp_path, lmdb.PIXEL_FORMAT, "train")
+    assert 600 * 784 < (tmp_path / "data.mdb").stat().st_size < 1.15 * 600 * 784
 
 
 def test_several_storages_share_what_is_open(written: dict[str, Path], tmp_path: Path) -> None:
@@ -84,12 +86,6 @@ def test_the_map_grows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert_whole(name, write_both(tmp_path, FORMATS[name][0]))
 
 
-def test_the_training_split_is_stored_densely(tmp_path: Path) -> None:
-    write_split(tmp_path, lmdb.PIXEL_FORMAT, "train")
-    pixels = 600 * 784
-    assert pixels < (tmp_path / "data.mdb").stat().st_size < 1.15 * pixels
-
-
 # Bad input
 
 
@@ -113,17 +109,13 @@ def test_not_lmdb(own: Callable[[str], Path]) -> None:
     one_line(lmdb.PixelStorage, directory, str(directory / "data.mdb"), "directory")
 
 
-def test_without_any_of_its_keys(own: Callable[[str], Path]) -> None:
+def test_of_another_data_set_or_without_any_of_its_keys(own: Callable[[str], Path]) -> None:
     directory = own("lmdb")
+    for meta in (b"{}", b"\xff", b'{"n": 599, "shape": [28, 28, 1]}', b'{"n": 600, "shape": [7]}'):
+        changed(directory, lambda txn, meta=meta: txn.put(b"meta-train", meta))
+        one_line(lmdb.PixelStorage, directory, str(directory / "data.mdb"))
     changed(directory, lambda txn: [txn.delete(key) for key in [bytes(k) for k, _ in txn.cursor()]])
     one_line(lmdb.PixelStorage, directory, str(directory / "data.mdb"), "no key meta-train")
-
-
-@pytest.mark.parametrize("meta", [b"{}", b"\xff", b'{"n": 599, "shape": [28, 28, 1]}', b'{"n": 600, "shape": [7]}'])
-def test_of_another_data_set(meta: bytes, own: Callable[[str], Path]) -> None:
-    directory = own("lmdb")
-    changed(directory, lambda txn: txn.put(b"meta-train", meta))
-    one_line(lmdb.PixelStorage, directory, str(directory / "data.mdb"))
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,17 @@ def test_made_once(small_chunks: None) -> None:
     assert again.messages == []
     assert sorted(os.listdir(first.directory.parent)) == ["memmap", "memmap.lock"]
     assert sorted(os.listdir(first.directory)) == [LABELS, MANIFEST, "test.npy", "train.npy"]
+    assert read_ids(first.directory, train=False) == [f"test-{i:06d}" for i in range(100)]
+    assert read_labels(first.directory, train=True).dtype == torch.int64
+    assert_whole("memmap")
 
 
 @usual
-def test_what_it_cost_is_recorded() -> None:
+def test_what_it_cost_is_recorded_and_a_data_sets_own_files_need_no_making() -> None:
+    own = prepare("memory")
+    assert (own.directory, own.prepare_s) == (datasets.prepare("digits"), 0)
+    assert own.size_bytes >= 700 * 784
+    assert not (Path(os.environ["VITPROF_HOME"]) / "prepared").exists()
     prepared = prepare("raw-files", clock=ticking(0.5))
     files = [p for p in prepared.directory.rglob("*") if p.is_file() and p.name != MANIFEST]
     assert prepared.size_bytes == sum(p.stat().st_blocks * 512 for p in files)
@@ -89,25 +96,6 @@ def test_what_it_cost_is_recorded() -> None:
     assert prepared.prepare_s > 0
     manifest = json.loads((prepared.directory / MANIFEST).read_text())
     assert (manifest["n_train"], manifest["n_test"], manifest["n_unreadable"]) == (600, 100, 0)
-
-
-@usual
-def test_ids_and_labels() -> None:
-    root = prepare("memmap").directory
-    assert read_ids(root, train=False) == [f"test-{i:06d}" for i in range(100)]
-    for train in (True, False):
-        labels = read_labels(root, train=train)
-        assert labels.dtype == torch.int64
-        assert np.array_equal(labels.numpy(), read_split(datasets.prepare("digits"), train)[1])
-
-
-@usual
-def test_a_data_sets_own_files_need_no_making() -> None:
-    prepared = prepare("memory")
-    assert prepared.directory == datasets.prepare("digits")
-    assert prepared.prepare_s == 0
-    assert prepared.size_bytes >= 700 * 784
-    assert not (Path(os.environ["VITPROF_HOME"]) / "prepared").exists()
 
 
 @usual
@@ -307,37 +295,25 @@ def test_damage_is_noticed_and_named(name: str, damage: str, named: str) -> None
 
 
 @usual
-@pytest.mark.parametrize("damage", ["missing", "cut", "empty", "other arrays", "other lengths", "other dtype"])
-def test_labels_that_cannot_be_read_are_named(damage: str) -> None:
-    root = prepare("memmap").directory
-    path = root / LABELS
-    whole = path.read_bytes()
-    path.unlink()
-    ids, labels = np.array(["a", "b"]), np.arange(2)
-    if damage == "cut":
-        path.write_bytes(whole[: len(whole) // 2])
-    elif damage == "empty":
-        path.touch()
-    elif damage == "other arrays":
-        np.savez(path, x=labels)
-    elif damage == "other lengths":
-        np.savez(path, train_ids=ids, train_labels=labels[:1])
-    elif damage == "other dtype":
-        np.savez(path, train_ids=ids, train_labels=labels.astype(np.float32))
-    with pytest.raises(DataError, match=r"labels\.npz cannot be read") as caught:
-        read_labels(root, train=True)
-    assert "\n" not in str(caught.value)
-
-
-@usual
-def test_one_wrong_byte_in_labels_is_noticed() -> None:
+def test_labels_that_cannot_be_read_are_named() -> None:
     path = prepare("memmap").directory / LABELS
-    content = bytearray(path.read_bytes())
-    at = content.index(b"train_labels.npy") + 400
-    content[at] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"labels\.npz cannot be read \(it is damaged\)"):
-        read_labels(path.parent, train=True)
+    whole = path.read_bytes()
+    wrong = bytearray(whole)
+    wrong[whole.index(b"train_labels.npy") + 400] ^= 1
+    ids, labels = np.array(["a", "b"]), np.arange(2)
+    others = [{"x": labels}, {"train_ids": ids, "train_labels": labels[:1]}]
+    others.append({"train_ids": ids, "train_labels": labels.astype(np.float32)})
+    for damage in (None, bytes(wrong), whole[: len(whole) // 2], b"", *others):
+        path.unlink()
+        if isinstance(damage, dict):
+            np.savez(path, **damage)
+        elif damage is not None:
+            path.write_bytes(damage)
+        reason = r" \(it is damaged\)" if damage == bytes(wrong) else ""
+        with pytest.raises(DataError, match=rf"labels\.npz cannot be read{reason}") as caught:
+            read_labels(path.parent, train=True)
+        assert "\n" not in str(caught.value)
+        path.touch()
 
 
 @usual
@@ -385,7 +361,11 @@ def test_one_file_on_a_full_disk(
 
 
 @usual
-def test_too_little_room_is_noticed_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_and_a_missing_manifest_are_noticed_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match=rf"{tmp_path}/manifest\.json is missing"):
+        making.prepare_storage("memmap", SMALL, tmp_path, progress=Log(), stop=lambda: False)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))  # type: ignore[attr-defined]
     with pytest.raises(DataError, match=r"disk full: .* needs 0.5 MB and has 0.0 MB free"):
         prepare("memmap")
@@ -399,12 +379,6 @@ def test_a_home_that_cannot_be_written_to(read_only_dir: Path, monkeypatch: pyte
     assert "\n" not in str(caught.value)
 
 
-@usual
-def test_a_data_set_without_its_manifest(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{tmp_path}/manifest\.json is missing"):
-        making.prepare_storage("memmap", SMALL, tmp_path, progress=Log(), stop=lambda: False)
-
-
 def damage_photos(root: Path) -> list[str]:
     """An empty file and a truncated one; returns their names."""
     files = sorted((root / "train").rglob("*.jpg"))
@@ -413,18 +387,13 @@ def damage_photos(root: Path) -> list[str]:
     return [files[3].name, files[11].name]
 
 
-def test_an_unreadable_sample_ends_it(few_photos: Path) -> None:
-    names = damage_photos(few_photos)
-    with pytest.raises(SampleError, match=names[0]) as caught:
-        prepare("memmap", PHOTOS)
-    assert "\n" not in str(caught.value)
-
-
-def test_unreadable_samples_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_samples_end_it_or_are_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = images_of(PHOTOS)
     monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
-    names = damage_photos(few_photos)
-    log = Log()
+    names, log = damage_photos(few_photos), Log()
+    with pytest.raises(SampleError, match=names[0]) as ended:
+        prepare("memmap", PHOTOS)
+    assert "\n" not in str(ended.value)
     prepared = prepare("memmap", PHOTOS, progress=log, skip_unreadable=True)
     assert prepared.n_unreadable == 2
     assert names[0] in log.messages[-1]

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests.engine.storage.preparing import images_of, place, read_all
+from tests.engine.storage.writer_helpers import Counting
 from tests.engine_fixtures import SMALL
 from vitprof.engine.data import datasets, mnist
 from vitprof.engine.storage import open_storage
@@ -32,7 +33,7 @@ def opened(name: str, *, train: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("name", PIXELS)
-def test_images_in_whole_batches(name: str) -> None:
+def test_images_in_whole_batches_and_into_a_buffer(name: str) -> None:
     storage = opened(name)
     images = images_of()
     assert storage.shape == (28, 28, 1)
@@ -40,13 +41,9 @@ def test_images_in_whole_batches(name: str) -> None:
         batch = storage.read(torch.tensor(indices, dtype=torch.int64))
         assert batch.dtype == torch.uint8
         assert np.array_equal(batch.numpy(), images[indices])
-    storage.close()
-
-
-@pytest.mark.parametrize("name", PIXELS)
-def test_read_into_a_buffer(name: str) -> None:
-    storage = opened(name)
-    images = images_of()
+    if name in PIXELS[:6]:
+        with pytest.raises(IndexError):
+            storage.read(torch.tensor([3, 600]))
     ring = torch.full((2, 64, 28, 28, 1), 77, dtype=torch.uint8)
     for indices in (torch.randperm(600)[:64], torch.arange(100, 164)):
         out = ring[1]
@@ -57,19 +54,16 @@ def test_read_into_a_buffer(name: str) -> None:
     storage.read(torch.arange(590, 600), last)  # a last batch that is shorter
     assert np.array_equal(last.numpy(), images[590:])
     assert bool((ring[0, 10:] == 77).all())
-
-
-@pytest.mark.parametrize("name", PIXELS[:6])
-def test_a_sample_that_does_not_exist(name: str) -> None:
-    with pytest.raises(IndexError):
-        opened(name).read(torch.tensor([3, 600]))
+    if name == "memory":
+        storage.read(torch.arange(600)).zero_()  # a batch is the caller's own
+        assert np.array_equal(read_all(storage), images_of())
+    storage.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single", "hdf5", "hdf5-chunked", "lmdb"])
 def test_several_threads_at_once(name: str) -> None:
-    storage = opened(name)
-    images = images_of()
+    storage, images = opened(name), images_of()
     storage.close()  # opened again by whoever comes first
     orders = [torch.randperm(600)[:100] for _ in range(8)]
     with ThreadPoolExecutor(4) as pool:
@@ -110,45 +104,20 @@ def test_read_in_a_forked_process() -> None:
     assert all(read_all(storage).tobytes() == expected for storage in storages.values())  # and here, afterwards
 
 
-class Meter:
-    """A throttle that only counts."""
-
-    def __init__(self) -> None:
-        self.n_bytes = self.n_files = 0
-
-    def wait(self, n_bytes: int, n_files: int) -> None:
-        self.n_bytes += n_bytes
-        self.n_files += n_files
-
-
 @pytest.mark.parametrize(
     ("name", "files_to_open", "files_a_batch"),
-    [("memmap", 1, 0), ("pt-single", 1, 0), ("raw-files", 0, 10), ("pt", 0, 10)],
+    [("memmap", 1, 0), ("pt-single", 1, 0), ("pt-whole", 1, 0), ("raw-files", 0, 10), ("pt", 0, 10)],
 )
 def test_a_slow_drive_is_told_what_is_read(name: str, files_to_open: int, files_a_batch: int) -> None:
-    meter = Meter()
-    storage = open_storage(name, SMALL, Place(place(name).root, meter), train=True)
-    assert (meter.n_bytes, meter.n_files) == (0, files_to_open)
+    throttle = Counting()
+    storage = open_storage(name, SMALL, Place(place(name).root, throttle), train=True)
+    whole = name == "pt-whole"  # delivered once
+    assert throttle.total == ((place(name).root / "train.pt").stat().st_size if whole else 0, files_to_open)
     storage.read(torch.arange(10))
-    assert meter.n_files == files_to_open + files_a_batch
     files = [Path(p) for p in getattr(storage, "_paths", [])[:10]]
-    assert meter.n_bytes == (sum(p.stat().st_size for p in files) if files else 7840)
+    n_bytes = sum(p.stat().st_size for p in files) if files else 7840
+    assert throttle.total == (throttle.told[0][0] if whole else n_bytes, files_to_open + files_a_batch)
     storage.close()
-
-
-def test_a_slow_drive_delivers_a_whole_file_once() -> None:
-    meter = Meter()
-    root = place("pt-whole").root
-    storage = open_storage("pt-whole", SMALL, Place(root, meter), train=True)
-    storage.read(torch.arange(10))
-    assert (meter.n_bytes, meter.n_files) == ((root / "train.pt").stat().st_size, 1)
-
-
-def test_reading_does_not_change_what_is_stored() -> None:
-    storage = opened("memory")
-    batch = storage.read(torch.arange(600))
-    batch.zero_()
-    assert np.array_equal(read_all(storage), images_of())
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torchvision import datasets, transforms
 
+from tests.engine.storage.writer_helpers import Counting
 from tests.engine_fixtures import N_PHOTOS
 from vitprof.config.catalog import dataset_info
 from vitprof.engine.storage.contract import Place
@@ -27,16 +28,6 @@ def made(photos_home: Path) -> Path:
 def mine(made: Path, tmp_path: Path) -> Path:
     """A copy that may be damaged."""
     return Path(shutil.copytree(made, tmp_path / "mine"))
-
-
-class Counting:
-    """A throttle that waits for nothing and remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
-
-    def wait(self, n_bytes: int, n_files: int) -> None:
-        self.told.append((n_bytes, n_files))
 
 
 def plain(root: Path, *, augment: bool) -> datasets.ImageFolder:

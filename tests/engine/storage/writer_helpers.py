@@ -87,6 +87,10 @@ class Counting:
     def wait(self, n_bytes: int, n_files: int) -> None:
         self.told.append((n_bytes, n_files))
 
+    @property
+    def total(self) -> tuple[int, int]:
+        return sum(n for n, _ in self.told), sum(n for _, n in self.told)
+
 
 def open_both(cls: Callable[..., Any], directory: Path) -> list[tuple[Any, str]]:
     return [(cls(INFO, Place(directory), split == "train"), split) for split in COUNTS]
