@@ -82,3 +82,8 @@ def test_a_duration_is_shown_in_the_unit_that_suits_it(value: float, text: str) 
 )  # fmt: skip
 def test_bytes_are_shown_in_binary_units(n_bytes: float, text: str) -> None:
     assert formats.size(n_bytes) == text
+
+
+def test_ordinals() -> None:
+    words = ["2nd", "3rd", "4th", "11th", "12th", "21st", "113th"]
+    assert [formats.ordinal(n) for n in (2, 3, 4, 11, 12, 21, 113)] == words

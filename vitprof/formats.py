@@ -26,6 +26,12 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
+def ordinal(number: int) -> str:
+    """Returns 1st, 2nd, 3rd, 11th, 113th."""
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
+
+
 def percent(share: float | None) -> str:
     """Returns a share (0 to 1) in percent, with one decimal below 10%."""
     if share is None or _missing(share):

@@ -135,8 +135,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         )
         warmup = st.toggle(
             "Include warm-up steps",
-            key="warmup",
-            bind=widgets.IN_URL,
+            **widgets.kept("warmup"),
             help="The first steps include the start of workers and caches; often so long that the rest looks flat.",
         )
     metric = METRICS[chosen]

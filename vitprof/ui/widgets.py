@@ -56,6 +56,11 @@ IN_URL: Literal["query-params"] = "query-params"
 Option = TypeVar("Option", bound=str)
 
 
+def kept(key: str) -> dict[str, Any]:
+    """Returns what makes a widget keep its value in the URL under `key`."""
+    return {"key": key, "bind": IN_URL}
+
+
 def label(field: str) -> str:
     return LABELS.get(field, field.replace("_", " ").capitalize())
 
@@ -250,8 +255,7 @@ def choose(
         format_func=options.__getitem__,
         default=default,
         required=True,
-        key=name,
-        bind=IN_URL,
+        **kept(name),
         help=help,
         label_visibility="visible" if show_label else "collapsed",
     )

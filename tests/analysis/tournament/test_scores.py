@@ -32,7 +32,7 @@ def test_the_interval_holds_the_truth(rounds: int) -> None:
     for seed in range(120):
         rng = np.random.default_rng(seed)
         mine, base = (
-            scores.score(scores.rounds_of(entry(key, 1000, seed=seed, runs=rounds, moments=moments)), key, 0)
+            scores.score(scores.rounds_of(entry(key, 1000, seed=seed, runs=rounds, moments=moments)), key)
             for key, moments in zip("ab", rng.normal(0, 0.01, (2, rounds)), strict=True)
         )
         gain = scores.ratio(mine, base, scores.sure_level(rounds))
@@ -58,16 +58,16 @@ def test_equal_is_what_is_known_to_differ_little(gain: Interval, said: str) -> N
 def test_throughput_is_all_samples_over_all_time_and_a_round_that_others_slowed_down_counts_little() -> None:
     quiet = scores.rounds_of(entry("a", 1000))
     spoiled = {**quiet, 2: quiet[2] * 0.5}
-    assert scores.score(spoiled, "a", 0).value == pytest.approx(scores.score(quiet, "a", 0).value, abs=0.02)
+    assert scores.score(spoiled, "a").value == pytest.approx(scores.score(quiet, "a").value, abs=0.02)
     alike = dict.fromkeys(quiet, 1.0)
-    assert scores.throughput(spoiled, alike, "a", 0).value < 0.8 * scores.throughput(quiet, alike, "a", 0).value
+    assert scores.throughput(spoiled, alike, "a").value < 0.8 * scores.throughput(quiet, alike, "a").value
     # a run of 900 samples at 300/s and one of 100 samples at 50/s: 1,000 samples in 5 s; the second has few blocks
     runs = {1: np.array([200.0, 600.0] * 10), 2: np.full(7, 50.0)}
-    found = scores.throughput(runs, {1: 900.0, 2: 100.0}, "a", 0)
+    found = scores.throughput(runs, {1: 900.0, 2: 100.0}, "a")
     assert found.value == pytest.approx(200)
     assert found.low < 200 < found.high
     uneven = {1: np.full(20, 300.0), 2: np.array([25.0, 50.0, 100.0] * 3)}  # 7/3 times 1/50 s for a sample
-    assert scores.throughput(uneven, {1: 900.0, 2: 100.0}, "a", 0).value == pytest.approx(1000 / (3 + 7 / 3))
+    assert scores.throughput(uneven, {1: 900.0, 2: 100.0}, "a").value == pytest.approx(1000 / (3 + 7 / 3))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_loader_that_is_uneven_by_itself_gains_little() -> None:
     rng = np.random.default_rng(0)
     seconds = np.where(np.arange(400) % 10 == 9, 0.010, 0.001) * np.exp(rng.normal(0, 0.05, 400))
     blocks = 20 / seconds.reshape(20, 20).sum(axis=1)
-    known = scores.score({1: blocks, 2: blocks, 3: blocks}, "a", 0)
+    known = scores.score({1: blocks, 2: blocks, 3: blocks}, "a")
     assert math.exp(known.value) == pytest.approx(400 / seconds.sum(), rel=0.03)
 
 
@@ -114,7 +114,7 @@ def test_levels_and_students_t() -> None:
 
 def test_what_ran_once_holds_up_the_answer_while_it_can_be_the_fastest() -> None:
     known = {
-        name: scores.score(scores.rounds_of(entry(name, speed)), name, 0) for name, speed in (("a", 1000), ("b", 700))
+        name: scores.score(scores.rounds_of(entry(name, speed)), name) for name, speed in (("a", 1000), ("b", 700))
     }
     assert scores.near_best(known) == {"a": 1, "b": 0}
     once = scores.Score(math.log(900), np.full(1000, math.nan))

@@ -12,15 +12,10 @@ from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
 from vitprof.ui import resources
-from vitprof.ui.profile.live import ordinal
 
 
 def shown(at: AppTest) -> set[str]:
     return {button.key for button in at.button if button.key} & {"stop-button", "cancel-button"}
-
-
-def test_ordinals() -> None:
-    assert [ordinal(n) for n in (2, 3, 4, 11, 12, 21, 113)] == ["2nd", "3rd", "4th", "11th", "12th", "21st", "113th"]
 
 
 def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Mask, column, mean, median, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import Trace
-from vitprof.formats import number, percent, seconds
+from vitprof.formats import number, ordinal, percent, seconds
 from vitprof.recording.verdict import Signature
 
 MIN_PERIODS = 6
@@ -53,7 +53,7 @@ def worker_period(trace: Trace) -> Signature | None:
         return None
     return Signature(
         name="worker-period",
-        sentence=f"Every {_ordinal(workers)} batch stalls: {seconds(float(folded[stall]))} of waiting against "
+        sentence=f"Every {ordinal(workers)} batch stalls: {seconds(float(folded[stall]))} of waiting against "
         f"{seconds(others_s)} for the others. The {workers} workers deliver in order and finish together, so the loop "
         "takes one round and waits for the next: together they are slower than the training.",
         cost_s_per_step=cost,
@@ -118,11 +118,6 @@ def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float
     a, b = values[:-lag][pairs], values[lag:][pairs]
     scale = float(a.std() * b.std())
     return float(((a - a.mean()) * (b - b.mean())).mean()) / scale if scale > 0 else 0.0
-
-
-def _ordinal(number: int) -> str:
-    teens = number % 100 in (11, 12, 13)
-    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 SPIKE_Z = 8.0

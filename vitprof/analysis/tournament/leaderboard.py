@@ -115,9 +115,9 @@ def uneven_words(board: Leaderboard) -> str:
     return f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {examples}{more}."
 
 
-def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: int = 0) -> Leaderboard:
+def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Leaderboard:
     """Returns the leaderboard of `entries`, ranked by score. Speed-ups are relative to `baseline`; `n_train` images are
-    an epoch (0 if not known); `seed` is the bootstrap's. Failed and refused trials are not ranked. Epochs are as
+    an epoch (0 if not known). Failed and refused trials are not ranked. Epochs are as
     measured (`RunSummary.epoch_s`) if every ranked run saw a whole one, else n_train / samples_per_s for all. Raises
     ValueError for two entries with the same key, or without the baseline.
     """
@@ -131,9 +131,9 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
     level = scoring.sure_level(max(map(len, runs.values())))
     steps = {key: _n_steps(runs[key], ended[key]) for key in by_key}
     few = {key: n for key, n in steps.items() if 0 < n < thresholds.MIN_STEPS}
-    scores = {key: scoring.score(mine, key, seed) for key, mine in runs.items()}
+    scores = {key: scoring.score(mine, key) for key, mine in runs.items()}
     scores |= {key: scoring.Score(scores[key].value, scoring.NO_SCORE.draws) for key in few}
-    speeds = {key: scoring.throughput(mine, _weights(mine, ended[key]), key, seed) for key, mine in runs.items()}
+    speeds = {key: scoring.throughput(mine, _weights(mine, ended[key]), key) for key, mine in runs.items()}
     ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)]
     ranked.sort(key=lambda key: (-scores[key].value, key))
     caches = {key: e.page_cache for key, e in by_key.items()}
@@ -190,7 +190,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int, seed: 
             spoiled=scoring.spoiled(by_key[key]),
             near_best=near.get(key, math.nan),
             score=math.exp(scores[key].value),
-            within_low=scoring.within_low(runs[key], key, seed),
+            within_low=scoring.within_low(runs[key], key),
         )
         rows.append(row)
     best = bests.get(caches[baseline], ranked[0] if ranked else None)

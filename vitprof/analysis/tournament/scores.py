@@ -86,7 +86,7 @@ def rounds_of(entry: Entry) -> dict[int, Floats]:
     return dict(sorted(runs.items()))
 
 
-def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) -> Interval:
+def throughput(runs: Rounds, samples: Mapping[int, float], key: str) -> Interval:
     """Returns samples/s over the rounds that count, with an interval; `samples` weigh the rounds' runs."""
     if not runs:
         return arrays.UNKNOWN
@@ -96,24 +96,24 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str, seed: int) 
         made = weights[drawn]
         return np.asarray(-np.log((made * np.exp(-logs).mean(axis=-1)).sum(axis=-1) / made.sum(axis=-1)))
 
-    found = _drawn(runs, key, seed, over_time)
+    found = _drawn(runs, key, over_time)
     # the blocks of a short run are repeated (`_padded`), which must not change the figure itself
     seconds = sum(samples[number] * float((1 / blocks).mean()) for number, blocks in runs.items())
     exact = math.log(float(weights.sum()) / seconds)
     return interval(exact, found.draws + (exact - found.value), sure_level(len(runs)))
 
 
-def score(runs: Rounds, key: str, seed: int) -> Score:
-    """Returns the score of a setting. Draws of blocks depend on seed, key and round; of rounds on the seed."""
-    return _drawn(runs, key, seed, _upper) if runs else NO_SCORE
+def score(runs: Rounds, key: str) -> Score:
+    """Returns the score of a setting. Draws of blocks depend on key and round; those of rounds are the same for all."""
+    return _drawn(runs, key, _upper) if runs else NO_SCORE
 
 
-def within_low(runs: Rounds, key: str, seed: int) -> float:
+def within_low(runs: Rounds, key: str) -> float:
     """Returns the lower end of the 95% interval from blocks alone, samples/s; NaN with too few blocks."""
     if not runs or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
         return math.nan
     logs = _padded(runs)
-    drawn = -np.log(np.exp(-_resampled(logs, runs, key, seed)).mean(axis=2)).mean(axis=1)
+    drawn = -np.log(np.exp(-_resampled(logs, runs, key)).mean(axis=2)).mean(axis=1)
     return math.exp(float(np.percentile(drawn, 2.5)))
 
 
@@ -186,7 +186,7 @@ def _upper(logs: Floats, drawn: Ints) -> Floats:
     return np.asarray(np.partition(flat, at, axis=-1)[..., at])
 
 
-def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], Floats]) -> Score:
+def _drawn(runs: Rounds, key: str, figure: Callable[[Floats, Ints], Floats]) -> Score:
     """Returns a figure of all blocks, with its draws: noise of blocks plus that of rounds, widened. `figure` is called
     with blocks on logarithms, (..., rounds, blocks), and each row's round.
     """
@@ -195,8 +195,8 @@ def _drawn(runs: Rounds, key: str, seed: int, figure: Callable[[Floats, Ints], F
     value = float(figure(logs, every))
     if n < 2 or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
         return Score(value, NO_SCORE.draws)
-    blocks = figure(_resampled(logs, runs, key, seed), every) - value
-    shared = np.random.default_rng(seed).random((arrays.BOOTSTRAP_RESAMPLES, MOST_DRAWN_ROUNDS))[:, :n]
+    blocks = figure(_resampled(logs, runs, key), every) - value
+    shared = np.random.default_rng(0).random((arrays.BOOTSTRAP_RESAMPLES, MOST_DRAWN_ROUNDS))[:, :n]
     drawn = (shared * n).astype(int)
     rounds = figure(logs[drawn], drawn) - value
     widened = student_t(n - 1) / NORMAL_975 * math.sqrt(n / (n - 1))
@@ -208,10 +208,10 @@ def _padded(runs: Rounds) -> Floats:
     return np.log([np.resize(blocks, most) for _, blocks in sorted(runs.items())])
 
 
-def _resampled(logs: Floats, runs: Rounds, key: str, seed: int) -> Floats:
+def _resampled(logs: Floats, runs: Rounds, key: str) -> Floats:
     drawn = []
     for line, number in zip(logs, sorted(runs), strict=True):
-        rng = np.random.default_rng([seed, zlib.crc32(key.encode()), number])
+        rng = np.random.default_rng([0, zlib.crc32(key.encode()), number])
         drawn.append(line[rng.integers(len(line), size=(arrays.BOOTSTRAP_RESAMPLES, len(line)))])
     return np.stack(drawn, axis=1)
 

@@ -53,6 +53,11 @@ class Situation:
         return cached is None or not float(cached) < thresholds.MOSTLY_CACHED_FRAC
 
 
+def _choose(kind: str, name: str, reason: str) -> Advice:
+    """Returns the advice to take another part, or another strategy."""
+    return Advice({kind: name}, f"{kind} {name}", reason)
+
+
 END_OTHERS = Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
 
 
@@ -85,11 +90,8 @@ def _restart(s: Situation) -> Signature | None:
 
 
 def _launches(s: Situation) -> Iterator[Advice]:
-    yield Advice(
-        {"batch_size": 2 * s.config.batch_size},
-        f"a batch of {2 * s.config.batch_size:,}",
-        "Python and launches cost the same for each step, however large it is.",
-    )
+    larger = 2 * s.config.batch_size
+    yield Advice({"batch_size": larger}, f"a batch of {larger:,}", LAUNCH_LESS[0].reason)
     if s.simulated or s.on_cpu:
         return
     yield Advice(
@@ -159,16 +161,16 @@ def _preparing(s: Situation) -> Iterator[Advice]:
     if s.form == "encoded":
         if s.config.decoder is not None:
             best = parts.DECODERS[info.kind][0]
-            yield Advice({"decoder": best}, f"decoder {best}", _faster_than(s.config.decoder, jpeg=s.jpeg))
-        yield Advice(
-            {"loader": "threads"},
-            "loader threads",
+            yield _choose("decoder", best, _faster_than(s.config.decoder, jpeg=s.jpeg))
+        yield _choose(
+            "loader",
+            "threads",
             "Threads that decode outside Python's lock, straight into the batch: no processes, no copies between them.",
         )
     elif s.form == "samples" and s.jpeg:
-        yield Advice(
-            {"strategy": "threads"},
-            "strategy threads",
+        yield _choose(
+            "strategy",
+            "threads",
             "simplejpeg outside Python's lock, straight into the batch: about twice as fast for each core as PIL in "
             "processes.",
         )
@@ -176,7 +178,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
     yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
     yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
     if s.jpeg and not s.on_cpu and not s.simulated:
-        yield Advice({"strategy": "dali"}, "strategy dali", "The GPU decodes, and it has time to spare.")
+        yield _choose("strategy", "dali", "The GPU decodes, and it has time to spare.")
 
 
 def _faster_than(decoder: str, *, jpeg: bool) -> str:
@@ -189,18 +191,12 @@ def _faster_than(decoder: str, *, jpeg: bool) -> str:
 
 def _hand_over(s: Situation) -> Iterator[Advice]:
     if s.form == "pixels":
-        yield Advice(
-            {"loader": "ahead"}, "loader ahead", "A thread of the same process: nothing is copied between processes."
-        )
+        yield _choose("loader", "ahead", "A thread of the same process: nothing is copied between processes.")
     elif s.form == "encoded":
-        yield Advice(
-            {"loader": "threads"}, "loader threads", "Threads of the same process write straight into the batch."
-        )
+        yield _choose("loader", "threads", "Threads of the same process write straight into the batch.")
     elif s.jpeg:
-        yield Advice(
-            {"strategy": "threads"},
-            "strategy threads",
-            "Threads of the same process, and uint8 in place of float32: a quarter of the bytes.",
+        yield _choose(
+            "strategy", "threads", "Threads of the same process, and uint8 in place of float32: a quarter of the bytes."
         )
     else:
         yield from _in_memory(s, "Nothing is handed over between processes.")
@@ -213,19 +209,14 @@ def _transfer(s: Situation) -> Iterator[Advice]:
     if s.on_cpu:
         return
     if s.form == "samples":
-        yield Advice(
-            {"strategy": "threads"} if s.jpeg else {"strategy": "memory"},
-            f"strategy {'threads' if s.jpeg else 'memory'}",
-            "uint8 in place of float32 until the device: a quarter of the bytes to copy.",
-        )
+        reason = "uint8 in place of float32 until the device: a quarter of the bytes to copy."
+        yield _choose("strategy", "threads" if s.jpeg else "memory", reason)
     if s.config.transfer == "blocking":
-        yield Advice(
-            {"transfer": "pinned"},
-            "transfer pinned",
-            "From page-locked memory the copy is faster and the loop does not wait for it.",
+        yield _choose(
+            "transfer", "pinned", "From page-locked memory the copy is faster and the loop does not wait for it."
         )
-    yield Advice({"transfer": "stream"}, "transfer stream", "The copy runs during the previous step.")
-    yield Advice({"strategy": "device"}, "strategy device", "The set is in the device's memory: there is no copy.")
+    yield _choose("transfer", "stream", "The copy runs during the previous step.")
+    yield _choose("strategy", "device", "The set is in the device's memory: there is no copy.")
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
@@ -259,12 +250,12 @@ def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
     takes = f"it takes {size(estimates.pixel_bytes(info))} of RAM"
     crops = " Crops are then taken from the stored size." if s.jpeg else ""
     yield Advice({"strategy": "memory"}, f"strategy memory ({takes})", reason + crops)
-    yield Advice({"strategy": "memory-ahead"}, "strategy memory-ahead", "The next batch is made while this one trains.")
+    yield _choose("strategy", "memory-ahead", "The next batch is made while this one trains.")
 
 
 def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
     if s.config.storage != "memory":  # in memory all of that is done already
-        yield Advice({"strategy": "preprocessed"}, "strategy preprocessed", reason)
+        yield _choose("strategy", "preprocessed", reason)
 
 
 RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {

@@ -261,7 +261,7 @@ def draw_queued(run: store.StoredRun) -> None:
     st.session_state[WAITED] = run.id
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
         reason = scheduling.why_waiting(before, shares=run.config.share_machine)
-        text = f"{reason[0].upper()}{reason[1:]}. It is {ordinal(len(before) + 1)} in the queue."
+        text = f"{reason[0].upper()}{reason[1:]}. It is {formats.ordinal(len(before) + 1)} in the queue."
         st.markdown(f":material/hourglass_empty: {escaped(text)}", width="content", help=SHARE_HELP)
         jobs = resources.manager()
         if not jobs.may_stop(run.id):
@@ -281,11 +281,6 @@ def begun(run: store.StoredRun) -> bool:
         return False
     del st.session_state[WAITED]
     return True
-
-
-def ordinal(number: int) -> str:
-    last = 0 if number % 100 in (11, 12, 13) else number % 10
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
 
 
 def draw_start(run: store.StoredRun, now: float) -> None:

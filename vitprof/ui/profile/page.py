@@ -152,9 +152,8 @@ def _draw_advice(run: store.StoredRun, advice: Advice, number: int) -> None:
         return
 
     def use() -> None:
-        settings.use_config(
-            apply(run.config, advice.settings)
-        )  # advice is checked when it is given: it can be resolved
+        # advice is checked when it is given: it can be resolved
+        settings.use_config(apply(run.config, advice.settings))
         st.session_state[USED] = run.id
 
     text, button = st.columns([3, 1], vertical_alignment="center", gap="small")

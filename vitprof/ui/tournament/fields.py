@@ -12,7 +12,7 @@ from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, 
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, IN_URL, help_of, label, reject, settings, within
+from vitprof.ui.widgets import FIELDS, help_of, kept, label, reject, settings, within
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -91,8 +91,7 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
             list(CHOICES["page_cache"]),
             default="as-is",
             format_func=PAGE_CACHES.__getitem__,
-            key=f"{TRIAL}page_caches",
-            bind=IN_URL,
+            **kept(f"{TRIAL}page_caches"),
             help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
             "the first pass reads from the disk). Cold and warm are different experiments.",
         )
@@ -110,8 +109,7 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
             "Strategies",
             list(strategies.STRATEGIES),
             default=usual,
-            key=STRATEGIES_KEY,
-            bind=IN_URL,
+            **kept(STRATEGIES_KEY),
             help="How samples are stored, loaded and copied to the device. The page Strategies explains each. One that "
             "cannot run here stays in the table with the reason.",
             placeholder="Choose strategies",
@@ -135,7 +133,7 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
 
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
     options, key = sorted({*offered, *usual}), f"{TRIAL}{name}"
-    picked = st.multiselect(words, options, default=usual, accept_new_options=True, key=key, bind=IN_URL, **more)
+    picked = st.multiselect(words, options, default=usual, accept_new_options=True, **kept(key), **more)
     given: list[Any] = list(picked)
     numbers = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in given)
     return list(dict.fromkeys(numbers))
@@ -148,8 +146,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             st.selectbox(
                 "Length of each run in",
                 list(BUDGETS_AT_FIRST),
-                key=f"{TRIAL}lasts",
-                bind=IN_URL,
+                **kept(f"{TRIAL}lasts"),
                 help="What ends a run. Seconds give slow and fast settings the same time; epochs also measure the "
                 "pause between epochs.",
             )
@@ -159,8 +156,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             budget.capitalize(),
             **within(bounds.RUN_BOUNDS[budget]),
             value=BUDGETS_AT_FIRST[budget],
-            key=f"{TRIAL}{budget}",
-            bind=IN_URL,
+            **kept(f"{TRIAL}{budget}"),
             help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
             f"{settings()['warmup_steps']}, which are warm-up.",
         )
@@ -169,8 +165,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             "Rounds",
             **within(bounds.TOURNAMENT_BOUNDS["repeats"]),
             value=tournament_spec.TournamentSpec.repeats,
-            key=f"{TRIAL}repeats",
-            bind=IN_URL,
+            **kept(f"{TRIAL}repeats"),
             help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
             "chance. After one round nothing can be recommended, after two rarely.",
         )
@@ -178,24 +173,21 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
         until_decided = st.toggle(
             "Go on until it is decided",
             value=True,
-            key=f"{TRIAL}until_decided",
-            bind=IN_URL,
+            **kept(f"{TRIAL}until_decided"),
             help=f"After these rounds, runs up to {bounds.MORE_ROUNDS} more with the settings that can be the fastest, "
             "until one is within 5% of the fastest with 95% certainty, or the time limit is reached.",
         )
         early_stop = st.toggle(
             "Cut short what is too slow",
             value=True,
-            key=f"{TRIAL}early_stop",
-            bind=IN_URL,
+            **kept(f"{TRIAL}early_stop"),
             help="A run is stopped as soon as it is clear (99%) that its setting cannot be the fastest; the setting is "
             "not repeated, and the table says why. Never for what other programs may have slowed down. The baseline "
             "always runs to its end.",
         )
         evaluate = st.toggle(
             "Evaluate each run",
-            key=f"{TRIAL}evaluate",
-            bind=IN_URL,
+            **kept(f"{TRIAL}evaluate"),
             help="On the test set, at its end, for the accuracy. Takes longer; not on a simulated device.",
         )
     of_all = {"repeats": repeats, "until_decided": until_decided, "early_stop": early_stop}

@@ -107,8 +107,7 @@ def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
         list(names),
         index=list(names).index(own),
         format_func=names.__getitem__,
-        key=AGAINST,
-        bind=widgets.IN_URL,
+        **widgets.kept(AGAINST),
         help="The setting that speed-ups and break-even are measured against.",
         width=340,
     )
@@ -227,8 +226,7 @@ def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         "Against",
         known,
         format_func=lambda c: costs[c].capitalize(),
-        key=COST,
-        bind=widgets.IN_URL,
+        **widgets.kept(COST),
         help="What throughput is weighed against. On the dotted line no other setting is better in both.",
         width=320,
     )
@@ -259,8 +257,7 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         "Setting",
         list(names),
         format_func=lambda k: names[k],
-        key=SETTING,
-        bind=widgets.IN_URL,
+        **widgets.kept(SETTING),
         help="In the order of the leaderboard.",
     )
     row = board.row(key or "")

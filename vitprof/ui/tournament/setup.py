@@ -35,13 +35,9 @@ def draw_setup() -> None:
         spec: tournament_spec.TournamentSpec | errors.ConfigError
         try:
             info = _info()
-            trials = fields.draw_trials(
-                info,
-                {
-                    name: availability.why_unavailable(STRATEGIES[name], info, resources.machine())
-                    for name in STRATEGIES
-                },
-            )
+            here = resources.machine()
+            reasons = {name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()}
+            trials = fields.draw_trials(info, reasons)
             spec = fields.make_spec(info, trials, *fields.draw_runs())
         except errors.ConfigError as error:  # a number of images that is not possible
             spec = error
@@ -108,8 +104,7 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
             **widgets.within(LIMIT_MIN),
             placeholder="no limit",
             value=None,
-            key=f"{fields.TRIAL}limit",
-            bind=widgets.IN_URL,
+            **widgets.kept(f"{fields.TRIAL}limit"),
             help="No run starts after this time. The result is what was measured until then.",
         )
     with right:

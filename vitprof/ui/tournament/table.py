@@ -243,13 +243,7 @@ def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: 
             _draw_compare(board)
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button(
-            "Use this setting",
-            type="primary" if board is not None else "secondary",
-            icon=":material/play_arrow:",
-            key=f"tournament-use-{key}",
-            help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
-        ):
+        if use_button(f"tournament-use-{key}", primary=board is not None):
             use_setting(config_of(now, row), f"tournament {now.tournament.id}")
         if board is not None:
             _draw_compare(board)
@@ -288,6 +282,11 @@ def do_asked(now: TournamentState, board: Leaderboard) -> None:
 
 def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
     return next(trial.config for trial in now.planned if trial.key == row.key)
+
+
+def use_button(key: str, *, primary: bool = True) -> bool:
+    icon = ":material/play_arrow:"
+    return st.button("Use this setting", key, ACTIONS[USE], icon=icon, type="primary" if primary else "secondary")
 
 
 def use_setting(config: RunConfig, whose: str) -> None:

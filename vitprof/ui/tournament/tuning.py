@@ -39,8 +39,7 @@ def _draw_form() -> None:
             "Strategy",
             list(strategies.STRATEGIES),
             index=list(strategies.STRATEGIES).index(TUNED_AT_FIRST),
-            key="tune_strategy",
-            bind=widgets.IN_URL,
+            **widgets.kept("tune_strategy"),
             help="The strategy to tune.",
         )
     with middle:
@@ -51,15 +50,13 @@ def _draw_form() -> None:
             value=search.DEFAULT_S,
             step=10.0,
             format="%g",
-            key="tune_seconds",
-            bind=widgets.IN_URL,
+            **widgets.kept("tune_seconds"),
             help="For all of it, including the start of each run. More time tries more settings, each for longer.",
         )
     with right:
         same_batch = st.toggle(
             "Keep the batch size",
-            key="tune_same_batch",
-            bind=widgets.IN_URL,
+            **widgets.kept("tune_same_batch"),
             help=f"Leave it at {widgets.settings()['batch_size']}, as in the settings of Profile: another one also "
             "changes how the model learns.",
         )
@@ -136,13 +133,7 @@ def _draw_found(tuning: search.Tuning) -> None:
         st.header("Found", anchor=False)
         st.markdown(f"{texts.escaped(tuning.sentence)}.")
         if tuning.enough:
-            if st.button(
-                "Use this setting",
-                type="primary",
-                icon=":material/play_arrow:",
-                key="tune-use",
-                help="Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
-            ):
+            if table.use_button("tune-use"):
                 table.use_setting(tuning.config, "the tuning")
             st.code(tuning.command, language="bash", wrap_lines=True)
     names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
