@@ -167,6 +167,7 @@ class Card:
             "Stream": card.new_stream,
             "stream": card.within,
             "current_stream": lambda device=None: card.current,
+            "is_current_stream_capturing": lambda: False,
             "synchronize": card.synchronize,
             "_sleep": card._sleep,
         }

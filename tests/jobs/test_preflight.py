@@ -143,13 +143,14 @@ def test_what_is_wrong_with_a_gpus_software_is_a_row_each_and_said_once(monkeypa
 @pytest.mark.parametrize("kernel", ["runs", "fails", "finds no memory"])
 def test_one_kernel_is_run_and_some_memory_pinned_to_know(monkeypatch: pytest.MonkeyPatch, kernel: str) -> None:
     def first_kernel(device: torch.device) -> Finding | None:
+        assert device.index == 0  # somebody may train on the others
         if kernel == "finds no memory":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")
         return Finding("bad", "Tesla T4", "no kernel image", "restart") if kernel == "fails" else None
 
     monkeypatch.setattr(preflight.visible, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))])
     monkeypatch.setattr(cuda, "first_kernel", first_kernel)
-    for name, answer in (("is_available", True), ("device_count", 1), ("get_device_name", "Tesla T4")):
+    for name, answer in (("is_available", True), ("device_count", 2), ("get_device_name", "Tesla T4")):
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     rows = {"runs": ["Tesla T4", "pinned memory"], "fails": ["Tesla T4"], "finds no memory": ["Tesla T4"]}[kernel]
     checks = looked_at(*rows)  # without a GPU PyTorch refuses to pin

@@ -174,6 +174,37 @@ def quickstart(*, wait_s: float, work_s: float) -> str:
     return images.found()
 
 
+def in_a_stream(*, wait_s: float, work_s: float) -> str:
+    """Requests batches outside of the stream that it trains in."""
+    images, model, stream = Images(wait_s), Model(work_s).cuda(), torch.cuda.Stream()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in images.loader():
+        with torch.cuda.stream(stream):
+            _loop(model, optimizer, [batch], Tensor.backward)
+    return images.found()
+
+
+def graphed(*, wait_s: float, work_s: float) -> str:
+    """Each step is one CUDA graph."""
+    images, model = Images(wait_s), Model(work_s).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.zeros((BATCH, 4), device="cuda"), torch.zeros(BATCH, dtype=torch.int64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        _loop(model, optimizer, [{"x": x, "y": y}], Tensor.backward)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        loss = model(x, y)["loss"]
+        loss.backward()
+        optimizer.step()
+    for batch in images.loader():
+        with vitprof.step():
+            x.copy_(batch["x"], non_blocking=True)
+            y.copy_(batch["y"], non_blocking=True)
+            graph.replay()
+    return images.found()
+
+
 def by_accelerate(*, wait_s: float, work_s: float, watched_first: bool = False) -> str:
     accelerator, images, model = accelerate.Accelerator(), Images(wait_s), Model(work_s)
     batches: Any = images.loader()

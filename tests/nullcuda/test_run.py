@@ -171,6 +171,9 @@ def test_a_device_that_fails_in_the_middle(forks: Host, home: str, code: int, wo
 def test_a_fork_of_a_process_that_used_cuda(forks: Host, home: str) -> None:
     line = forks.run("forked", watched=False, home=home).returned
     assert line.startswith("0 device cuda:0: ")
+    assert line.endswith(
+        "; start this process by spawn or forkserver, or fork it before CUDA is used, or choose device cpu"
+    )
     assert line.count("\n") == 0
 
 

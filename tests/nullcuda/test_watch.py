@@ -70,6 +70,14 @@ def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Ho
     assert "the time goes into the model" not in sentence
 
 
+@pytest.mark.parametrize("script", ["in_a_stream", "graphed"])
+@pytest.mark.parametrize("case", CASES)
+def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str) -> None:
+    seen = run(host, script, **CASES[case])
+    assert len(seen.all_steps["step"]) >= scripts.N_BATCHES - 2
+    assert not wrong(case, seen)
+
+
 @pytest.mark.parametrize(
     "how", [{"host_s": 0.012, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.012}], ids=["host", "device"]
 )

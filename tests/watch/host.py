@@ -11,6 +11,7 @@ import atexit
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -34,6 +35,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
     """The life of a fork."""
     folder, status = Path(job["folder"]), 70
     try:
+        signal.setitimer(signal.ITIMER_REAL, job["limit_s"])
         os.environ.update(job["env"])
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output is for the statuses
         sys.stderr = (folder / "complaint").open("w")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import weakref
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ from tests.watch.watching import Host, Told
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.own_script import own_config
 from vitprof.recording.columns import TELEMETRY_COLUMNS
+from vitprof.watch.patching import Guard
+from vitprof.watch.watcher import Watcher
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -26,6 +31,19 @@ def plain(host: Host) -> str:
 @pytest.fixture(scope="module")
 def in_the_loop(host: Host) -> Told:
     return host.run()
+
+
+def test_a_script_that_never_ends_is_ended(host: Host) -> None:
+    assert host.run("stuck", watched=False, limit_s=0.1).status == -signal.SIGALRM
+
+
+def test_a_fork_keeps_what_is_its_parents() -> None:
+    """To free a GPU's events or pinned memory in a worker is an error there."""
+    watcher = Watcher(Guard())
+    watcher.loop = Mock()
+    kept = weakref.ref(watcher.loop)
+    watcher.forget()
+    assert (watcher.loop, kept() is None) == (None, False)
 
 
 @pytest.mark.slow

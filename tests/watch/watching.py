@@ -90,10 +90,11 @@ class Host:
         failing: str = "",
         never_plain: bool = False,
         env: dict[str, str] | None = None,
+        limit_s: float = LIMIT_S,
         **arguments: Any,
     ) -> Told:
-        """Runs the script. `failing`: the method of `Loop` that raises an error; `hang_up`: who listens goes;
-        `never_plain`: no loop is taken for plain.
+        """Runs the script; SIGALRM ends it after `limit_s`. `failing`: the method of `Loop` that raises an error;
+        `hang_up`: who listens goes; `never_plain`: no loop is taken for plain.
         """
         told = Told()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
@@ -112,6 +113,7 @@ class Host:
                 "failing": failing,
                 "never_plain": never_plain,
                 "folder": folder,
+                "limit_s": limit_s,
             }
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()

@@ -37,8 +37,8 @@ LAST_WORDS_S = 10.0
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the script as well as to vitprof."""
 NOT_WATCHED = (
-    "no training was seen: vitprof watches a loop over a PyTorch DataLoader in which an optimizer steps; see the "
-    "script's own output for what happened"
+    "no training was seen: vitprof watches a loop over a PyTorch DataLoader in which an optimizer steps, and whole "
+    "steps in a CUDA graph where the script marks them with vitprof.step; see the script's own output for what happened"
 )
 
 

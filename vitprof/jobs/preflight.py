@@ -131,20 +131,19 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
         wrong = why_no_cuda()
         check = MachineCheck("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
         return check, [] if wrong is None else [wrong]
-    indices = range(torch.cuda.device_count())
-    version = f"{torch.__version__}, {', '.join(torch.cuda.get_device_name(i) for i in indices)}"
-    try:
-        failed = [wrong for i in indices if (wrong := first_kernel(torch.device("cuda", i))) is not None]
+    version = f"{torch.__version__}, {', '.join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))}"
+    try:  # on the first one only: elsewhere a context would take memory from those who train there
+        failed = first_kernel(torch.device("cuda", 0))
     except RuntimeError as error:
         return MachineCheck(
             "PyTorch", version, "note", f"the GPU's memory is full ({one_line(error)}): end what uses it"
         ), []
-    if len(failed) == len(indices):
-        return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), failed
+    if failed is not None:
+        return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), [failed]
     pinning = Pinning(wanted=True)
     pinning.empty((PINNED_BYTES,), torch.uint8)
     refusal = [] if pinning.refusal is None else [pinning.refusal]
-    return MachineCheck("PyTorch", version, "ok", "jobs can use the GPU"), failed + refusal
+    return MachineCheck("PyTorch", version, "ok", "jobs can use the GPU"), refusal
 
 
 def _nvml(gpus: Sequence[nvml.GpuInfo], reason: str) -> MachineCheck:

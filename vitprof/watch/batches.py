@@ -87,7 +87,6 @@ class Copies:
         self._again = False
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
-        self._stream = device.current_stream()
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
         self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         for name, method in self._methods.items():
@@ -97,7 +96,6 @@ class Copies:
         """Begins a step: watches for copies of the tensors in `batch` that are in host memory."""
         self._again, self._worked = again, False
         self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
-        self._stream = self._device.current_stream()
         if self._next is not None:
             self._copy, self._next = self._next._replace(holds_up=False), None
 
@@ -160,7 +158,7 @@ class Copies:
     def _begin_copy(self) -> None:
         if self._worked and self._next is None:
             self._ended = (self._clock(), self._device.mark())
-        self._began = self._device.mark()
+        self._began = self._device.mark(self._device.current_stream())
 
     def _end_copy(self, moved: Tensor) -> None:
         device, began = self._device, self._began
@@ -170,9 +168,10 @@ class Copies:
                 device.release(self._ended[1])
                 self._ended = None
             return
-        ended, now_s = device.mark(), self._clock()
+        stream = device.current_stream()
+        ended, now_s = device.mark(stream), self._clock()
         before = self._next if self._worked else self._copy
-        copy = Copy(began, ended, now_s, holds_up=self._device.current_stream() == self._stream)
+        copy = Copy(began, ended, now_s, holds_up=stream == device.work_stream())
         if before is not None:
             if copy.start.recorded_s - before.ended_s > ONE_AFTER_ANOTHER_S:
                 device.release(began, ended)

@@ -154,6 +154,8 @@ class Watcher:
         self._entered += 1 if entering else -1
         if self.loop is not None and self._entered == entering:
             (self.loop.enter if entering else self.loop.leave)(self._clock())
+            if self.loop.step is not None and not entering:  # the one sign of training where a CUDA graph is a step
+                self.confirm()
 
     def pause(self, status: str, error: str, *, over: bool = False) -> None:
         """Ends the run until the next batch, which begins another one if it is `over`. No step has the time between."""
@@ -197,7 +199,8 @@ class Watcher:
         self.forking = threading.RLock()
         if self.loop is not None:
             self.loop.steps.forget()
-        self.loop = None
+        # its events and pinned memory are the parent's: to free them here would end the process
+        self._of_parent, self.loop = self.loop, None
 
 
 def _follow(watcher: Watcher, worked_on: Any) -> None:

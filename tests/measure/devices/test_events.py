@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cuda_stand_in import Card
+from vitprof.config.gpu_findings import Finding
 from vitprof.measure.devices import UntimedDevice, events, open_device
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.events import RE_ANCHOR_S, HostClock
@@ -112,6 +113,14 @@ def test_losses_of_short_steps_are_copied_now_and_then(monkeypatch: pytest.Monke
     often = [later - step for step, later in itertools.pairwise(kept) if 200 < step < 900]
     assert set(often) == {32}
     assert kept[-100:] == list(range(1100, 1200))  # each is worth it again
+
+
+def test_where_pinning_is_refused_no_loss_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy would wait for the device in each step."""
+    device = Card().device(monkeypatch)
+    assert device.keep(torch.tensor(3.0), 0)() == 3.0
+    device.pinning.refusal = Finding("note", "pinned memory", "refused", "")
+    assert math.isnan(device.keep(torch.tensor(3.0), 1)())
 
 
 def test_a_mark_makes_no_object_for_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

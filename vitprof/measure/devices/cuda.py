@@ -190,11 +190,14 @@ def first_kernel(device: torch.device) -> Finding | None:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        card, wrong = "CUDA", f"a first kernel failed ({one_line(error)})"
+        card, wrong, todo = "CUDA", f"a first kernel failed ({one_line(error)})", "restart the machine"
+        if "no kernel image" in wrong:
+            todo = "install a PyTorch that has kernels for it"
+        elif "forked" in wrong:
+            todo = "start this process by spawn or forkserver, or fork it before CUDA is used"
         with suppress(RuntimeError):  # in a fork of a process that used CUDA this fails, too
             card = torch.cuda.get_device_name(device)
-        remedy = "install a PyTorch that has kernels for it" if "no kernel image" in wrong else "restart the machine"
-        return Finding("bad", card, wrong, f"{remedy}, or choose device cpu")
+        return Finding("bad", card, wrong, f"{todo}, or choose device cpu")
     return None
 
 

@@ -83,6 +83,7 @@ class EventDevice:
         self._clock = clock
         self._host = HostClock()
         self._checked_s = -math.inf
+        self._work: Any = None
         self._anchor, host_s = self._find_anchor()
         self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
         self._host.set(0.0, host_s)
@@ -108,16 +109,26 @@ class EventDevice:
         before, after, event = min(tries, key=lambda t: t[1] - t[0])
         return event, (before + after) / 2
 
-    def mark(self) -> Any:
+    def follow(self) -> None:
+        """Notes that a script works in the current stream: it may request batches in another one."""
+        self._work = self.current_stream()
+
+    def work_stream(self) -> Any:
+        """Returns the stream of the last `follow`, else the current one."""
+        return self._work or self.current_stream()
+
+    def mark(self, stream: Any = None) -> Any:
+        """Returns a point in `stream`, by default the one that the work goes to."""
+        stream = stream or self.work_stream()
         event = self._free.pop() if self._free else self.new_event()
         event.recorded_s, event.by_s = self._clock(), math.inf
         if event.recorded_s - self._checked_s < IDLE_CHECK_S:
-            event.record(self.current_stream())
+            event.record(stream)
         else:
             self._checked_s = event.recorded_s
-            idle = self.current_stream().query()
+            idle = stream.query()
             event.recorded_s = self._clock()
-            event.record(self.current_stream())
+            event.record(stream)
             if idle:
                 event.by_s = self._clock() + AT_ONCE_S
         return event
@@ -149,7 +160,7 @@ class EventDevice:
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         before, before_s = self._loss_at
-        if step & (self._loss_every - 1) and step != before:
+        if (step & (self._loss_every - 1) and step != before) or self.pinning.refused:  # else the copy would block
             return not_kept
         now = self._clock()
         if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
