@@ -300,19 +300,6 @@ def test_figures_are_those_of_psutil(sleeper: subprocess.Popen[bytes]) -> None:
     until(lambda: not processes.process_figures(sleeper.pid).stopped)
 
 
-def test_time_of_all_cores_is_that_of_psutil() -> None:
-    before = psutil.cpu_times()
-    total, idle = processes.machine_ticks()
-    after = psutil.cpu_times()
-    unit = os.sysconf("SC_CLK_TCK")
-    for found, of in (
-        (total / unit, lambda times: sum(times[:8])),
-        (idle / unit, lambda times: times.idle + times.iowait),
-    ):
-        assert of(before) <= found + 0.01
-        assert found <= of(after) + 0.01
-
-
 def test_one_that_has_ended(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     until(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE)
@@ -395,10 +382,6 @@ def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     times += [cpu_times(user=17, idle=i, iowait=w, guest=2) for i, w in ((105, 7), (107, 6))]  # it may fall
     readings = iter(times)
 
-    def no_proc() -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(processes, "machine_ticks", no_proc)  # on other systems
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
     cpu = MachineCpu()
     assert math.isnan(cpu())
@@ -419,12 +402,6 @@ def test_cpu_of_this_machine() -> None:
 
 def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     here = psutil.disk_io_counters()
-    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
-
-    def no_proc() -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(processes, "disk_bytes", no_proc)  # on other systems
     assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
     assert math.isnan(disk_io_bytes()[0])

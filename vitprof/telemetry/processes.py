@@ -14,16 +14,10 @@ from typing import NamedTuple
 import psutil
 
 PROC = Path("/proc")
-BLOCK_DEVICES = Path("/sys/block")
-SECTOR_BYTES = 512
-"""Unit of /proc/diskstats, whatever the device's own sectors are (kernel documentation, admin-guide/iostats)."""
 STOPPED = (b"T", b"t")
 """States of a process that gets no core until it is continued: by SIGSTOP, Ctrl-Z or a debugger; not one that waits."""
 STATE, USER_TICKS, SYSTEM_TICKS, RSS_PAGES = 0, 11, 12, 21
 """Places in /proc/PID/stat after the name in parentheses (proc_pid_stat(5); 3, 14, 15 and 24 there)."""
-
-N_STATES, IDLE, IO_WAIT = 8, 3, 4
-"""Of a core in /proc/stat, and the places of two (proc_stat(5)). Guest time follows, which user time has already."""
 
 
 class ProcessFigures(NamedTuple):
@@ -82,32 +76,6 @@ def threads(pid: int, proc: Path = PROC) -> list[str]:
         return []
 
 
-def machine_ticks() -> tuple[int, int]:
-    """Returns the clock ticks of all cores so far, and idle ones. Raises `OSError`, `ValueError` without them."""
-    with open("/proc/stat", "rb", buffering=0) as file:
-        name, *counted = (file.read(256) or b"cpu").split(b"\n", 1)[0].split()  # the sum over all cores comes first
-    ticks = [int(n) for n in counted[:N_STATES]]
-    if name != b"cpu" or len(ticks) < N_STATES:
-        raise ValueError("/proc/stat does not begin with the sum over all cores")
-    return sum(ticks), ticks[IDLE] + ticks[IO_WAIT]
-
-
-def disk_bytes() -> tuple[int, int]:
-    """Returns the bytes read from and written to whole disks so far. Raises `OSError` where the system counts none."""
-    n_read = n_written = 0
-    for line in read("/proc/diskstats").splitlines():
-        _, _, name, _, _, sectors_read, _, _, _, sectors_written, *_ = line.split()
-        if (sectors_read != b"0" or sectors_written != b"0") and _is_whole(name.decode()):
-            n_read += int(sectors_read)
-            n_written += int(sectors_written)
-    return SECTOR_BYTES * n_read, SECTOR_BYTES * n_written
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_whole(name: str) -> bool:
-    return (BLOCK_DEVICES / name.replace("/", "!")).exists()
-
-
 @functools.cache
 def _units() -> tuple[int, int]:
     return os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
@@ -150,8 +118,6 @@ class MachineCpu:
 
 def _machine_times() -> tuple[float, float]:
     """Returns how long all cores were there, and idle, since the machine started, both in the same unit."""
-    with contextlib.suppress(OSError, ValueError):
-        return machine_ticks()
     times = psutil.cpu_times()
     # Linux counts guest time in user time, too; waiting for a disk counts as idle.
     total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
@@ -160,8 +126,6 @@ def _machine_times() -> tuple[float, float]:
 
 def disk_io_bytes() -> tuple[float, float]:
     """Returns the bytes read from and written to the machine's disks so far; NaN where they are not counted."""
-    with contextlib.suppress(OSError, ValueError):
-        return disk_bytes()
     try:
         counters = psutil.disk_io_counters(nowrap=False)
     except (OSError, RuntimeError, psutil.Error):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats

@@ -177,48 +177,22 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
     """
     code = getattr(call, "__code__", None)
     known = (code.co_varnames, code.co_names) if code is not None else None
-    made = _classic(call) if known == CLASSIC else _v2(call) if known == V2 else _as_a_whole(call)
-    return functools.wraps(call)(made)
+    return functools.wraps(call)((_in_turn if known in (CLASSIC, V2) else _as_a_whole)(call))
 
 
-def _classic(call: Callable[..., Any]) -> Callable[..., Any]:
-    def call_timed(self: Any, img: Any) -> Any:
+def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+    whole = _as_a_whole(call)
+
+    def call_timed(self: Any, *inputs: Any, **named: Any) -> Any:
         making = MAKING
         found = making.laps
-        if found is None:
-            return call(self, img)
+        if found is None or named:
+            return whole(self, *inputs, **named)
         laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
         seconds = laps.seconds
         making.laps = None
         try:
-            began = perf_counter()
-            for i, t in enumerate(self.transforms):
-                img = t(img)
-                ended = perf_counter()
-                if i < len(seconds):
-                    seconds[i] += ended - began
-                else:
-                    began = laps.first(t, ended - began)
-                    continue
-                began = ended
-            laps.calls += 1
-            return img
-        finally:
-            making.laps = found
-
-    return call_timed
-
-
-def _v2(call: Callable[..., Any]) -> Callable[..., Any]:
-    def forward_timed(self: Any, *inputs: Any) -> Any:
-        making = MAKING
-        found = making.laps
-        if found is None:
-            return call(self, *inputs)
-        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
-        seconds = laps.seconds
-        making.laps = None
-        try:
+            outputs = inputs[0] if len(inputs) == 1 else inputs
             needs_unpacking = len(inputs) > 1
             began = perf_counter()
             for i, transform in enumerate(self.transforms):
@@ -236,7 +210,7 @@ def _v2(call: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             making.laps = found
 
-    return forward_timed
+    return call_timed
 
 
 def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:

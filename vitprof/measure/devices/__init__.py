@@ -79,7 +79,7 @@ class Stream(Protocol):
 
 
 class Device(Protocol):
-    """A device as training, transfers and recorders use it."""
+    """A device as training, transfers and recorders use it. Its kinds inherit what most of them have in common."""
 
     name: str
     """Its name in a config, but never "auto": "cpu", "cuda:0", "simulated:66,70"."""
@@ -87,13 +87,13 @@ class Device(Protocol):
     """Where its tensors are. Those of a simulated device are in the host's memory."""
     immediate: bool
     """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
-    simulated: bool
+    simulated: bool = False
     """Whether it only takes the time that an accelerator would, and computes nothing."""
-    timed: bool
+    timed: bool = True
     """Whether marks tell when it works. If not, they are the host's times, and no column of the device is known."""
     pinning: Pinning
     """Gives the host memory that is copied to it."""
-    gauges: Callable[[], dict[str, float]] | None
+    gauges: Callable[[], dict[str, float]] | None = None
     """Reads columns of `TelemetrySample` from the device, in any thread; None where NVML or another source has them."""
 
     def mark(self) -> Mark:
@@ -112,13 +112,15 @@ class Device(Protocol):
         """Takes back marks that are no longer needed, to be used again."""
 
     def gate(self, seconds: float) -> None:
-        """Makes the device wait before what is launched next. Does nothing where work is done at once."""
+        """Makes the device wait before what is launched next. Does nothing where it cannot, or work is done at once."""
+        return
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         """Returns `tensor` on the device; a blocking copy begins after all work launched so far."""
 
     def stream(self) -> Stream | None:
         """Returns a new stream; None where nothing can overlap."""
+        return None
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         """Starts to copy a step's loss to the host. Returns a function that gives it, once a later mark is reached;
@@ -129,22 +131,22 @@ class Device(Protocol):
         """Waits until all work launched so far is done."""
 
     def free_memory_bytes(self) -> float:
-        """Returns the bytes on the device that new tensors could take; NaN if the device has no memory of its own."""
+        """Returns the bytes on the device that new tensors could take; NaN where that is not known."""
+        return math.nan
 
     def peak_memory(self) -> dict[str, float]:
         """Returns the peaks of PyTorch's allocator on the device in bytes, named as in `RunSummary`; {} without one."""
+        return {}
 
     def environment(self) -> dict[str, Any]:
         """Returns facts about the device for the run's record."""
 
 
-class HostMemoryDevice:
+class HostMemoryDevice(Device):
     """What devices have in common whose tensors are in the host's memory, and whose marks are times."""
 
     torch_device = torch.device("cpu")
-    timed = True
     pinning = Pinning(wanted=False)
-    gauges: Callable[[], dict[str, float]] | None = None
 
     def seconds(self, mark: float) -> float:
         return mark
@@ -152,19 +154,12 @@ class HostMemoryDevice:
     def release(self, *marks: float) -> None:
         return
 
-    def free_memory_bytes(self) -> float:
-        return math.nan
-
-    def peak_memory(self) -> dict[str, float]:
-        return {}
-
 
 class CpuDevice(HostMemoryDevice):
     """The CPU: work is done when the call returns, so a mark is the time."""
 
     name = "cpu"
     immediate = True
-    simulated = False
 
     def __init__(self, clock: Clock) -> None:
         self.mark: Callable[[], float] = clock
@@ -175,14 +170,8 @@ class CpuDevice(HostMemoryDevice):
     def wait(self, mark: float) -> None:
         return
 
-    def gate(self, seconds: float) -> None:
-        return
-
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor
-
-    def stream(self) -> Stream | None:
-        return None
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         kept = float(value.item())

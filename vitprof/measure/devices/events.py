@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vitprof.measure.devices import Clock, Pinning, Stream, Tell, not_kept
+from vitprof.measure.devices import Clock, Device, Pinning, Tell, not_kept
 
 SCALARS_UNDER_WAY = 1024
 """Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""
@@ -59,16 +59,13 @@ class HostClock:
         return at
 
 
-class EventDevice:
+class EventDevice(Device):
     """A device whose marks are timing events in the current stream, mapped to the host's clock through an anchor.
 
     It is timed by `torch.Event` and `torch.accelerator`, which no hardware but the null device has tried yet.
     """
 
     immediate = False
-    simulated = False
-    timed = True
-    gauges: Callable[[], dict[str, float]] | None = None
 
     def __init__(self, where: torch.device, clock: Clock, tell: Tell = lambda line: None) -> None:
         self.name, self.torch_device = str(where), where
@@ -149,14 +146,8 @@ class EventDevice:
     def release(self, *marks: Any) -> None:
         self._free.extend(mark for mark in marks if mark is not self._anchor)
 
-    def gate(self, seconds: float) -> None:
-        return
-
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor.to(self.torch_device, non_blocking=non_blocking)
-
-    def stream(self) -> Stream | None:
-        return None
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         before, before_s = self._loss_at
@@ -174,12 +165,6 @@ class EventDevice:
 
     def synchronize(self) -> None:
         torch.accelerator.synchronize(self.torch_device)
-
-    def free_memory_bytes(self) -> float:
-        return math.nan
-
-    def peak_memory(self) -> dict[str, float]:
-        return {}
 
     def environment(self) -> dict[str, Any]:
         kind = self.torch_device.type
