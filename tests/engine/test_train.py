@@ -87,15 +87,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
         return plain_losses(20)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", EACH)
-def test_losses_are_those_of_a_plain_loop(runs: Callable[[str], Recorded], plain: list[float], strategy: str) -> None:
-    assert runs(strategy)["loss"] == pytest.approx(plain, abs=1e-4)
-
-
-@pytest.mark.parametrize("strategy", EACH)
-def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], strategy: str) -> None:
+def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], plain: list[float], strategy: str) -> None:
     run = runs(strategy)
+    assert run["loss"] == pytest.approx(plain, abs=1e-4)
     assert run.completed is True
     assert run["step"].tolist() == list(range(20))
     assert run["epoch"].tolist() == [0] * BATCHES + [1]
@@ -109,11 +104,7 @@ def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], strateg
     assert [name for name, _, _ in run.phases] == ["startup", "prepare", *staged, "prepare", "startup", "shutdown"]
     assert run.values["storage_bytes"] > 0
     assert (run.environments[0]["device"], run.environments[0]["torch_threads"]) == ("cpu", 1)
-
-
-@pytest.mark.parametrize("strategy", EACH)
-def test_on_the_cpu_the_steps_fill_the_time(runs: Callable[[str], Recorded], strategy: str) -> None:
-    run = runs(strategy)
+    # On the CPU the steps fill the time.
     assert run["step_s"] == pytest.approx(run["gap_s"] + run["compute_s"], abs=1e-9)
     end = run["compute_start_s"] + run["compute_s"]
     began = end - run["step_s"]
@@ -143,17 +134,22 @@ def test_phases_and_steps_do_not_overlap() -> None:
 
 
 class TestBudget:
-    @pytest.mark.slow
-    def test_epochs(self) -> None:
-        run = trained(strategy="memory", epochs=2, evaluate=False, batch_size=300)
-        assert run["epoch"].tolist() == [0, 0, 1, 1]
-
-    def test_steps_end_in_mid_epoch(self) -> None:
-        assert trained(strategy="per-sample", steps=3, evaluate=False)["step"].tolist() == [0, 1, 2]
-
-    def test_steps_as_many_as_an_epoch_has(self) -> None:
-        run = trained(strategy="memory", steps=2, evaluate=False, batch_size=300)
-        assert (run.completed, run["epoch"].tolist()) == (True, [0, 0])
+    @pytest.mark.parametrize(
+        ("config", "epochs"),
+        [
+            ({"epochs": 2, "batch_size": 300}, [0, 0, 1, 1]),
+            ({"epochs": 2, "batch_size": 600}, [0, 1]),
+            ({"steps": 3}, [0, 0, 0]),
+            ({"steps": 2, "batch_size": 300}, [0, 0]),  # as many as an epoch has
+        ],
+        ids=str,
+    )
+    def test_epochs_and_steps(self, config: dict[str, int], epochs: list[int]) -> None:
+        run = trained(strategy="memory", evaluate=False, **config)
+        assert (run.completed, run["epoch"].tolist()) == (True, epochs)
+        assert run["step"].tolist() == list(range(len(epochs)))
+        assert "test_accuracy" not in run.values
+        assert "evaluate" not in [name for name, _, _ in run.phases]
 
     @pytest.mark.slow
     def test_seconds_of_training(self) -> None:
@@ -174,11 +170,6 @@ class TestBudget:
         assert 0.45 <= run["t_start_s"][-1] - run["t_start_s"][0] <= 0.6, "ten times its seconds"
         quick = trained(**asked, seconds=0.1, least_steps=1, clock=ticking(1e-3))
         assert quick["t_start_s"][-1] - quick["t_start_s"][0] > 0.08, "what has its steps goes on for its seconds"
-
-    @pytest.mark.slow
-    def test_batch_as_large_as_the_set(self) -> None:
-        run = trained(strategy="memory", epochs=2, evaluate=False, batch_size=600)
-        assert run["samples"].tolist() == [600, 600]
 
 
 @pytest.mark.parametrize("warmup", [0, 2, 99])
@@ -207,11 +198,6 @@ class TestEvaluation:
     def test_after_each_epoch_or_at_the_end(self, budget: dict[str, int], times: int) -> None:
         run = trained(strategy="memory", batch_size=300, **budget)
         assert sum(name == "evaluate" for name, _, _ in run.phases) == times
-
-    def test_no_evaluation(self) -> None:
-        run = trained(strategy="memory", steps=2, evaluate=False)
-        assert "test_accuracy" not in run.values
-        assert "evaluate" not in [name for name, _, _ in run.phases]
 
     @pytest.mark.slow
     def test_training_goes_on_as_if_there_had_been_none(self) -> None:

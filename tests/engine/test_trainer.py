@@ -48,11 +48,6 @@ def test_the_others_have_the_parameters_of_deit(name: str, deit: int) -> None:
     assert logits.shape == (2, 1000)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_images_to_logits(batch: int) -> None:
-    assert tiny()(torch.randn(batch, 1, 28, 28)).shape == (batch, 10)
-
-
 def test_patches_are_cut_row_by_row() -> None:
     image = torch.arange(28 * 28.0).reshape(1, 1, 28, 28)
     patches = tiny().to_patches[0](image)
@@ -65,6 +60,9 @@ def test_patches_are_cut_row_by_row() -> None:
 def test_attention_is_softmax_with_the_stated_scale(name: str, scale: float) -> None:
     preset = model_preset(name)
     assert preset.scale == scale
+    # tiny has the scale of the article
+    assert all(m.scale == (m.dim if m.name == "tiny" else m.dim_head) ** -0.5 for m in MODELS.values())
+    assert MODELS["tiny"].dim != MODELS["tiny"].dim_head
     torch.manual_seed(1)
     heads, dim_head = preset.heads, preset.dim_head
     layer = Attention(dim=preset.dim, heads=heads, dim_head=dim_head, scale=preset.scale)
@@ -79,18 +77,10 @@ def test_attention_is_softmax_with_the_stated_scale(name: str, scale: float) -> 
     assert not torch.allclose(layer(x), plain(2 * scale), atol=1e-3)  # the scale is not without effect
 
 
-def test_tiny_has_the_scale_of_the_article_and_not_the_usual_one() -> None:
-    assert MODELS["tiny"].scale == MODELS["tiny"].dim ** -0.5 != MODELS["tiny"].dim_head ** -0.5
-    assert all(m.scale == m.dim_head**-0.5 for m in MODELS.values() if m.name != "tiny")
-
-
-def test_same_seed_same_weights() -> None:
-    first, second = tiny(), tiny()
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-
-
-def test_every_parameter_learns() -> None:
+def test_every_parameter_learns_and_the_seed_decides_how_it_begins() -> None:
     model = tiny()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), tiny().parameters(), strict=True))
+    assert model(torch.randn(1, 1, 28, 28)).shape == (1, 10)
     model(torch.randn(4, 1, 28, 28)).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
@@ -199,13 +189,10 @@ class TestARun:
         assert np.all(run["exposed_wait_s"][1:] == 0)
         assert run.read_gauges[0]()["gpu_util_pct"] > 50
 
-    def test_evaluation_leaves_no_accuracy(self) -> None:
+    def test_evaluation_leaves_no_accuracy_and_it_says_that_it_is_simulated(self) -> None:
         run = trained(device="simulated:1,0", strategy="memory", epochs=1, batch_size=300)
         assert "test_accuracy" not in run.values
         assert [name for name, _, _ in run.phases].count("evaluate") == 1
-
-    def test_it_says_that_it_is_simulated(self) -> None:
-        run = trained(device="simulated:1,0", strategy="memory", steps=2)
         assert run.environments[0]["simulated"] is True
         assert run.environments[0]["device"] == "simulated:1,0"
 

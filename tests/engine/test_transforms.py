@@ -56,9 +56,11 @@ def test_device_and_cpu_make_the_same_images(info: DatasetInfo) -> None:
 
 
 @pytest.mark.parametrize("info", [DIGITS, PHOTOS], ids=lambda info: info.name)
-def test_nothing_happens_under_the_identity(info: DatasetInfo) -> None:
+def test_nothing_happens_under_the_identity_and_a_mirrored_image_is_the_image_mirrored(info: DatasetInfo) -> None:
     images = smooth(1, info)
-    moved = images.copy()
+    moved, flipped = images.copy(), images.copy()
+    transforms.on_cpu(flipped, torch.tensor([[[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]))
+    assert np.array_equal(flipped, images[:, :, ::-1])
     transforms.on_cpu(moved, IDENTITY)
     assert np.array_equal(moved, images)
     device = transforms.on_device(torch.from_numpy(images).permute(0, 3, 1, 2).float(), IDENTITY)
@@ -70,14 +72,6 @@ def test_images_are_mirrored_only_where_that_keeps_their_class(info: DatasetInfo
     theta = transforms.affine(uniform(), info)
     mirrored = torch.linalg.det(theta[:, :, :2]) < 0
     assert 0.45 < mirrored.double().mean() < 0.55 if info.flips else not mirrored.any()
-
-
-def test_a_mirrored_image_is_the_image_mirrored() -> None:
-    flip = torch.tensor([[[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
-    images = smooth(1, PHOTOS)
-    moved = images.copy()
-    transforms.on_cpu(moved, flip)
-    assert np.array_equal(moved, images[:, :, ::-1])
 
 
 def test_a_shift_brings_in_black() -> None:
@@ -120,43 +114,28 @@ def test_maps_stay_within_their_bounds(numbers: list[float]) -> None:
             assert (theta[:, 1, 2].abs() + height <= 1 + 1e-9).all()
 
 
-def test_crops_cover_the_range() -> None:
+def test_crops_cover_the_range_and_pixels_of_the_map() -> None:
+    """The map: a quarter turn and a shift, written down by hand: x' = 28 - 1 - y + 1.4, y' = x."""
     width, height = scales(transforms.affine(uniform(), PHOTOS))
     assert float((width * height).min()) < transforms.CROP_AREA[0] + 0.05
     assert float((width * height).max()) > 0.95
     assert float(transforms.affine(uniform(), DIGITS)[:, 0, 0].arccos().max()) > 0.95 * math.radians(15)
-
-
-def test_pixels_of_the_map() -> None:
-    """A quarter turn and a shift, written down by hand: x' = 28 - 1 - y + 1.4, y' = x."""
     theta = torch.tensor([[[0.0, -1.0, 0.1], [1.0, 0.0, 0.0]]])
     assert transforms.in_pixels(theta, 28)[0] == pytest.approx(np.array([[0, -1, 28.4], [1, 0, 0]]), abs=1e-5)
 
 
-class TestNumbersOfASample:
-    def test_they_depend_on_seed_epoch_and_index_alone(self) -> None:
-        drawn = transforms.sample_uniform(42, 3, 17, 6)
-        assert drawn.shape == (6,)
-        assert np.array_equal(drawn, transforms.sample_uniform(42, 3, 17, 6))
-        for other in ((43, 3, 17), (42, 4, 17), (42, 3, 18), (3, 42, 17)):
-            assert not np.array_equal(drawn, transforms.sample_uniform(*other, 6))
-
-    def test_the_largest_seed(self) -> None:
-        assert not np.array_equal(
-            transforms.sample_uniform(2**32 - 1, 2**31, 2**40, 3),
-            transforms.sample_uniform(2**32 - 1, 2**31, 2**40 + 1, 3),
-        )
-
-    def test_they_are_uniform(self) -> None:
-        drawn = np.array([transforms.sample_uniform(42, 0, index, 6) for index in range(3000)])
-        assert 0 <= drawn.min() < drawn.max() < 1
-        assert drawn.mean(axis=0) == pytest.approx(np.full(6, 0.5), abs=0.03)
-        assert np.abs(np.corrcoef(drawn.T) - np.eye(6)).max() < 0.08
-
-
-def test_a_sample_of_the_right_size_is_taken_whole() -> None:
-    assert centre_crop(28, 28, 28) == Crop(0, 0, 28, 28, False)
-    assert centre_crop(224, 224, 224) == Crop(0, 0, 224, 224)
+def test_numbers_of_a_sample_are_uniform_and_depend_on_seed_epoch_and_index_alone() -> None:
+    drawn = transforms.sample_uniform(42, 3, 17, 6)
+    assert drawn.shape == (6,)
+    assert np.array_equal(drawn, transforms.sample_uniform(42, 3, 17, 6))
+    for other in ((43, 3, 17), (42, 4, 17), (42, 3, 18), (3, 42, 17)):
+        assert not np.array_equal(drawn, transforms.sample_uniform(*other, 6))
+    largest = [transforms.sample_uniform(2**32 - 1, 2**31, 2**40 + i, 3) for i in (0, 1)]
+    assert not np.array_equal(*largest)
+    drawn = np.array([transforms.sample_uniform(42, 0, index, 6) for index in range(3000)])
+    assert 0 <= drawn.min() < drawn.max() < 1
+    assert drawn.mean(axis=0) == pytest.approx(np.full(6, 0.5), abs=0.03)
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(6)).max() < 0.08
 
 
 @pytest.mark.parametrize(
@@ -176,7 +155,9 @@ def test_centre_crop_is_torchvisions(height: int, width: int) -> None:
         assert (positions_of_axis - ours).abs().max() < 1.1
 
 
-def test_centre_crop_of_tiny_images() -> None:
+def test_centre_crop_of_tiny_images_and_of_those_of_the_right_size() -> None:
+    assert centre_crop(28, 28, 28) == Crop(0, 0, 28, 28, False)
+    assert centre_crop(224, 224, 224) == Crop(0, 0, 224, 224)
     for height, width in itertools.product((1, 2, 3), (1, 2, 500)):
         inside(centre_crop(height, width, 224), height, width)
 

@@ -91,9 +91,6 @@ def test_the_headers_are_the_tables_of_the_records() -> None:
     assert ("run_id", "name", *STEP_COLUMNS, "simulated") == tables.STEPS_HEADER
     assert len(set(tables.SUMMARY_HEADER)) == len(tables.SUMMARY_HEADER)
     assert tables.summary_csv([]) == ",".join(tables.SUMMARY_HEADER) + "\r\n"
-
-
-def test_the_verdict_is_the_last_column() -> None:
     verdict = Verdict(kind="input-bound", sentence="", simulated=False)
     rows = parse(tables.summary_csv([EXAMPLE, dataclasses.replace(EXAMPLE, verdict=verdict)]))
     assert [row["verdict"] for row in rows] == ["", "input-bound"]
@@ -115,9 +112,6 @@ def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> Non
     assert (row["n_steps"], row["startup_s"]) == ("3", "-0.25")
     for not_available in ("steps", "seconds", "prefetch_factor", "test_accuracy", "gpu_util_pct_mean", "error"):
         assert row[not_available] == ""
-
-
-def test_a_run_without_a_summary_has_a_row_without_figures() -> None:
     (row,) = parse(tables.summary_csv([dataclasses.replace(EXAMPLE, summary=None, environment={}, status="failed")]))
     assert {row[name] for name in SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
     assert (row["status"], row["device_name"]) == ("failed", "")
@@ -144,31 +138,13 @@ def test_any_text_is_harmless_in_a_cell_and_comes_back(text: str) -> None:
     assert row["name"] == cell
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-def test_a_formula_is_text_and_text_that_looks_so_already_stays_apart(name: str) -> None:
-    assert tables.cell_text(name) == "'" + name
-    assert tables.cell_text("x" + name) == "x" + name
-
-
-@pytest.mark.parametrize(
-    ("value", "cell"),
-    [
-        (-0.5, "-0.5"),
-        (-3, "-3"),
-        (1e-17, "1e-17"),
-        (0.1 + 0.2, "0.30000000000000004"),
-        (3_000_000_000, "3000000000"),
-        (np.float64(-1.5), "-1.5"),
-        (math.nan, ""),
-        (None, ""),
-        (math.inf, "inf"),
-        (True, "true"),
-        (False, "false"),
-        (0, "0"),
-    ],
-)
-def test_numbers_stay_numbers_in_full_precision_and_nothing_is_an_empty_cell(value: object, cell: str) -> None:
-    assert tables.cell_text(value) == cell
+def test_a_formula_is_text_and_numbers_stay_numbers_in_full_precision() -> None:
+    for name in FORMULAS:
+        assert tables.cell_text(name) == "'" + name
+        assert tables.cell_text("x" + name) == "x" + name
+    values = [-0.5, -3, 1e-17, 0.1 + 0.2, 3_000_000_000, np.float64(-1.5), math.nan, None, math.inf, True, False, 0]
+    cells = ["-0.5", "-3", "1e-17", "0.30000000000000004", "3000000000", "-1.5", "", "", "inf", "true", "false", "0"]
+    assert [tables.cell_text(value) for value in values] == cells
 
 
 @pytest.fixture
@@ -193,6 +169,8 @@ def test_the_steps_of_runs_can_be_laid_over_each_other(store: RunStore, stored: 
     assert {(r["samples"], r["warmup"], r["rank"], r["read_s"]) for r in rows} == {("8", "1", "0", "")}
     assert {(r["t_start_s"], r["compute_start_s"]) for r in rows[:3]} == {("0.125", "0.5")}  # since the run began
     assert {r["t_start_s"] for r in rows[3:]} == {"50.125"}
+    empty = store.run(store.create_run(RunConfig(name="none")))  # Arrow's buffers are longer than what is in them
+    assert written(tables.write_steps_csv, store, [empty, *stored, empty]).decode() == text
     assert written(tables.write_steps_csv, store, []).decode() == ",".join(tables.STEPS_HEADER) + "\r\n"
 
 
@@ -232,14 +210,6 @@ def test_rows_are_the_same_numbers(rows: list[list[float]]) -> None:
         np.testing.assert_array_equal(found, np.where(np.isfinite(part[name]), part[name], math.nan))
 
 
-def test_a_run_without_steps_adds_nothing(store: RunStore, stored: list[StoredRun]) -> None:
-    """Arrow's buffers are longer than what is in them."""
-    empty = store.run(store.create_run(RunConfig(name="none")))
-    assert written(tables.write_steps_csv, store, [empty, *stored, empty]) == written(
-        tables.write_steps_csv, store, stored
-    )
-
-
 @pytest.fixture
 def runs(store: RunStore) -> list[StoredRun]:
     add_run(store, n=5, device="simulated:8,0", name="=1 <b>")
@@ -271,7 +241,9 @@ def test_the_file_says_what_it_holds(store: RunStore, runs: list[StoredRun]) -> 
     assert b"vitprof.runs" not in pq.read_schema(io.BytesIO(summary_parquet(runs))).metadata
 
 
-def test_the_summary_has_a_row_for_each_run(runs: list[StoredRun]) -> None:
+def test_the_summary_has_a_row_for_each_run(store: RunStore, runs: list[StoredRun]) -> None:
+    assert pq.read_table(io.BytesIO(written(write_steps_parquet, store, []))).num_rows == 0
+    assert pq.read_table(io.BytesIO(summary_parquet([]))).column_names == list(SUMMARY_HEADER)
     table = pq.read_table(io.BytesIO(summary_parquet([*runs, EXAMPLE])))
     assert table.column_names == list(SUMMARY_HEADER)
     rows = table.to_pylist()
@@ -283,14 +255,9 @@ def test_the_summary_has_a_row_for_each_run(runs: list[StoredRun]) -> None:
     assert not any(isinstance(v, float) and math.isnan(v) for row in rows for v in row.values())
 
 
-def test_no_runs_make_a_table_without_rows(store: RunStore) -> None:
-    assert pq.read_table(io.BytesIO(written(write_steps_parquet, store, []))).num_rows == 0
-    assert pq.read_table(io.BytesIO(summary_parquet([]))).column_names == list(SUMMARY_HEADER)
-
-
 def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_available() -> None:
     found = json.loads(json.dumps(run_object(EXAMPLE), allow_nan=False))
-    assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)  # issue 2
+    assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)
     assert (found["schema_version"], found["run_id"], found["status"]) == (SCHEMA_VERSION, 7, "done")
     assert RunConfig.from_dict(found["config"]) == EXAMPLE.config
     assert list(found["summary"]) == list(SUMMARY_COLUMNS)
@@ -320,10 +287,7 @@ def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(
     assert run["steps"]["t_start_s"] == pytest.approx([0.255 * i for i in range(6)])
     assert run["steps"]["worker"] == [None] * 6
     assert (run["telemetry"]["t_s"], run["telemetry"]["gpu_util_pct"]) == ([0.0], [None])
-
-
-def test_without_steps_there_are_only_figures(store: RunStore) -> None:
-    found = json.loads(runs_json(store, [store.run(add_run(store)), store.run(add_run(store))]))
+    found = json.loads(runs_json(store, [store.run(run_id), store.run(add_run(store))]))  # only figures
     assert found["schema_version"] == SCHEMA_VERSION
     assert [run["run_id"] for run in found["runs"]] == [1, 2]
     assert (found["runs"][0]["steps"], found["runs"][0]["telemetry"]) == (None, None)
@@ -349,9 +313,6 @@ def test_every_column_is_there_in_its_order() -> None:
     assert [first(row) for row in section("Columns of telemetry")] == list(TELEMETRY_COLUMNS)
     trials = section("One row for each setting of a tournament: `tournament --csv`")
     assert [first(row) for row in trials] == list(TOURNAMENT_HEADER)
-
-
-def test_counters_tags_and_the_version_are_there() -> None:
     tags = [tag for tag, _ in STEP_TAGS.values()] + list(TELEMETRY_TAGS.values())
     assert [tag for tag in tags if f"| `{tag}` |" not in TEXT] == []
     assert [name for name in COUNTERS.values() if f"| {name} |" not in TEXT] == []

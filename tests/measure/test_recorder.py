@@ -263,16 +263,6 @@ def test_a_bounded_number_waits() -> None:
     assert steps["step"] == list(range(steps.n))
 
 
-def test_marks_are_given_back() -> None:
-    steps = Steps(LaterDevice())
-    steps.recorder.resume()
-    steps.launch()
-    steps.launch(compute=False)
-    steps.recorder.resume()
-    steps.recorder.resolve()
-    assert steps.device.held == set()
-
-
 def test_a_loss_that_is_not_copied_needs_no_mark_of_its_own() -> None:
     steps = Steps(LaterDevice())
     steps.recorder.resume()
@@ -290,6 +280,7 @@ def test_a_gap_counts_from_the_last_resume() -> None:
     steps.launch()
     steps.recorder.resolve()
     assert (steps["gap_s"], steps["step_s"]) == ([1.0, 0.5], [2.0, 1.0])
+    assert steps.device.held == set()
 
 
 def test_without_compute_the_step_is_all_gap() -> None:
@@ -301,6 +292,7 @@ def test_without_compute_the_step_is_all_gap() -> None:
     assert (steps["compute_s"], steps["h2d_s"]) == ([0, 0], [0.5, 1.0])
     assert steps["gap_s"] == steps["step_s"] == [1.0, 1.5]
     assert all(math.isnan(loss) for loss in steps["loss"])
+    assert steps.device.held == set()
 
 
 def test_the_cpu_emits_at_once() -> None:
@@ -381,9 +373,11 @@ class TestProbe:
         probe = asked(*[PACED] * 2, *[AHEAD] * 8)  # first launches load kernels
         assert (probe.gates_left, probe.steady_from) == (0, 10)
         assert probe.idle_s(64, 10 * MS) == 0
-
-    def test_nothing_resolved_means_that_the_device_is_behind(self) -> None:
-        assert asked().idle_s(64, 10 * MS) == 0
+        assert asked().idle_s(64, 10 * MS) == 0  # nothing resolved: the device is behind
+        probe = LaunchProbe(device_of(Now()), 10)
+        for step in range(2):  # nor do first steps that load kernels say anything else
+            probe.passed(step, 64, *PACED)
+        assert (probe.ask(math.inf), probe.idle_s(64, 10 * MS)) == (0, 0)
 
     def test_a_host_that_paces_the_device_is_measured(self) -> None:
         probe = asked(*[AHEAD] * 2, *[PACED] * 8)
@@ -405,24 +399,17 @@ class TestProbe:
         assert math.isnan(probe.kernel_s)
         assert math.isnan(probe.idle_s(64, 4 * MS))
 
-    def test_first_steps_that_load_kernels_say_nothing_of_a_device_that_is_behind(self) -> None:
-        probe = LaunchProbe(device_of(Now()), 10)
-        for step in range(2):
-            probe.passed(step, 64, *PACED)
-        assert probe.ask(math.inf) == 0
-        assert probe.idle_s(64, 10 * MS) == 0
-
     def test_a_short_job_keeps_its_steps(self) -> None:
         probe = asked(*[PACED] * 8, left=LEAST_LEFT - 1)
         assert (probe.gates_left, probe.steady_from) == (0, 10)
         assert math.isnan(probe.idle_s(64, 4 * MS))
 
-    @pytest.mark.parametrize("warmup", [0, LEAST_WARMUP - 1, LEAST_WARMUP])
-    def test_without_a_warm_up_nobody_asks(self, warmup: int) -> None:
-        assert (LaunchProbe(device_of(Now()), warmup).asks_at == NEVER) == (warmup < LEAST_WARMUP)
-
-    def test_a_job_is_asked_unless_told_otherwise(self) -> None:
-        assert LaunchProbe(device_of(Now()), RunConfig().warmup_steps).asks_at == RunConfig().warmup_steps
+    def test_nobody_asks_without_a_warm_up_nor_where_work_is_done_at_once(self) -> None:
+        for warmup in (0, LEAST_WARMUP - 1, LEAST_WARMUP, RunConfig().warmup_steps):
+            asks_at = NEVER if warmup < LEAST_WARMUP else warmup
+            assert LaunchProbe(device_of(Now()), warmup).asks_at == asks_at
+        assert LaunchProbe(CpuDevice(Now()), 10).asks_at == NEVER
+        assert RunConfig().warmup_steps >= LEAST_WARMUP
 
     def test_a_job_of_seconds_is_asked_if_it_will_have_steps_left(self) -> None:
         assert Budget(0, 20.0, began=100.0, done=5).steps_left(105.0) == 15
@@ -434,9 +421,6 @@ class TestProbe:
         assert isinstance(device, SimulatedDevice)
         probe.gate()
         assert device.mark() == pytest.approx(2 * PACED[0] + 100e-6)
-
-    def test_nor_where_work_is_done_at_once(self) -> None:
-        assert LaunchProbe(CpuDevice(Now()), 10).asks_at == NEVER
 
 
 class TestSimulatedLaunches:

@@ -112,6 +112,8 @@ def refused(root: Path, train: bool = True) -> str:
 
 def test_missing_folders(mine: Path, tmp_path: Path) -> None:
     assert refused(tmp_path / "nothing").startswith(f"cannot read {tmp_path / 'nothing' / 'train'}: No such file")
+    (tmp_path / "train").write_text("mine")
+    assert refused(tmp_path).startswith(f"cannot read {tmp_path / 'train'}: Not a directory")
     shutil.rmtree(mine / "train" / "class-042")
     assert refused(mine).startswith(f"{mine / 'train'} has 99 class folders instead of 100")
     (mine / "train" / "class-042").mkdir()
@@ -124,12 +126,6 @@ def test_missing_folders(mine: Path, tmp_path: Path) -> None:
     for label in range(100):
         (mine / "test" / f"class-{label:03d}").mkdir()
     assert refused(mine, train=False).startswith(f"{mine / 'test'} has no images")
-
-
-def test_a_file_where_a_folder_should_be(mine: Path) -> None:
-    shutil.rmtree(mine / "train")
-    (mine / "train").write_text("mine")
-    assert refused(mine).startswith(f"cannot read {mine / 'train'}: Not a directory")
 
 
 def test_ids_are_unique(mine: Path) -> None:

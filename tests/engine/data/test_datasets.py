@@ -93,43 +93,36 @@ def test_importing_and_making_need_no_torch(made: Path, tmp_path: Path) -> None:
     assert (child.returncode, out.strip(), err) == (0, "[]", "")
 
 
-@pytest.mark.parametrize("name", mnist.FILES)
-def test_damaged_files(made: Path, name: str) -> None:
+def test_damaged_files(made: Path) -> None:
     root = prepare("digits")
-    path = mnist.raw_dir(root) / name
-    content = path.read_bytes()
+    for path in (mnist.raw_dir(root) / name for name in mnist.FILES):
+        content = path.read_bytes()
 
-    def expect(what: str) -> None:
-        message = one_line(lambda: prepare("digits"))
-        assert message.startswith(f"{path} {what}")
-        assert message.endswith(f"; delete {root} and it is made again")
+        def expect(what: str, path: Path = path) -> None:
+            message = one_line(lambda: prepare("digits"))
+            assert message.startswith(f"{path} {what}")
+            assert message.endswith(f"; delete {root} and it is made again")
 
-    path.write_bytes(content[:-1])
-    expect("is damaged (size differs")
-    path.write_bytes(content + b"x")
-    expect("is damaged (size differs")
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    expect("is damaged (hash differs")
-    path.unlink()
-    expect("is missing")
-    path.mkdir()
-    expect("is damaged (size differs")
-    path.rmdir()
-    path.write_bytes(content)
-    assert prepare("digits") == root
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b'{"maker": 1, "files": {}}', b"\xff\xfe"])
-def test_damaged_manifest(made: Path, content: bytes) -> None:
-    root = prepare("digits")
-    (root / MANIFEST).write_bytes(content)
-    assert f"{MANIFEST} is damaged; delete {root}" in one_line(lambda: prepare("digits"))
+        for damaged in (content[:-1], content + b"x"):
+            path.write_bytes(damaged)
+            expect("is damaged (size differs")
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        expect("is damaged (hash differs")
+        path.unlink()
+        expect("is missing")
+        path.mkdir()
+        expect("is damaged (size differs")
+        path.rmdir()
+        path.write_bytes(content)
+        assert prepare("digits") == root
 
 
-def test_manifest_without_a_file_and_no_manifest(made: Path) -> None:
+def test_damaged_manifest_manifest_without_a_file_and_no_manifest(made: Path) -> None:
     root = prepare("digits")
     manifest = json.loads((root / MANIFEST).read_text())
+    for content in (b"", b"{", b"[]", b"null", b"{}", b'{"maker": 1, "files": {}}', b"\xff\xfe"):
+        (root / MANIFEST).write_bytes(content)
+        assert f"{MANIFEST} is damaged; delete {root}" in one_line(lambda: prepare("digits"))
     del manifest["files"][mnist.FILES[2]]
     (root / MANIFEST).write_text(json.dumps(manifest))
     assert f"{mnist.FILES[2]} is damaged" in one_line(lambda: prepare("digits"))

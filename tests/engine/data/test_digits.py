@@ -25,6 +25,9 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_full_set(full: Path) -> None:
+    """As torchvision reads it too."""
+    from torchvision.datasets import MNIST
+
     for train, n in ((True, 6000), (False, 1000)):
         images, labels = read_split(full, train)
         assert (images.shape, images.dtype) == ((n, 28, 28), np.uint8)
@@ -37,24 +40,13 @@ def test_full_set(full: Path) -> None:
         # The catalogue normalises with MNIST's 0.1307 and 0.3081; the pixels must be near enough for that.
         assert 0.10 < (images / np.float32(255)).mean() < 0.18
         assert 0.20 < (images / np.float32(255)).std() < 0.35
-
-
-@pytest.mark.slow
-def test_torchvision_reads_it(full: Path) -> None:
-    from torchvision.datasets import MNIST
-
-    for train in (True, False):
         theirs = MNIST(str(full), train=train, download=False)
-        images, labels = read_split(full, train)
         assert np.array_equal(theirs.data.numpy(), images)
         assert np.array_equal(theirs.targets.numpy(), labels)
         picture, label = theirs[7]
         assert np.array_equal(np.asarray(picture), images[7])
         assert label == labels[7]
-
-
-@pytest.mark.slow
-def test_no_image_is_in_both_splits_or_twice(full: Path) -> None:
+    # No image is in both splits, or twice.
     images = np.concatenate([read_split(full, train)[0] for train in (True, False)])
     assert len({image.tobytes() for image in images}) == len(images)
 
@@ -77,7 +69,9 @@ def test_same_seed_same_bytes_whatever_the_threads(tmp_path: Path, threads: int)
     assert content(tmp_path / "a") == content(tmp_path / "b")
 
 
-def test_seeds_and_splits_differ(tmp_path: Path) -> None:
+def test_seeds_and_splits_differ_and_no_global_random_state_is_used(tmp_path: Path) -> None:
+    np.random.seed(1)
+    before = np.random.get_state()[1].tobytes()
     for seed in (1, 2):
         (tmp_path / str(seed)).mkdir()
         digits.make(tmp_path / str(seed), n_train=200, n_test=200, seed=seed)
@@ -85,12 +79,6 @@ def test_seeds_and_splits_differ(tmp_path: Path) -> None:
     assert all(one[name] != two[name] for name in mnist.FILES)
     assert one[mnist.FILES[0]] != one[mnist.FILES[2]]
     assert one[mnist.FILES[1]] != one[mnist.FILES[3]]
-
-
-def test_no_global_random_state_is_used(tmp_path: Path) -> None:
-    np.random.seed(1)
-    before = np.random.get_state()[1].tobytes()
-    digits.make(tmp_path, n_train=20, n_test=10)
     assert np.random.get_state()[1].tobytes() == before
 
 
@@ -120,11 +108,13 @@ def test_bilinear_sampling_is_exact_on_the_grid_and_between() -> None:
     assert not outside.any()
 
 
-@pytest.mark.parametrize(("n_train", "n_test"), [(0, 0), (1, 0), (3, 7)])
-def test_tiny_sets(tmp_path: Path, n_train: int, n_test: int) -> None:
-    digits.make(tmp_path, n_train=n_train, n_test=n_test)
-    assert read_split(tmp_path, True)[0].shape == (n_train, 28, 28)
-    assert read_split(tmp_path, False)[1].shape == (n_test,)
+def test_tiny_sets(tmp_path: Path) -> None:
+    for n_train, n_test in ((0, 0), (1, 0), (3, 7)):
+        digits.make(tmp_path, n_train=n_train, n_test=n_test)
+        assert read_split(tmp_path, True)[0].shape == (n_train, 28, 28)
+        assert read_split(tmp_path, False)[1].shape == (n_test,)
+    with pytest.raises(DataError, match="No such file or directory"):
+        digits.make(tmp_path / "nothing", n_train=1, n_test=1)
 
 
 def test_progress_rises_to_one_chunk_by_chunk(tmp_path: Path) -> None:
@@ -168,8 +158,3 @@ def test_stop_does_not_draw_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(JobStopped):
         digits.make(tmp_path, n_train=50 * digits.IMAGES_A_CHUNK, n_test=0, stop=stop)
     assert len(drawn) < 50
-
-
-def test_missing_directory(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file or directory"):
-        digits.make(tmp_path / "nothing", n_train=1, n_test=1)

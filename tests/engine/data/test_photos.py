@@ -227,15 +227,6 @@ datasets.prepare("photos", {N_PHOTOS}, progress=lambda f, m: f > 0.4 and os.kill
     assert content(prepare("photos", N_PHOTOS)) == content(made)
 
 
-def test_made_once_and_checked(mine: Path) -> None:
-    before = {p: p.stat().st_mtime_ns for p in mine.rglob("*")}
-    assert prepare("photos", N_PHOTOS) == mine
-    assert {p: p.stat().st_mtime_ns for p in mine.rglob("*")} == before
-    manifest = json.loads((mine / MANIFEST).read_text())
-    assert manifest["maker"] == photos.IDENTITY
-    assert len(manifest["files"]) == N_PHOTOS + N_TEST
-
-
 def test_damaged_files_are_named(mine: Path) -> None:
     path = list(photos.files(mine).values())[5]
     whole = path.read_bytes()
@@ -260,7 +251,13 @@ def test_damaged_files_are_named(mine: Path) -> None:
     assert f"delete {mine} and it is made again" in one_line(DataError)
 
 
-def test_sizes_lie_side_by_side(mine: Path) -> None:
+def test_made_once_and_checked_and_sizes_lie_side_by_side(mine: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in mine.rglob("*")}
+    assert prepare("photos", N_PHOTOS) == mine
+    assert {p: p.stat().st_mtime_ns for p in mine.rglob("*")} == before
+    manifest = json.loads((mine / MANIFEST).read_text())
+    assert manifest["maker"] == photos.IDENTITY
+    assert len(manifest["files"]) == N_PHOTOS + N_TEST
     other = prepare("photos", 3)
     assert other.name == "photos-3"
     assert len(open_source(dataset_info("photos", 3), other, train=True).ids) == 3
@@ -268,12 +265,9 @@ def test_sizes_lie_side_by_side(mine: Path) -> None:
     assert mine.is_dir()
 
 
-def test_disk_full(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_full(vitprof_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cpu_alarm(2.0), pytest.raises(DataError, match=r"^disk full: .* needs 1050\d+\.\d MB and has"):
+        photos.make(tmp_path, n_train=10**9, n_test=0)  # refused before anything is listed
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 5, 5))  # type: ignore[attr-defined]
     assert one_line(DataError).startswith(f"disk full: {vitprof_home / 'data'} needs 14.9 MB")
     assert [p.name for p in (vitprof_home / "data").iterdir()] == [f".photos-{N_PHOTOS}.lock"]
-
-
-def test_more_than_the_disk_holds_is_refused_before_anything_is_listed(tmp_path: Path) -> None:
-    with cpu_alarm(2.0), pytest.raises(DataError, match=r"^disk full: .* needs 1050\d+\.\d MB and has"):
-        photos.make(tmp_path, n_train=10**9, n_test=0)

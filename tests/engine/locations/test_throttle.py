@@ -37,18 +37,14 @@ def bucket(tmp_path: Path, drive: SlowDrive, time: Time) -> TokenBucket:
 
 
 @pytest.mark.parametrize("drive", [NETWORK, DISK])
-def test_one_reader_gets_the_bandwidth(tmp_path: Path, drive: SlowDrive) -> None:
+def test_one_reader_gets_the_bandwidth_and_waits_for_each_file(tmp_path: Path, drive: SlowDrive) -> None:
     time = Time()
     slow = bucket(tmp_path, drive, time)
     for _ in range(100):
         slow.wait(1_000_000, 0)
     assert time.now - 1000 == pytest.approx(10.0, abs=2 * BURST_S)
-
-
-@pytest.mark.parametrize("drive", [NETWORK, DISK])
-def test_one_reader_waits_for_each_file(tmp_path: Path, drive: SlowDrive) -> None:
-    time = Time()
-    slow = bucket(tmp_path, drive, time)
+    (tmp_path / "drive").unlink()
+    slow = bucket(tmp_path, drive, time := Time())
     for _ in range(20):
         slow.wait(100_000, 1)
     slow.wait(500_000, 5)  # a batch of five, opened one after another
@@ -148,12 +144,9 @@ def test_a_stop_and_a_removed_state_end_a_wait(tmp_path: Path) -> None:
     again.wait(10**12, 1)
 
 
-def test_it_says_what_the_drive_does() -> None:
+def test_it_says_what_the_drive_does_and_where_its_state_cannot_be_written(tmp_path: Path) -> None:
     assert describe(SlowDrive(30.0, 207.0, serial=False)) == "throttled to 30.0 MB/s and 207 ms for each file"
     assert "one after another" in describe(SLOW_DRIVES["mechanical-disk"])
-
-
-def test_a_state_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere/drive") as caught:
         TokenBucket(tmp_path / "nowhere" / "drive", NETWORK)
     assert "\n" not in str(caught.value)

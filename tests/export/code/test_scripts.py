@@ -324,21 +324,15 @@ def test_what_has_no_script_says_so_and_what_to_choose(settings: dict[str, Any],
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "lines"),
-    [
+def test_how_it_trains_is_in_the_script() -> None:
+    launches = {"fused_optimizer": True, "compile": True, "compile_mode": "reduce-overhead"}
+    for settings, lines in (
         ({"precision": "tf32"}, ['MATMUL = "high"']),
         ({"precision": "fp16"}, ['AUTOCAST = "float16"', "PREFETCH = 1"]),
-        (
-            {"fused_optimizer": True, "compile": True, "compile_mode": "reduce-overhead"},
-            ["FUSED = True", 'COMPILE = "reduce-overhead"', 'MATMUL = "highest"'],
-        ),
-    ],
-    ids=["tf32", "fp16", "launches"],
-)
-def test_how_it_trains_is_in_the_script(settings: dict[str, Any], lines: list[str]) -> None:
-    text = script(job("memory-ahead", "digits", **settings))
-    assert all(f"\n{line}  #" in text for line in lines)
+        (launches, ["FUSED = True", 'COMPILE = "reduce-overhead"', 'MATMUL = "highest"']),
+    ):
+        text = script(job("memory-ahead", "digits", **settings))
+        assert all(f"\n{line}  #" in text for line in lines)
 
 
 def demo(name: str, folder: Path) -> Path:
@@ -404,16 +398,14 @@ def test_what_is_prepared_is_where_it_is_wished_and_fits(size: int, own_data: di
     assert np.load(made, mmap_mode="r").shape == (N, size, size, 3)
 
 
-def test_the_head_says_where_it_comes_from() -> None:
-    head = script(job("slow-drive", "photos"), found='a """ b \\', run_id=17).split('"""')[1]
-    assert "run 17: strategy slow-drive" in " ".join(head.split())
-    assert "simulate a slow one" in " ".join(head.split())
-    assert "a ''' b /" in head
-
-
-def test_the_head_says_what_was_measured_and_on_what() -> None:
+def test_the_head_says_where_it_comes_from_what_was_measured_and_on_what() -> None:
     def head(device: str, found: str) -> str:
         return " ".join(script(RunConfig(strategy="memory", device=device), found).split('"""')[1].split())
+
+    slow = " ".join(script(job("slow-drive", "photos"), found='a """ b \\', run_id=17).split('"""')[1].split())
+    assert "run 17: strategy slow-drive" in slow
+    assert "simulate a slow one" in slow
+    assert "a ''' b /" in slow
 
     assert "measured on the data set digits: 9 samples/s, steady. DATA" in head("cpu", "9 samples/s, steady")
     assert "9 samples/s, on a simulated device" in head("simulated:66,70", "9 samples/s")
