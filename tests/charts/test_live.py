@@ -91,15 +91,6 @@ def test_groups_made_in_two_parts_are_those_of_the_whole(chart: LiveChart, sourc
         assert a.text is None or [*a.text] == [*(b.text or ()), *(c.text or ())]
 
 
-@EVERY
-def test_full_groups_stay_while_the_run_grows(chart: LiveChart, sources: Any) -> None:
-    assert group_size(5003, 650) == group_size(5190, 650) == 8
-    for before, after in zip(drawn(chart, sources, 5003, 650), drawn(chart, sources, 5190, 650), strict=True):
-        full = len(before.x) // 626 * 625  # of 626 groups the last has only three members yet
-        np.testing.assert_array_equal(before.x[:full], after.x[:full])
-        np.testing.assert_array_equal(before.y[:full], after.y[:full])
-
-
 def area(points: Points) -> float:
     """Under a line of the shape "hv": each value holds until the next point."""
     return float((points.y[:-1] * np.diff(points.x)).sum())

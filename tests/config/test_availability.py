@@ -133,12 +133,9 @@ def test_too_little_ram_disk_or_ram_disk() -> None:
     assert why_unavailable(STRATEGIES["threads"], PHOTOS, full) == ""
 
 
-def test_this_machine_can_be_asked_before_home_exists(vitprof_home: Path) -> None:
+def test_this_machine_is_looked_at_without_importing(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = look_around()
     assert (machine.ram_bytes > 0, machine.disk_bytes > 0, vitprof_home.exists()) == (True, True, False)
-
-
-def test_installed_looks_without_importing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert module.installed("h5py")
     assert module.installed("opencv-python-headless")

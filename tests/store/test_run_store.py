@@ -124,17 +124,6 @@ def test_a_run_that_is_not_there_is_said_in_one_line(store: RunStore, run_id: in
         store.delete(run_id)
 
 
-def test_telemetry_comes_back_numbered_and_without_inventing_zeros(store: RunStore) -> None:
-    run_id = store.create_run(RunConfig())
-    append_telemetry(store, run_id, 0, [telemetry_row(1.5), telemetry_row(1.7)])
-    append_telemetry(store, run_id, 2, [telemetry_row(1.9)])
-    read = store.telemetry(run_id)
-    assert tuple(read) == ("seq", *TELEMETRY_COLUMNS)
-    assert read["seq"].tolist() == [0, 1, 2]
-    assert read["t_s"].tolist() == [1.5, 1.7, 1.9]
-    assert all(np.isnan(read[name]).all() for name in TELEMETRY_COLUMNS[1:])
-
-
 def test_a_cursor_reads_only_what_is_new_and_only_what_is_asked_for(store: RunStore) -> None:
     run_id, other = store.create_run(RunConfig()), store.create_run(RunConfig())
     append_steps(store, other, [step_row(i, loss=-1) for i in range(9)])
@@ -144,6 +133,9 @@ def test_a_cursor_reads_only_what_is_new_and_only_what_is_asked_for(store: RunSt
     assert {name: v.tolist() for name, v in new.items()} == {"loss": [1.5, 2.0], "step": [3, 4]}
     append_telemetry(store, run_id, 0, [telemetry_row(t) for t in range(3)])
     assert store.telemetry(run_id, after=1)["seq"].tolist() == [2]
+    read = store.telemetry(run_id)
+    assert (tuple(read), read["t_s"].tolist()) == (("seq", *TELEMETRY_COLUMNS), [0, 1, 2])
+    assert all(np.isnan(read[name]).all() for name in TELEMETRY_COLUMNS[1:]), "no zeros are made up"
     for empty in (store.steps(run_id, after=4), store.telemetry(run_id, after=2), store.steps(999)):
         assert all(v.shape == (0,) and v.dtype == np.float64 for v in empty.values())
     assert set(store.steps(999)) == set(STEP_COLUMNS)
@@ -236,12 +228,12 @@ def answer(process: Any) -> int:
 @pytest.mark.slow
 def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
-    with writer(path, 15) as first, writer(path, 15) as second, writer(path, 15) as third:
-        programs = (first, second, third)
+    with writer(path, 15) as first, writer(path, 15) as second:
+        programs = (first, second)
         for program in programs:
             order(program)
         ids = [answer(program) for program in programs]
-        assert sorted(ids) == [1, 2, 3]
+        assert sorted(ids) == [1, 2]
         with closing(RunStore(f"sqlite:///{path}")) as store:
             parts: dict[int, list[float]] = {run_id: [] for run_id in ids}
             while any(len(part) < 300 for part in parts.values()):  # as the dashboard reads: what is new each time

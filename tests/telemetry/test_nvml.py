@@ -162,22 +162,16 @@ for listed, pids in (
     figures = Nvml().read(SECOND, pids)
     assert figures["gpu_mem_used_bytes"] == 4000
     result[len(result)] = figures["gpu_mem_job_bytes"]
-""")
-    assert list(result.values()) == pytest.approx([4096, 5096, math.nan, math.nan, math.nan], nan_ok=True)
-
-
-def test_processes_of_a_gpu_that_was_read(run: Run) -> None:
-    result = run(
-        """
+control(FIGURES + "pid.1 4242\\nmem.1 -1\\n")
 nvml = Nvml()
-before = nvml.processes(SECOND)
+listed = nvml.processes(SECOND)
 nvml.read(SECOND, ())
-result = {"before": before, "after": nvml.processes(SECOND)}
-""",
-        figures=FIGURES + "pid.1 4242\nmem.1 -1\n",
-    )
-    assert result["before"] == {}
-    assert math.isnan(result["after"]["4242"])
+result |= {"before": listed, "after": nvml.processes(SECOND)}
+""")
+    before, after = result.pop("before"), result.pop("after")
+    assert before == {}, "of a GPU that was read"
+    assert math.isnan(after["4242"])
+    assert list(result.values()) == pytest.approx([4096, 5096, math.nan, math.nan, math.nan], nan_ok=True)
 
 
 def test_an_old_driver_lacks_only_what_it_lacks(run: Run) -> None:

@@ -91,17 +91,6 @@ def test_without_a_gpu_one_notice_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     assert notices == {"cuda:0": [NO_FIGURES.format(reason=detailed)], "cpu": []}
 
 
-def test_a_clock_that_goes_backwards_makes_rates_unknown() -> None:
-    stamps = iter([10.0, 11.0, 5.0, 5.0, 6.0])
-    telemetry = Telemetry(pid=os.getpid(), device="cpu", sink=Collector(1), clock=lambda: next(stamps))
-    samples = [TelemetrySample(*telemetry.sample()) for _ in range(5)]
-    telemetry.stop()
-    assert [sample.t_s for sample in samples] == [10.0, 11.0, 5.0, 5.0, 6.0]
-    assert [math.isnan(sample.job_cpu_pct) for sample in samples] == [True, False, True, True, False]
-    assert all(math.isnan(samples[i].disk_read_bytes_per_s) for i in (0, 2, 3))
-    assert all(sample.job_rss_bytes > 0 for sample in samples)
-
-
 def test_an_exception_of_the_sink_ends_the_sampling_and_is_kept() -> None:
     tried = threading.Event()
 
@@ -114,18 +103,6 @@ def test_an_exception_of_the_sink_ends_the_sampling_and_is_kept() -> None:
     assert tried.wait(DEADLINE_S)
     telemetry.stop()
     assert isinstance(telemetry.error, OSError)
-
-
-def test_a_process_that_never_was() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    sink = Collector(enough=3)
-    with Telemetry(pid=ended.pid, device="cpu", hz=50, sink=sink) as telemetry:
-        assert sink.enough.wait(DEADLINE_S)
-    assert telemetry.error is None
-    last = TelemetrySample(*sink.rows[-1])
-    assert math.isnan(last.job_cpu_pct)
-    assert math.isnan(last.job_rss_bytes)
 
 
 def test_the_thread_does_not_keep_a_program_alive_that_forgot_to_stop_it() -> None:

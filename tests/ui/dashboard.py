@@ -98,6 +98,12 @@ def kept_in_url(at: AppTest) -> dict[str, Any]:
     return {name: at.session_state[name] for name in names}
 
 
+def address(at: AppTest) -> dict[str, str]:
+    """The query of the page's address, where no name stands twice; Streamlit 1.60 gives lists."""
+    found = {name: at.query_params[name] for name in at.query_params}
+    return {name: value if isinstance(value, str) else ",".join(value) for name, value in found.items()}
+
+
 def metrics(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, charts, kept_in_url, said
+from tests.ui.dashboard import add_run, address, app, charts, kept_in_url, said
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunGroup, RunStore
 from vitprof.ui import compare as compare_page
@@ -40,13 +40,8 @@ def speed(store: RunStore, run_id: int, samples_per_s: float, half: float = 1.0)
     return run_id
 
 
-def address(at: AppTest, name: str) -> str | None:
-    found = at.query_params.get(name)
-    return found[0] if isinstance(found, list) else found
-
-
 @pytest.mark.slow
-def test_a_row_for_each_chosen_run(store: RunStore) -> None:
+def test_a_row_for_each_chosen_run_with_its_verdict(store: RunStore) -> None:
     names = ["=cmd()", "<b>bold</b>"]
     ids = [add_run(store, name=name) for name in names]
     at = app("compare")
@@ -56,17 +51,14 @@ def test_a_row_for_each_chosen_run(store: RunStore) -> None:
     assert list(table(at))[:3] == ["Run", "Samples/s", "Speed-up (x)"], "a phone has room for these"
     at.multiselect[0].set_value([]).run()
     assert "Choose at least one run" in at.info[0].value
-    assert address(at, "runs") == "", "so that a reload shows the same"
-
-
-def test_verdicts_stand_in_the_table(store: RunStore) -> None:
+    assert address(at).get("runs") == "", "so that a reload shows the same"
     starved, fed = add_run(store), add_run(store, wait_s=0.0001, strategy="memory", device="simulated:5,0")
     verdicts = dict(zip((starved, fed), table(compare(starved, fed))["Verdict"], strict=True))
     assert verdicts == {starved: "input-bound", fed: "not input-bound, simulated"}
 
 
 @pytest.mark.slow
-def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
+def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) -> None:
     a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
     frame = table(compare(a, b))
     assert (frame["Samples/s"].tolist(), frame["Speed-up (x)"].tolist()) == ([12_300, 998], [12.4, 1])
@@ -76,6 +68,12 @@ def test_figures_are_numbers_so_that_they_sort_as_such(store: RunStore) -> None:
     assert texts == {"Run", "Name", "Verdict", "95% range", "vs baseline", "Epoch is"}
     assert "GPU-util (%)" not in frame
     assert "Not available for these runs: Data wait" in said(compare(a, b))
+    known, unknown = speed(store, add_run(store), 100.0), add_run(store)
+    at = compare(known, unknown)
+    assert not at.warning, "they are alike"
+    assert at.dataframe[0].proto.placeholder == "n/a"
+    assert table(at)["Epoch is"].tolist() == ["extrapolated", "n/a"]
+    assert "95% range" not in table(compare(unknown, add_run(store)))
 
 
 def test_sm_activity_has_columns_and_its_absence_a_reason(store: RunStore) -> None:
@@ -100,20 +98,10 @@ def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_s
     assert table(at)["95% range"].tolist() == ["1.92 to 2.08", "0.951 to 1.072", ""]
     at.selectbox(key="compare-baseline").set_value(fast).run()
     assert table(at)["vs baseline"].tolist() == ["baseline", "slower", "slower"]
-    assert address(at, "baseline") == str(fast)
+    assert address(at).get("baseline") == str(fast)
     assert table(compare(fast, middle, slow, baseline=str(middle)))["vs baseline"].tolist()[1] == "baseline"
     assert table(compare(fast, slow, baseline=str(middle)))["vs baseline"].tolist() == ["faster", "baseline"]
     assert not compare(fast).selectbox
-
-
-@pytest.mark.slow
-def test_what_is_not_available_says_so(store: RunStore) -> None:
-    known, unknown = speed(store, add_run(store), 100.0), add_run(store)
-    at = compare(known, unknown)
-    assert not at.warning, "they are alike"
-    assert at.dataframe[0].proto.placeholder == "n/a"
-    assert table(at)["Epoch is"].tolist() == ["extrapolated", "n/a"]
-    assert "95% range" not in table(compare(unknown, add_run(store)))
 
 
 @pytest.mark.slow
@@ -166,10 +154,10 @@ def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
         assert sentence in said(at)
     assert "Choose a second run" in said(at)
     assert len(at.warning) == 1
-    assert address(at, "runs") == f"{fine},{live},{failed},99", "a reload says the same"
+    assert address(at).get("runs") == f"{fine},{live},{failed},99", "a reload says the same"
     at.multiselect[0].set_value([]).run()
     assert not at.warning
-    assert address(at, "runs") == ""
+    assert address(at).get("runs") == ""
 
 
 @pytest.mark.slow
@@ -185,12 +173,12 @@ def test_an_address_of_any_kind(store: RunStore) -> None:
 def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     at = compare(a, b)
-    assert {n for n in ("show", "metric", "align", "warmup", "baseline") if address(at, n)} == set()
+    assert {n for n in ("show", "metric", "align", "warmup", "baseline") if address(at).get(n)} == set()
     at.segmented_control(key="show").set_value("steps").run()
     at.segmented_control(key="metric").set_value("h2d")
     at.segmented_control(key="align").set_value("time")
     at.toggle(key="warmup").set_value(True).run()
-    assert address(at, "runs") == f"{a},{b}"
+    assert address(at).get("runs") == f"{a},{b}"
     wanted = {"show": "steps", "metric": "h2d", "align": "time", "warmup": True}
     assert kept_in_url(at) == wanted
     again = compare(a, b, show="Every step", metric="H2D", align="Time", warmup="true")
@@ -261,7 +249,7 @@ def test_every_figure_of_a_step_aligned_by_time(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
+def test_losses_and_waits_of_steps(store: RunStore) -> None:
     real, simulated = add_run(store), add_run(store, device="simulated:5,0")
     for runs, shown, words in (
         ((real, simulated), True, f"No loss for run {simulated}."),
@@ -269,10 +257,6 @@ def test_a_simulated_device_has_no_loss(store: RunStore) -> None:
     ):
         at = compare(*runs, show="Every step", metric="Loss")
         assert (drawn(at, "compare-loss"), words in said(at)) == (shown, True)
-
-
-@pytest.mark.slow
-def test_the_distribution_of_waits_in_figures(store: RunStore) -> None:
     at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
     assert (frame["Median (ms)"].tolist(), frame["Steps"].tolist()) == ([5, 0.2], [35, 35])

@@ -88,7 +88,7 @@ def test_what_is_offered(gpus: list[VisibleGpu]) -> None:
     ]
 
 
-def test_a_gpu_by_name_says_what_it_takes_for_the_model_and_from_what() -> None:
+def test_a_gpu_by_name_or_times_of_ones_own() -> None:
     at = field(model="s/16", precision="bf16")
     at.selectbox(key="here").set_value("simulated:h100").run()
     assert at.session_state["device"] == "simulated:h100"
@@ -96,9 +96,6 @@ def test_a_gpu_by_name_says_what_it_takes_for_the_model_and_from_what() -> None:
     assert "timm" in at.caption[0].help
     at.selectbox(key="here").set_value("cpu").run()
     assert captions(at) == ""
-
-
-def test_times_of_ones_own() -> None:
     at = field()
     at.selectbox(key="here").set_value(OWN).run()
     assert at.session_state["device"] == "simulated:50,100"

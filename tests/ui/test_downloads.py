@@ -39,9 +39,6 @@ def test_buttons_of_a_run_say_what_opens_files_and_make_none(store: RunStore, mo
     assert not at.error
     at = drawn("downloads.draw_exports(store.run(1))")
     assert [b.proto.label for b in at.get("download_button")] == ["Report", "Summary as CSV"]
-
-
-def test_too_many_runs_for_a_report_say_so_before_the_click(store: RunStore) -> None:
     add_run(store, n=1)
     at = drawn("downloads.draw_downloads_many([store.run(1)] * 101)")
     assert [b.proto.label for b in at.get("download_button") if b.proto.disabled] == ["Report"]

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import LIMIT_S, add_run, app, kept_in_url, said, shown
+from tests.ui.dashboard import LIMIT_S, add_run, address, app, kept_in_url, said, shown
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
@@ -58,12 +58,6 @@ def _draw_dialog(name: str, ids: list[int]) -> None:
     notifications.announce()
     rows = resources.store().list_runs(RunQuery(helpers=True, descending=False), limit=100)
     getattr(history_actions, name)([row for row in rows if row.id in ids])
-
-
-def address(at: AppTest) -> dict[str, str]:
-    """The query of the page's address, where no name stands twice."""
-    found = {name: at.query_params[name] for name in at.query_params}
-    return {name: value if isinstance(value, str) else ",".join(value) for name, value in found.items()}
 
 
 def usable(at: AppTest) -> set[str]:
@@ -176,7 +170,7 @@ def test_pages(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_an_address_with_nonsense_shows_the_list(store: RunStore) -> None:
+def test_an_address_with_nonsense_shows_the_list_or_says_why_not(store: RunStore) -> None:
     run_id = add_run(store)
     for query in (
         *({"page": page} for page in ("0", "-1", "nine", "99999999", "9999999")),
@@ -186,9 +180,6 @@ def test_an_address_with_nonsense_shows_the_list(store: RunStore) -> None:
     ):
         at = app("history", **query)
         assert (listed(at), address(at)) == ([run_id], {}), query
-
-
-def test_an_address_that_asks_for_what_is_not_there(store: RunStore) -> None:
     add_run(store)
     tags = [f"t{n}" for n in range(500)]
     for query, words in (
@@ -248,7 +239,7 @@ def test_who_comes_back_finds_the_runs_ticked_still(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_renamed_tagged_and_annotated(store: RunStore) -> None:
+def test_a_run_is_renamed_annotated_and_several_are_tagged(store: RunStore) -> None:
     run_id = add_run(store)
     store.tag(run_id, ["old"])
     at = dialog("edit_one", [run_id])
@@ -271,9 +262,6 @@ def test_a_run_is_renamed_tagged_and_annotated(store: RunStore) -> None:
     assert store.run(run_id).name == "a better name"
     at.text_input(key=f"history-name-{run_id}").set_value("n" * 201).run()
     assert "Cut to the first 200 characters" in said(at)
-
-
-def test_tags_of_several_runs(store: RunStore) -> None:
     ids = [add_run(store) for _ in range(3)]
     for run_id, tags in zip(ids, (["all", "a"], ["all"], ["all"]), strict=True):
         store.tag(run_id, tags)

@@ -13,8 +13,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.stored_series import append_telemetry
-from tests.ui.dashboard import LIMIT_S, add_run, app, charts, kept_in_url, said
-from tests.ui.tournaments import DEVICE, KEYS, add_tournament, in_address, spec
+from tests.ui.dashboard import LIMIT_S, add_run, address, app, charts, kept_in_url, said
+from tests.ui.tournaments import DEVICE, KEYS, add_tournament, spec
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
 from vitprof.config.tournament_spec import TournamentSpec
@@ -112,11 +112,11 @@ def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     assert not at.exception
     assert at.selectbox(key="set-strategy").value == "memory"
     assert [at.number_input(key=f"set-device-{name}").value for name in ("ms", "us")] == [5, 0]
-    assert in_address(at, "strategy") == "memory", "else Profile would put it there, and Back would need two presses"
+    assert address(at)["strategy"] == "memory", "else Profile would put it there, and Back would need two presses"
     ((words, _),) = at.session_state[TO_SAY]  # app.py says it, which `AppTest.switch_page` passes by
     assert words == "The settings of tournament 1 are in the sidebar. Press Run to start."
     at.switch_page("pages/tournament.py").run()
-    assert in_address(at, "tournament") == "1", "as it was left"
+    assert address(at)["tournament"] == "1", "as it was left"
     assert [*charts(at)] == ["tournament-heat"]
 
 
@@ -127,7 +127,7 @@ def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore) -> None
     assert "import vitprof" not in at.code[0].value
     at.button(key="tournament-compare").click().run()
     assert not at.exception
-    compared = {store.run(int(run_id)).config.strategy for run_id in in_address(at, "runs").split(",")}
+    compared = {store.run(int(run_id)).config.strategy for run_id in address(at)["runs"].split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
     assert store.run(base).config.strategy == "per-sample", "the tournament's baseline, not the slowest"
@@ -224,7 +224,7 @@ def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
     with pytest.raises(JobError, match=f"tournament {runner.id} is running"):
         tournament_state.resume(runner.id + 1)
     at.button(key="tournament-show-running").click().run()
-    assert in_address(at, "tournament") == str(runner.id)
+    assert address(at)["tournament"] == str(runner.id)
 
 
 def _draw_question(number: int) -> None:
@@ -254,7 +254,7 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert store.count_runs(RunQuery(helpers=True)) == 1
     at = app("tournament")
     at.button(key=f"tournament-open-{new}").click().run()
-    assert in_address(at, "tournament") == str(new)
+    assert address(at)["tournament"] == str(new)
     assert "No setting gave a figure" in said(at)
     assert not charts(at)
     at.button(key="tournament-back").click().run()
@@ -349,7 +349,7 @@ def add_own_tournament(
     return number
 
 
-def test_the_answer_with_the_line_to_paste_and_the_line_to_type(store: RunStore) -> None:
+def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(store: RunStore) -> None:
     at = shown(add_own_tournament(store))
     text = said(at)
     assert "Use 4 workers: " in text
@@ -363,6 +363,14 @@ def test_the_answer_with_the_line_to_paste_and_the_line_to_type(store: RunStore)
     assert [[*more] for more in frame["More"]] == [["Compare with baseline", "Show its runs"]] * 2 + [["Show its runs"]]
     labels = {button.label for button in at.button}
     assert not labels & {"Run 3 more rounds", "Resume", "Use this setting", "Start tournament"}, "it starts nothing"
+    number = add_own_tournament(store)
+    for section in OF_OWN_SCRIPTS:
+        at = shown(number, section=SECTIONS[section][0])
+        assert not at.error
+    at.selectbox(key="setting").set_value(f"{OWN_SCRIPT}/workers=2").run()
+    assert "DataLoader(..., num_workers=2)" in [code.value for code in at.get("code")]
+    at = app("tournament")
+    assert "recommended: 4 workers" in said(at)
 
 
 def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> None:
@@ -374,14 +382,3 @@ def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> No
     assert "Resume" not in {button.label for button in at.button}
     at = shown(add_own_tournament(store, status="stopped", rounds=1))
     assert "python -m vitprof tournament --resume 2" in [code.value for code in at.get("code")]
-
-
-def test_sections_and_settings(store: RunStore) -> None:
-    number = add_own_tournament(store)
-    for section in OF_OWN_SCRIPTS:
-        at = shown(number, section=SECTIONS[section][0])
-        assert not at.error
-    at.selectbox(key="setting").set_value(f"{OWN_SCRIPT}/workers=2").run()
-    assert "DataLoader(..., num_workers=2)" in [code.value for code in at.get("code")]
-    at = app("tournament")
-    assert "recommended: 4 workers" in said(at)

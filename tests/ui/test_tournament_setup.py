@@ -7,8 +7,7 @@ import math
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, kept_in_url, said
-from tests.ui.tournaments import in_address
+from tests.ui.dashboard import add_run, address, app, kept_in_url, said
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
@@ -65,7 +64,7 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     at.button(key="tournament-start").click().run()
     assert not at.exception
     (started,) = begun
-    assert in_address(at, "tournament") == str(started)
+    assert address(at)["tournament"] == str(started)
     found = tournament(store, started)
     assert found.name == ("mine " * 40).strip()
     assert (found.spec.base.threads, found.spec.base.seed, found.spec.base.steps) == (1, 7, 30)
@@ -137,7 +136,7 @@ def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
 def test_another_data_set_brings_its_own_strategies() -> None:
     at = page()
     at.selectbox(key="tournament-device").set_value("cpu").run()
-    assert in_address(at, "device") == "cpu"
+    assert address(at)["device"] == "cpu"
     at.selectbox(key="tournament-dataset").set_value("photos").run()
     assert "threads" in at.multiselect(key="trial_strategies").value
     at.multiselect(key="trial_strategies").set_value(["memory"]).run()

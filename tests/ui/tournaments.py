@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamlit.testing.v1 import AppTest
-
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -50,9 +48,3 @@ def add_tournament(
         store.update_run(run_id, error="the disk is full: free some space")
     set_status(store, tournament_id, status, **state)
     return tournament_id
-
-
-def in_address(at: AppTest, name: str) -> str:
-    """What the address says; Streamlit 1.60 gives a list."""
-    value = at.query_params[name]
-    return value if isinstance(value, str) else value[0]

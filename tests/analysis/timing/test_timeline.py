@@ -90,12 +90,6 @@ def test_the_group_size_is_the_smallest_power_of_two_that_is_enough(n: int, most
     assert k == 1 or -(-n // (k // 2)) > most
 
 
-def test_the_group_size_only_changes_when_the_run_has_doubled() -> None:
-    sizes = [group_size(n, 650) for n in range(10_001)]
-    assert [sizes.index(k) for k in (1, 2, 4, 8, 16)] == [0, 651, 1301, 2601, 5201]
-    assert sorted(set(sizes)) == [1, 2, 4, 8, 16]
-
-
 @given(values, powers)
 def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(y: np.ndarray, k: int) -> None:
     at = min_max(y, 0, len(y), k)

@@ -95,15 +95,6 @@ def test_a_slow_round_beside_others(
     assert spoiled_words(many) == "rounds 1, 3 and 4 not counted: other programs used 1.6 CPU cores"
 
 
-def test_a_loader_that_is_uneven_by_itself_gains_little() -> None:
-    """Every tenth batch stalls for as long as ten others take: blocks of 20 steps hold two stalls each."""
-    rng = np.random.default_rng(0)
-    seconds = np.where(np.arange(400) % 10 == 9, 0.010, 0.001) * np.exp(rng.normal(0, 0.05, 400))
-    blocks = 20 / seconds.reshape(20, 20).sum(axis=1)
-    known = scores.score({1: blocks, 2: blocks, 3: blocks}, "a")
-    assert math.exp(known.value) == pytest.approx(400 / seconds.sum(), rel=0.03)
-
-
 def test_levels_and_students_t() -> None:
     assert scores.sure_level(1) == scores.sure_level(3) == pytest.approx(0.975)
     assert math.fsum(1 - scores.sure_level(n) for n in range(3, 1000)) < 0.05

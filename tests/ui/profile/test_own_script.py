@@ -20,13 +20,10 @@ def run_id(store: RunStore) -> int:
     return made
 
 
-def test_what_is_told_of_a_loader_is_in_the_settings(store: RunStore, run_id: int) -> None:
+def test_what_a_script_says_of_its_loader_is_in_the_settings_where_it_fits(store: RunStore, run_id: int) -> None:
     config = store.run(run_id).config
     assert (config.dataset, config.batch_size, config.workers, config.start_method) == ("Samples", 16, 2, "spawn")
     assert dataclasses.replace(config, name="") == with_loader(own_config(""), TOLD)
-
-
-def test_what_does_not_fit_into_a_setting_is_left_out() -> None:
     told = {"watched": {"batch_size": 0, "num_workers": 10**9, "start_method": "other", "pin_memory": True}}
     config = with_loader(own_config("x" * 300), told)
     assert (config.batch_size, config.workers, config.start_method, config.pin_memory) == (1, None, None, True)
@@ -46,7 +43,12 @@ def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert "a script of your own" in said(at)
 
 
-def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:
+def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:
+    new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
+    store.update_run(run_id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
+    words = said(app(run=str(run_id)))
+    assert "with free data this loop would run 3.00x as fast" in words
+    assert "measured" in words
     assert "Transforms" not in [header.value for header in app(run=str(run_id), show="Loading").header]
     told = {"Crop": {"s_per_sample": 0.003, "calls": 9}, "<lambda>": {"s_per_sample": 0.001, "calls": 9}}
     store.update_run(run_id, facts={"transforms": told})
@@ -54,11 +56,3 @@ def test_each_transform_of_a_run_that_has_them(store: RunStore, run_id: int) -> 
     assert "Transforms" in [header.value for header in at.header]
     assert "Crop takes 75% of the time in transforms, 3.00 ms a sample." in said(at)
     assert charts(at)["transform-bars"]["alt"] == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
-
-
-def test_headroom_that_was_measured_is_told_with_the_answer(store: RunStore, run_id: int) -> None:
-    new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
-    store.update_run(run_id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
-    words = said(app(run=str(run_id)))
-    assert "with free data this loop would run 3.00x as fast" in words
-    assert "measured" in words

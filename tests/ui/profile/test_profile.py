@@ -46,7 +46,8 @@ def verdict(at: AppTest) -> str:
     return line
 
 
-def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: RunStore) -> None:
+@pytest.mark.slow
+def test_the_gpu_of_a_run_is_named_with_its_sm_activity_and_what_is_not_available(store: RunStore) -> None:
     run_id = add_run(store)
     card = {"device": "cuda:1", "device_name": "NVIDIA A100", "gpu_uuid": "MIG-5115ce00-d72c-4106-c12f-20bd9faed9f6"}
     store.update_run(run_id, environment=card | {"gpu_not_available": "GPU-util, PCIe (NVML: Not Supported)"})
@@ -54,10 +55,6 @@ def test_the_gpu_of_a_run_is_named_with_what_nvml_does_not_know_of_it(store: Run
     said_plainly = said(at).replace("\\", "")
     assert "on NVIDIA A100 (cuda:1, MIG-5115ce00)" in said_plainly
     assert "Not available for this GPU: GPU-util, PCIe (NVML: Not Supported)." in said_plainly
-
-
-@pytest.mark.slow
-def test_sm_activity_beside_util(store: RunStore) -> None:
     run_id = add_run(store)
     summary = store.run(run_id).summary or RunSummary()
     reason = "this GPU has no GPM counters"

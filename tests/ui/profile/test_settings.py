@@ -127,7 +127,7 @@ def test_words_of_a_page_drawn_before_are_no_value() -> None:
         assert made(at).storage == understood
 
 
-def test_a_part_brings_its_settings_with_it_at_once() -> None:
+def test_parts_bring_their_settings_along_also_from_the_url() -> None:
     at = form(strategy="hdf5")
     assert "slow_drive" not in keys(at)
     at.selectbox(key="set-location").set_value("slow-drive").run()
@@ -139,9 +139,6 @@ def test_a_part_brings_its_settings_with_it_at_once() -> None:
     at.selectbox(key="set-location").set_value("").run()
     assert "slow_drive" not in keys(at)
     assert (made(at).location, made(at).slow_mb_s) == (None, None)
-
-
-def test_parts_and_knobs_from_the_url() -> None:
     at = form(strategy="hdf5", location="slow-drive", slow_latency_ms="3", workers="0")
     config = made(at)
     assert (config.location, config.slow_latency_ms, config.workers) == ("slow-drive", 3.0, 0)

@@ -52,9 +52,6 @@ def test_one_click_shows_a_starved_gpu_and_leaves_its_settings_in_the_sidebar(su
     assert at.title[0].value.replace("\\", "").startswith("per-sample, batch 128")
     assert at.selectbox(key="set-device").value == "simulated:h100"
     assert at.number_input(key="set-seconds").value == 8
-
-
-def test_it_is_starved_and_short() -> None:
     loading_s = 50e-6 * STARVED.batch_size  # torchvision's ToTensor and Normalize of one digit, on a fast core
     assert accelerator(STARVED.device).compute_s(STARVED.batch_size) < loading_s
     assert (STARVED.seconds or 99) <= 10
@@ -158,7 +155,9 @@ def drawn(seen: MachineNow, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return bars | {text.value.replace("\\", ""): -1 for text in texts}
 
 
-def test_what_can_be_read_is_in_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_be_read_of_the_machine_is_in_a_bar_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert drawn(NOW, monkeypatch) == {
         "GPU 0: NVIDIA H100, busy 37%, 310 of 700 W, 51 °C": 37,
         "Its memory: 20.0 GiB of 80.0 GiB": 25,
@@ -168,9 +167,6 @@ def test_what_can_be_read_is_in_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> N
         "Memory: 8.00 GiB of 32.0 GiB": 25,
         "Disk: reads 0 B/s, writes 1.00 MiB/s, 768 GiB free": 25,
     }
-
-
-def test_what_cannot_be_read_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     found = drawn(NOTHING, monkeypatch)
     assert found == {"CPU: 1 core, measuring": 0, "Memory: n/a of n/a": 0, "Disk: n/a": 0}
     blind = dataclasses.replace(GPU, power_w=math.nan, temp_c=math.nan, processes=())
