@@ -5,21 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from vitprof.analysis.timing import steady
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script, with_loader
 from vitprof.engine.locations import remove_copies
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
-from vitprof.jobs import disturbances, finalise, scheduling
+from vitprof.jobs import finalise, scheduling
 from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
-from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status
+from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status, Stop
 from vitprof.store import RunStore, chunks
 from vitprof.telemetry.sampler import Telemetry
 
@@ -58,6 +61,114 @@ def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> 
         time.sleep(RETRY_S)
 
 
+N_BESIDE = "n_beside"
+"""The name of the fact that holds the number of other jobs at the same time."""
+SHARED = "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
+LOOK_EVERY_S = 3.0
+"""How often (s) to look for other jobs: a look takes 2.3 ms of CPU while a job computes. It also finds the jobs that
+began and ended since the last one."""
+LOOK_BACK = 20_000
+"""The number of latest steps to search: no step ends during a stop, and even the fastest job makes fewer between the
+end of a stop and the search."""
+SURE_AFTER_S = 1.0
+"""Once a step has arrived that ended this long (s) after a stop, all steps that the stop fell into have arrived."""
+
+
+class Disturbances:
+    """What disturbs a run while it goes on: other jobs at the same time, and stops, times in which it could not run."""
+
+    def __init__(self, store: RunStore, run_id: int) -> None:
+        self._store, self._run_id = store, run_id
+        self._others: dict[object, str] = {}
+        """A notice of each other job."""
+        self._n_beside = 0
+        self._looked_s: float | None = None
+        self._since_s = time.perf_counter()
+        """Jobs that have ended before are not looked for again."""
+        self._recent: list[Columns] = []
+        """The latest steps."""
+        self._earlier: list[Stop] = []
+        """Stops that an earlier telemetry found, of a job that began again after its "end"."""
+        self._settled: list[Stop] = []
+        """Stops whose steps were found."""
+        self._stopped: list[str] = []
+        """Notices of them."""
+        self._to_mark: deque[int] = deque()
+        """Numbers of suspended steps that the store may not have marked yet."""
+        self.lock: scheduling.MachineLock | None = None
+
+    @property
+    def notices(self) -> list[str]:
+        """Returns what the user should know, one line for each disturbance."""
+        unseen = [self.lock.not_seen] if self.lock is not None and self.lock.not_seen else []
+        return [*self._others.values(), *self._stopped, *unseen]
+
+    def look_at_store(self) -> None:
+        """Looks for other jobs, and marks stored steps as suspended; in the writing thread. Raises `StoreError`."""
+        if self._looked_s is None or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self._look_for_others()
+        numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
+        self._store.mark_warmup(self._run_id, numbers)  # those that are not stored yet are marked when the run ends
+
+    def look_again(self) -> None:
+        """Looks for other jobs once more when the job has ended, and stores what is new. Raises `StoreError`."""
+        self._look_for_others()
+        lines = list(self._others.values())
+        if len(lines) > self._n_beside:
+            run = self._store.run(self._run_id)
+            notices = dict.fromkeys([*run.notices, *lines])
+            self._store.update_run(self._run_id, notices=[*notices], facts=run.facts | {N_BESIDE: len(lines)})
+
+    def _look_for_others(self) -> None:
+        """Notes the runs that are running or ran since the last look, and other stores' jobs. Raises `StoreError`."""
+        if (lock := self.lock) is None:
+            return
+        now = time.perf_counter()
+        running = scheduling.running_beside(self._store, self._run_id)
+        for run in (*running, *self._store.ended_since(self._run_id, self._since_s)):
+            self._others.setdefault(run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}")
+        self._since_s = now  # only here: after a look that raised, the next one covers its time too
+        for other in lock.others():
+            if other.store != lock.holder.store:
+                line = f"{scheduling.name_of(other)} on {other.device} ({other.who}) {SHARED}"
+                self._others.setdefault((other.store, other.run, other.since_s), line)
+        self._looked_s = time.monotonic()
+
+    def new_telemetry(self, before: Telemetry | None) -> None:
+        """Keeps the stops that the telemetry `before` found, as a new one takes its place."""
+        self._earlier += before.stops if before is not None else []
+
+    def look(self, new: Sequence[Columns], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:
+        """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
+        facts: dict[str, Any] = {}
+        if (n := len(self._others)) > self._n_beside:
+            self._n_beside = facts[N_BESIDE] = n
+        self._recent += [{name: steps[name] for name in steady.STOP_COLUMNS if name in steps} for steps in new]
+        while len(self._recent) > 1 and sum(map(chunks.n_rows, self._recent[1:])) >= LOOK_BACK:
+            del self._recent[0]
+        stops = self._earlier + (telemetry.stops if telemetry is not None else [])
+        if self._settle(stops[len(self._settled) :], last=last):
+            facts[steady.STOPS] = steady.plain_stops(self._settled)
+        return facts
+
+    def _settle(self, stops: Sequence[Stop], *, last: bool) -> bool:
+        """Finds the steps that new `stops` fell into, as far as these have arrived. Returns whether any was settled."""
+        if not stops:
+            return False
+        steps, n = chunks.joined("steps", self._recent, steady.STOP_COLUMNS), len(self._settled)
+        ends = steady.end_s(steps)
+        seen_s = float(np.nanmax(ends)) if np.isfinite(ends).any() else -np.inf
+        for stop in stops:
+            if not last and seen_s < stop.t_end_s + SURE_AFTER_S:
+                break
+            hit = steady.in_stops(steps, [stop])
+            self._to_mark.extend(int(step) for step in np.unique(steps["step"][hit]))
+            if hit.any() or stop.kind in ("stopped", "asleep"):
+                self._stopped.append(steady.stop_sentence(stop, int(hit.sum())))
+            self._settled.append(stop)
+        return len(self._settled) > n
+
+
 class JobRecorder:
     """The recorder of one job, which it runs to its end."""
 
@@ -78,7 +189,7 @@ class JobRecorder:
         self._logs, self._launcher = logs, launcher or Launcher()
         run = store.run(run_id)
         self._config = run.config
-        self._disturbances, self._lock = disturbances.Disturbances(store, run_id), lock
+        self._disturbances, self._lock = Disturbances(store, run_id), lock
         self.outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
         """After `run` it may hold data that the store does not have yet; `leave` ends that."""
         self._start = start or self._start_job

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from vitprof.config import RunConfig
-from vitprof.jobs.disturbances import N_BESIDE, ConcurrentJobs, Disturbances
 from vitprof.jobs.scheduling import MachineLock
+from vitprof.jobs.supervisor import N_BESIDE, Disturbances
 from vitprof.store import RunStore
 
 
@@ -50,7 +50,7 @@ def test_looks_again_after_a_while(store: RunStore, monkeypatch: pytest.MonkeyPa
     with running(store, mine) as disturbances.lock:
         disturbances.look_at_store()
         store.update_run(other, status="running")
-        monkeypatch.setattr("vitprof.jobs.disturbances.LOOK_EVERY_S", 0.0)
+        monkeypatch.setattr("vitprof.jobs.supervisor.LOOK_EVERY_S", 0.0)
         disturbances.look_at_store()
     assert len(disturbances.notices) == 1
     assert disturbances.look([], None, last=False) == {N_BESIDE: 1}
@@ -60,22 +60,22 @@ def test_jobs_of_this_store_and_of_others_are_noted_once(store: RunStore) -> Non
     mine, theirs = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs"))
     for run_id in (mine, theirs):
         store.update_run(run_id, status="running")
-    concurrent = ConcurrentJobs(store, mine)
-    with running(store, mine) as lock, running(store, theirs), running(store, 7, "sqlite:///elsewhere"):
+    found = Disturbances(store, mine)
+    with running(store, mine) as found.lock, running(store, theirs), running(store, 7, "sqlite:///elsewhere"):
         for _ in range(2):
-            concurrent.look(lock)
-    assert len(concurrent.notices) == 2
-    assert concurrent.notices[0].startswith(f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU")
-    assert concurrent.notices[1].startswith("run 7 of another store on cpu (")
+            found.look_again()
+    assert len(found.notices) == 2
+    assert found.notices[0].startswith(f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU")
+    assert found.notices[1].startswith("run 7 of another store on cpu (")
 
 
 def test_one_that_began_and_ended_while_nobody_looked_is_noted_afterwards(store: RunStore) -> None:
     earlier, mine, queued, late = (store.create_run(RunConfig(device="cpu", name=n)) for n in "abcd")
     store.update_run(mine, status="running")
-    concurrent = ConcurrentJobs(store, mine)
-    lock = MachineLock(mine, "cpu", shares=False, store_url=store.url)
+    found = Disturbances(store, mine)
+    found.lock = MachineLock(mine, "cpu", shares=False, store_url=store.url)
     for run_id, began_s in ((earlier, time.perf_counter()), (late, time.perf_counter()), (queued, None)):
         store.update_run(run_id, status="done", t_origin_s=began_s)
     for _ in range(2):
-        concurrent.look(lock)
-        assert [line.partition(" ran")[0] for line in concurrent.notices] == [f"run {late} on cpu (d)"]
+        found.look_again()
+        assert [line.partition(" ran")[0] for line in found.notices] == [f"run {late} on cpu (d)"]
