@@ -6,9 +6,7 @@ import os
 from dataclasses import replace
 
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
-from vitprof.config import RunConfig, accelerators, injection
-from vitprof.config.catalog import dataset_info
-from vitprof.config.parts import STORAGES
+from vitprof.config import RunConfig, accelerators, catalog, injection, parts
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
 from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
@@ -47,7 +45,7 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         if injection(config.inject)[0] != "transfer":
             changes["B"]["inject"] = None
     cold = not why_no_cold(config)
-    n_batches = -(-dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
+    n_batches = -(-catalog.dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
     changes["C"] = {"page_cache": "warm"} if cold else {}
     if config.location == "slow-drive":
         changes["C"] |= {"location": "disk", "slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
@@ -64,7 +62,7 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
 
 def why_no_cold(config: RunConfig) -> str:
     """Returns why the job cannot be run over a cold page cache, in one line; "" if it can. `config` is resolved."""
-    if not STORAGES[config.storage or ""].on_disk:
+    if not parts.STORAGES[config.storage or ""].on_disk:
         return f"storage {config.storage} is in memory while training: no file is read, cold or warm"
     if config.location == "ram-disk":
         return "the files are on a RAM disk while training, which cannot be cold"

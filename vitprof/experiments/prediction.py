@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from vitprof.analysis.verdict.prediction import Calibration, predict
-from vitprof.config import KNOBS, PARTS, RunConfig
+from vitprof.config import KNOBS, PARTS, RunConfig, catalog
 from vitprof.config.availability import Machine, look_around, why_unavailable
-from vitprof.config.catalog import dataset_info
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.cores import job_cores
@@ -31,7 +30,7 @@ USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-a
 def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
     """Returns the strategies of `USUAL` that can run here, without the run's own."""
     machine = machine or look_around()
-    info = dataset_info(run.config.dataset, run.config.n_images)
+    info = catalog.dataset_info(run.config.dataset, run.config.n_images)
     own = {run.config.strategy, *(["device"] if device_of(run) == "cpu" else [])}  # there it is the same as "memory"
     return [name for name in USUAL if name not in own and not why_unavailable(STRATEGIES[name], info, machine)]
 
@@ -85,7 +84,7 @@ def micro_runs(
     """
     run = profile_of(store, run_id)
     machine = look_around()
-    info = dataset_info(run.config.dataset, run.config.n_images)
+    info = catalog.dataset_info(run.config.dataset, run.config.n_images)
     chosen = usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
     micro: dict[str, Any] = {"epochs": None, "steps": None, "seconds": seconds, "loader_only": True}
     micro |= {"evaluate": False, "name": ""}

@@ -16,9 +16,7 @@ from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS
 from vitprof.analysis.tournament.tuning import Candidate, Rung, rungs, survivors
-from vitprof.config import BUDGETS, PARTS, RunConfig, bounds
-from vitprof.config.catalog import dataset_info
-from vitprof.config.estimates import about
+from vitprof.config import BUDGETS, PARTS, RunConfig, bounds, catalog, estimates
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.cores import job_cores
@@ -106,7 +104,7 @@ class Tuning:
         if not self.enough:
             a_run_s = self.seconds / max(len(self.tried), 1)
             needs_s = seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
-            remedy = "it was stopped" if self.stopped else f"give it about {about(needs_s)}"
+            remedy = "it was stopped" if self.stopped else f"give it about {estimates.about(needs_s)}"
             return f"{self.strategy}: {of}, too few to name the best; {remedy}"
         default = candidate_in_words(self.default)
         if self.winner == self.default:
@@ -157,7 +155,7 @@ def candidates(
     """
     job = resolve(base)
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
-    info, chosen = dataset_info(base.dataset, base.n_images), strategy(base.strategy)
+    info, chosen = catalog.dataset_info(base.dataset, base.n_images), strategy(base.strategy)
     taken = chosen.knobs(chosen.combination(info), info)
     b, cores = own.batch_size, job_cores()
     sizes = batch_sizes or [n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)]

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from vitprof.cli.common.terminal import JSON_HELP, reader
-from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, catalog, own_script, parts
+from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, bounds, catalog, own_script, parts
 from vitprof.config.availability import look_around, why_unavailable
-from vitprof.config.bounds import MORE_ROUNDS, RUN_BOUNDS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning import DEFAULT_S
@@ -68,7 +67,7 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
         kind, settings["flag"] = bool, f"--{name}/--no-{name}".replace("_", "-")
     elif type_name in NUMBER_TYPES:
         kind, metavar = NUMBER_TYPES[type_name]
-        settings |= {"metavar": metavar, "parser": reader(name, kind, RUN_BOUNDS[name].allowed)}
+        settings |= {"metavar": metavar, "parser": reader(name, kind, bounds.RUN_BOUNDS[name].allowed)}
     elif name in KNOWN_NAMES and not help_text:  # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
     return parameter(name, kind | None if optional else kind, field.default, text, panel, **settings)
@@ -137,8 +136,8 @@ HELP = {
     "repeats": "rounds; every setting runs once in each",
     "more_rounds": "with --resume: run this many more rounds of every setting",
     "resume": "continue a tournament; show it again if it is done",
-    "until_decided": f"add up to {MORE_ROUNDS} rounds of the settings that can still be the fastest, until it is "
-    "decided",
+    "until_decided": f"add up to {bounds.MORE_ROUNDS} rounds of the settings that can still be the fastest, until it "
+    "is decided",
     "early_stop": "stop a setting early once it clearly cannot be the fastest",
     "yes": "repeat your own script without asking, whatever it writes",
     "auto": "find workers, prefetch factor and batch size of one strategy",

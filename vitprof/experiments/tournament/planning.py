@@ -14,10 +14,8 @@ import psutil
 
 from vitprof import home
 from vitprof.analysis.tournament.entries import trial_key
-from vitprof.config import KNOBS, PARTS, RunConfig, bounds, own_script
+from vitprof.config import KNOBS, PARTS, RunConfig, bounds, catalog, own_script
 from vitprof.config.availability import Machine, availability
-from vitprof.config.catalog import dataset_info
-from vitprof.config.own_script import OwnScript, OwnSetting
 from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
@@ -39,7 +37,7 @@ WhyNot = Callable[[RunConfig], str]
 
 def why_not_here(config: RunConfig, machine: Machine | None = None) -> str:
     """Returns why the resolved job cannot be run on this machine, in one line; "" if it can."""
-    info = dataset_info(config.dataset, config.n_images)
+    info = catalog.dataset_info(config.dataset, config.n_images)
     parts = {kind: getattr(config, kind) for kind in PARTS} | {"device": config.device}
     seen = availability(strategy(config.strategy), info, parts, machine=machine)
     if seen.verdict == "bad":
@@ -59,7 +57,7 @@ class PlannedTrial:
     """None for a strategy that takes none."""
     refused: str = ""
     """Why it cannot be run here; "" if it can."""
-    setting: OwnSetting | None = None
+    setting: own_script.OwnSetting | None = None
     """What it changes in a user's own script; None for a job of vitprof's own."""
 
 
@@ -89,7 +87,7 @@ def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
 def _planned(
     base: RunConfig, name: str, batch_size: int, workers: int | None, page_cache: str, why_not: WhyNot
 ) -> PlannedTrial:
-    chosen, info = strategy(name), dataset_info(base.dataset, base.n_images)
+    chosen, info = strategy(name), catalog.dataset_info(base.dataset, base.n_images)
     parts = chosen.combination(info)
     taken = chosen.knobs(parts, info)
     knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
@@ -111,7 +109,7 @@ def _planned(
     return PlannedTrial(key, config, n_workers, why_not(config))
 
 
-def _of_own_script(base: RunConfig, script: OwnScript, setting: OwnSetting) -> PlannedTrial:
+def _of_own_script(base: RunConfig, script: own_script.OwnScript, setting: own_script.OwnSetting) -> PlannedTrial:
     known = {**(script.loader or {}), **setting.changes}
     known["num_workers"] = known.get("workers", known.get("num_workers"))
     if known["num_workers"] == 0:
@@ -151,7 +149,7 @@ def start_trial(
     spec: TournamentSpec, planned: PlannedTrial, number: int, opened: list[str] | None = None
 ) -> Callable[[Path], Runner]:
     """Returns a function that starts a trial of the script, given the file for what the script prints."""
-    script, setting = _own(spec), planned.setting or OwnSetting(own_script.UNCHANGED)
+    script, setting = _own(spec), planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
     trial = command.Trial(
         command=script.command,
@@ -189,7 +187,7 @@ def agree(store: RunStore, tournament_id: int) -> None:
     set_spec(store, tournament_id, replace(spec, script=replace(_own(spec), agreed=True)))
 
 
-def written_words(script: OwnScript) -> str:
+def written_words(script: own_script.OwnScript) -> str:
     """Returns what the first trial wrote, in a line."""
     if not script.writes:
         return f"the first trial wrote no file under {script.directory}"
@@ -211,7 +209,7 @@ def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:
     return f"nothing to compare the script with: {why}"
 
 
-def _own(spec: TournamentSpec) -> OwnScript:
+def _own(spec: TournamentSpec) -> own_script.OwnScript:
     if spec.script is None:
         raise StoreError("this tournament does not run a script of your own")
     return spec.script

@@ -22,13 +22,12 @@ from vitprof.config.own_script import is_own_script
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament import tournament_view as views
-from vitprof.experiments.tournament.planning import PlannedTrial, baseline_of
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, planned_rounds, rotated
 from vitprof.experiments.trials import Trial
 from vitprof.store import RunStore, StoredRun, role_of
 from vitprof.store.tournaments import StoredTournament, TournamentStatus, newest_runs, set_status, tournament
 
-Next = tuple[int, PlannedTrial]
+Next = tuple[int, planning.PlannedTrial]
 """A round, from 1, and the setting to run in it."""
 CutShort = Callable[[str, str], None]
 """Called with the key of a setting that takes no part in the rounds to come, and why."""
@@ -37,7 +36,7 @@ End = tuple[TournamentStatus, str]
 
 
 def rounds(
-    view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
+    view: TournamentView, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial], cut_short: CutShort
 ) -> Iterator[Next]:
     """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
     Settings of a user's own script that are too many for the time limit are halved (successive halving).
@@ -58,7 +57,7 @@ def rounds(
         yield from ((number, by_key[key]) for key in rotated(open_, number))
 
 
-def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> bool:
+def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial]) -> bool:
     """Returns whether the time limit is too short for all rounds of the settings of a user's own script."""
     if spec.script is None or spec.seconds is None:
         return False
@@ -71,10 +70,10 @@ def _run_s(now: TournamentState) -> float:
 
 
 def _halved(
-    view: TournamentView, spec: TournamentSpec, planned: Sequence[PlannedTrial], cut_short: CutShort
+    view: TournamentView, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial], cut_short: CutShort
 ) -> Iterator[Next]:
     """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each."""
-    now, base = view.look(), baseline_of(spec, planned)
+    now, base = view.look(), planning.baseline_of(spec, planned)
     others = [t for t in planned if not t.refused and t.key != base]
     began = {e.key for e in now.entries if e.outcomes}
     if not any(t.key in began for t in others):
@@ -95,7 +94,7 @@ def _halved(
             _keep_the_best(view.look(), [t.key for t in rivals], sizes[number], number, cut_short)
 
 
-def _disturbed(now: TournamentState, rivals: Sequence[PlannedTrial], n: int, number: int) -> Iterator[Next]:
+def _disturbed(now: TournamentState, rivals: Sequence[planning.PlannedTrial], n: int, number: int) -> Iterator[Next]:
     """Yields another run of each trial that would drop out after a round in which other programs slowed it most."""
     keys = [t.key for t in rivals]
     of_round = {e.key: o.others_cores for e in now.entries if e.key in keys for o in e.outcomes if o.round == number}
@@ -126,7 +125,7 @@ def _mean(blocks_per_s: Floats) -> float:
     return len(blocks_per_s) / float(np.sum(1 / blocks_per_s)) if len(blocks_per_s) else math.nan
 
 
-def _again(view: TournamentView, spec: TournamentSpec, trial: PlannedTrial) -> Iterator[Next]:
+def _again(view: TournamentView, spec: TournamentSpec, trial: planning.PlannedTrial) -> Iterator[Next]:
     """Yields another round for each that other programs spoiled, at most as many as were planned."""
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
         entry = view.look().entry(trial.key)
@@ -153,7 +152,7 @@ NOTHING: Evidence = (np.empty(0), np.empty(0))
 class EarlyStop:
     """Decides whether a trial is worth running on, before it is started and while it runs."""
 
-    def __init__(self, store: RunStore, now: TournamentState, board: Leaderboard, trial: PlannedTrial) -> None:
+    def __init__(self, store: RunStore, now: TournamentState, board: Leaderboard, trial: planning.PlannedTrial) -> None:
         self._store, entry = store, now.entry(trial.key)
         self._best, self._patience_s = _rival(board, entry), max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now))
         self._earlier = [_evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"]
@@ -220,7 +219,7 @@ class TournamentTrials:
         self,
         store: RunStore,
         stored: StoredTournament,
-        planned: Sequence[PlannedTrial],
+        planned: Sequence[planning.PlannedTrial],
         requested: Callable[[], End | None],
         status: Callable[[], TournamentStatus],
     ) -> None:
@@ -242,7 +241,7 @@ class TournamentTrials:
             self._end = "done", "no setting can run here"
         if self._end is not None:
             return
-        baseline = baseline_of(self._spec, self._planned)
+        baseline = planning.baseline_of(self._spec, self._planned)
         for number, planned in rounds(self._view, self._spec, self._planned, self._cut_short):
             now = self._view.look()
             if _settled(now, planned, number):
@@ -301,7 +300,7 @@ class TournamentTrials:
             self._end = "done", planning.nothing_to_compare(self._planned)
 
     def _trial(
-        self, now: TournamentState, planned: PlannedTrial, number: int, opened: list[str] | None = None
+        self, now: TournamentState, planned: planning.PlannedTrial, number: int, opened: list[str] | None = None
     ) -> Trial:
         """Returns the run of a setting in a round. Files that an own script opens for writing are added to `opened`."""
         start = None
@@ -323,6 +322,6 @@ class TournamentTrials:
         return "done", f"{spent} runs, before it was decided; more rounds may decide it"
 
 
-def _settled(now: TournamentState, trial: PlannedTrial, number: int) -> bool:
+def _settled(now: TournamentState, trial: planning.PlannedTrial, number: int) -> bool:
     done = any(o.round == number and o.status == "done" for o in now.entry(trial.key).outcomes)
     return done or _is_out(now, trial.key)

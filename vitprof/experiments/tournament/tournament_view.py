@@ -15,9 +15,7 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.tournament.entries import THROTTLED, Entry, Losses, Outcome, Status, loss_effect
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.analysis.tournament.scores import block_rates
-from vitprof.config import PARTS, RunConfig
-from vitprof.config.catalog import dataset_info
-from vitprof.config.estimates import footprint
+from vitprof.config import PARTS, RunConfig, catalog, estimates
 from vitprof.config.own_script import UNCHANGED
 from vitprof.config.parts import prepared_as
 from vitprof.config.strategies import strategy
@@ -76,7 +74,7 @@ class TournamentView:
             if script is not None:
                 entries, n_train = self._with_losses(entries), int((script.loader or {}).get("n_samples") or 0)
             else:
-                n_train = dataset_info(base.dataset, base.n_images).n_train
+                n_train = catalog.dataset_info(base.dataset, base.n_images).n_train
             ended = [(o.run_id, o.summary.wall_s) for e in entries for o in e.outcomes if o.summary is not None]
             spent = {run_id: wall_s for run_id, wall_s in ended if math.isfinite(wall_s)}
             return TournamentState(
@@ -193,9 +191,9 @@ def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
     """Returns how a setting reads, and what it costs besides time; NaN for what was not measured."""
     unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
-        info, chosen = dataset_info(config.dataset, config.n_images), strategy(config.strategy)
+        info, chosen = catalog.dataset_info(config.dataset, config.n_images), strategy(config.strategy)
         parts = chosen.combination(info, {kind: getattr(config, kind) for kind in PARTS})
-        needs = footprint(parts, info, config.cache_mb)
+        needs = estimates.footprint(parts, info, config.cache_mb)
     except ConfigError:
         return unknown
     default = {**parts.knobs(), **chosen.defaults, **chosen.fixed}.get("shuffle") or "full"
