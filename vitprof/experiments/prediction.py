@@ -42,15 +42,13 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
     # Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them.
     wanted = run.config.augment
     elsewhere: tuple[str | None, ...] = (wanted,) if wanted in ("off", None) else (wanted, "device", "cpu")
-    failed: ConfigError | None = None
     for tried in itertools.product((run.config.page_cache, "as-is"), (run.config.inject, None), elsewhere):
         try:
             kept = dict(zip(("page_cache", "inject", "augment"), tried, strict=True))
             return resolve(RunConfig.from_dict(values | kept))
         except ConfigError as error:
-            failed = error
-    assert failed is not None
-    raise failed
+            refused = error
+    raise refused
 
 
 def device_of(run: StoredRun) -> str:
@@ -200,10 +198,8 @@ def verify(
     store = manager.store
     unchecked = [p for p in given if p.verified_run_id is None]
     if unchecked:
-        trials, group = (
-            [Trial(p.config, CHECK, p.config.strategy) for p in unchecked],
-            group_of(unchecked[0].profile_run_id),
-        )
+        trials = [Trial(p.config, CHECK, p.config.strategy) for p in unchecked]
+        group = group_of(unchecked[0].profile_run_id)
         ended = run_trials(manager, trials, group, total=len(trials), progress=progress, stop=stop)
         for p, (_, run_id) in zip(unchecked, ended, strict=False):
             update_prediction(store, p.id, verified_run_id=run_id)
