@@ -109,19 +109,14 @@ class MachineCpu:
 
     def __call__(self) -> float:
         """Returns percent, 100 = all cores busy; NaN at first and where no clock tick has passed since the last one."""
-        total, idle = _machine_times()
+        times = psutil.cpu_times()
+        # Linux counts guest time in user time, too; waiting for a disk counts as idle.
+        total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        idle: float = times.idle + getattr(times, "iowait", 0.0)
         last, self._last = self._last, (total, idle)
         if last is None or total <= last[0]:
             return math.nan
         return min(100.0, max(0.0, 100.0 * (1.0 - (idle - last[1]) / (total - last[0]))))
-
-
-def _machine_times() -> tuple[float, float]:
-    """Returns how long all cores were there, and idle, since the machine started, both in the same unit."""
-    times = psutil.cpu_times()
-    # Linux counts guest time in user time, too; waiting for a disk counts as idle.
-    total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
-    return total, times.idle + getattr(times, "iowait", 0.0)
 
 
 def disk_io_bytes() -> tuple[float, float]:
