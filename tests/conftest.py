@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,9 +22,7 @@ import typer
 from hypothesis import settings
 
 from tests.command_line import Call
-from tests.series import made_steps, made_telemetry
 from tests.telemetry.drivers import CAN_BUILD, build
-from vitprof.analysis.arrays import Series
 from vitprof.program import CALLED_AS, MODULE
 from vitprof.store import RunStore
 
@@ -242,19 +240,3 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def _built_once(app: typer.Typer) -> object:
     """Typer takes 25 ms to build the commands from their functions, and would do so at each call."""
     return _get_command(app)
-
-
-MakeSteps = Callable[..., Series]
-"""The type of the fixture `make_steps`."""
-
-
-@pytest.fixture(scope="session")
-def make_steps() -> MakeSteps:
-    """See `made_steps`."""
-    return made_steps
-
-
-@pytest.fixture(scope="session")
-def make_telemetry() -> Callable[..., Series]:
-    """See `made_telemetry`."""
-    return made_telemetry

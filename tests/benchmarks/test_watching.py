@@ -61,8 +61,6 @@ def test_whose_cpu_time_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         subprocess.Popen([sys.executable, "-c", BURNS.format(0.2)], stdout=subprocess.PIPE) as worker,
         subprocess.Popen([sys.executable, "-c", starts, BURNS.format(0.1)], stdout=subprocess.PIPE) as starter,
     ):
-        assert worker.stdout is not None
-        assert starter.stdout is not None
         worker.stdout.readline()
         watcher = int(starter.stdout.readline())
         starter.wait()

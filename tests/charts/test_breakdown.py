@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from tests.series import made_steps
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.loading import loading_of, transform_times
 from vitprof.analysis.timing.timeline import timeline
@@ -28,10 +29,10 @@ COLOURS = dict(DEVICE_TIME.values())
 
 
 @pytest.fixture
-def steps(make_steps: Any) -> dict[str, np.ndarray]:
+def steps() -> dict[str, np.ndarray]:
     """200 steps in two epochs: 30 ms wait, 10 ms copy, 40 ms compute, launched 60 ms after the batch came."""
     n = 200
-    trace: dict[str, np.ndarray] = make_steps(np.full(n, 0.03), np.full(n, 0.04), h2d=0.01, epochs=np.arange(n) // 100)
+    trace: dict[str, np.ndarray] = made_steps(np.full(n, 0.03), np.full(n, 0.04), h2d=0.01, epochs=np.arange(n) // 100)
     for name in ("t_start_s", "compute_start_s"):
         trace[name][100:] += 1.0
     trace["h2d_start_s"] = trace["compute_start_s"] - 0.01
@@ -90,8 +91,8 @@ def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> 
     assert timeline_chart(timeline(steps, (), 0, 0), origin_s=ORIGIN).data == ()
 
 
-def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps, make_steps: Any) -> None:
-    assert device_time(find_gaps(make_steps([], []), ())).data == ()
+def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
+    assert device_time(find_gaps(made_steps([], []), ())).data == ()
     figure = valid(device_time(gaps, idle_interval(gaps)))
     assert (figure.layout.barmode, sum(trace.x[0] for trace in figure.data)) == ("stack", pytest.approx(100))
     shares = gaps.shares()

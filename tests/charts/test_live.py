@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from tests.series import made_steps, made_telemetry
 from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts import live
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, Points, live_figure
@@ -25,14 +26,14 @@ ORIGIN = 90.0
 
 
 @pytest.fixture(scope="module")
-def sources(make_steps: Any, make_telemetry: Any) -> Any:
+def sources() -> Any:
     """Steps and telemetry of a long run, by the name that charts use."""
     rng = np.random.default_rng(0)
     n = 100_000
-    steps = make_steps(rng.exponential(0.02, n), rng.exponential(0.01, n), h2d=0.001)
+    steps = made_steps(rng.exponential(0.02, n), rng.exponential(0.01, n), h2d=0.001)
     steps["loss"][100:110] = np.nan
     columns = {name: rng.random(n) * 1e9 for name in TELEMETRY_COLUMNS}
-    telemetry = make_telemetry(**(columns | {"t_s": 100 + 0.2 * np.arange(n), "gpu_mem_job_bytes": np.full(n, np.nan)}))
+    telemetry = made_telemetry(**(columns | {"t_s": 100 + 0.2 * np.arange(n), "gpu_mem_job_bytes": np.full(n, np.nan)}))
     return {"steps": steps, "telemetry": telemetry}
 
 
@@ -107,8 +108,8 @@ def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(
     assert set(busy.y) == set(wait.y) == {0.0, 1.0}
 
 
-def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was(make_steps: Any) -> None:
-    steps = make_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
+def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was() -> None:
+    steps = made_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
     busy, wait, *_ = GAPS.build(steps, ORIGIN, 1, 3, 1)
     assert busy.x == pytest.approx([0.6, 1.1, 1.2, 1.2, 1.4, 1.8])  # idle from, busy from, end
     assert busy.y.tolist() == [0, 1, 0] * 2
@@ -140,10 +141,10 @@ def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any, n
     assert (np.nanmin(loss.y), np.nanmax(loss.y)) == (np.nanmin(steps["loss"][:n]), np.nanmax(steps["loss"][:n]))
 
 
-def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_is_a_hole(make_telemetry: Any) -> None:
+def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_is_a_hole() -> None:
     known = {"gpu_util_pct": [50.0, np.nan], "gpu_sm_active_pct": [np.nan, 20.0], "gpu_sm_occupancy_pct": [np.nan, 5.0]}
     known |= {"job_rss_bytes": [2.0**30, 3 * 2.0**30], "job_cpu_pct": [150, 0]}
-    telemetry = make_telemetry(t_s=[90.0, 90.2], **known)
+    telemetry = made_telemetry(t_s=[90.0, 90.2], **known)
     util, active, occupancy, job, _ = GPU.build(telemetry, ORIGIN, 0, 2, 1)
     assert util.x == pytest.approx([0, 0.2])
     np.testing.assert_array_equal(util.y, [50, np.nan])
@@ -153,8 +154,8 @@ def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_i
     assert (cpu.y.tolist(), rss.y.tolist()) == ([150, 0], [1, 3])
 
 
-def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_time(make_steps: Any) -> None:
-    steps = make_steps([0.5] * 4, [0.5] * 4, began=ORIGIN)
+def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_time() -> None:
+    steps = made_steps([0.5] * 4, [0.5] * 4, began=ORIGIN)
     for name in ("t_start_s", "compute_start_s"):
         steps[name][2:] += 10.0
     steps["exposed_wait_s"] = np.full(4, 0.2)
@@ -169,17 +170,17 @@ def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_t
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_no_axis_for_memory_that_nobody_knows(make_telemetry: Any, known: bool) -> None:
+def test_no_axis_for_memory_that_nobody_knows(known: bool) -> None:
     """As of a simulated device; while nothing has come yet there may be some."""
     used = np.full(3, 2.0**30 if known else np.nan)
-    telemetry = make_telemetry(t_s=[1.0, 2.0, 3.0], gpu_util_pct=np.full(3, 50.0), gpu_mem_used_bytes=used)
+    telemetry = made_telemetry(t_s=[1.0, 2.0, 3.0], gpu_util_pct=np.full(3, 50.0), gpu_mem_used_bytes=used)
     drawn = live_figure(GPU, GPU.build(telemetry, 0.0, 0, 3, 1))
     assert drawn["layout"]["yaxis2"]["visible"] is known
     assert live_figure(GPU, GPU.build(telemetry, 0.0, 0, 0, 1))["layout"]["yaxis2"]["visible"]
 
 
-def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any(make_steps: Any) -> None:
-    steps = make_steps([0.1] * 4, [0.4] * 4, began=ORIGIN)
+def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any() -> None:
+    steps = made_steps([0.1] * 4, [0.4] * 4, began=ORIGIN)
     *_, bubbles = points = GAPS.build(steps, ORIGIN, 0, 4, 1)
     assert not len(bubbles.x)
     hidden = live_figure(GAPS, points)

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from tests.series import made_steps
 from vitprof.analysis.timing.timeline import one_step, timeline
 from vitprof.charts.timeline import batch_chain
 
@@ -17,10 +18,10 @@ def lengths(figure: go.Figure, lane: str) -> dict[str, float]:
 
 
 @pytest.fixture
-def steps(make_steps: Any) -> dict[str, np.ndarray]:
+def steps() -> dict[str, np.ndarray]:
     """A worker makes each batch in 40 ms, 20 ms of them decoding; the loop waits 30 ms, the last 5 for hand-over."""
     known = {"decode_s": 0.02, "hand_over_s": 0.005, "host_s": 0.01}
-    trace: dict[str, np.ndarray] = make_steps([0.03] * 5, 0.04, h2d=0.01, **known)
+    trace: dict[str, np.ndarray] = made_steps([0.03] * 5, 0.04, h2d=0.01, **known)
     return trace | {"made_end_s": trace["t_start_s"] + 0.025, "made_start_s": trace["t_start_s"] - 0.015}
 
 

@@ -110,7 +110,6 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     highs = [row.high for row in found.rows if row.rank is not None]
     assert max(high for high in highs if math.isfinite(high)) < figure.layout.xaxis.range[1]
     base = found.row(BASE.key)
-    assert base is not None
     assert [shape.x0 for shape in figure.layout.shapes] == [base.samples_per_s]
     assert any("cut short: too slow" in text for text in groups["slower"].hovertext)
     assert figure.layout.yaxis.categoryarray[0] == "pt-memory, batch 512"

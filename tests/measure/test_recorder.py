@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import CHEAP, small_home, trained  # noqa: F401
 from tests.gpu_defects import in_docs
+from tests.series import made_telemetry
 from vitprof.analysis.verdict.advice import apply
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
@@ -524,29 +525,25 @@ class TestCudaGate:
         assert not [c for c in card.calls if not isinstance(c, str)]
         assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
 
-    def test_it_was_called_the_models_time_and_is_called_what_it_is(
-        self, monkeypatch: pytest.MonkeyPatch, make_telemetry: Any
-    ) -> None:
+    def test_it_was_called_the_models_time_and_is_called_what_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """1 ms of kernels in 4 ms of launches: marks around the step alone see no idle time in it."""
         steps = self.steps(monkeypatch, Card())
         around_the_step = steps | {"launch_idle_s": np.full(len(steps["step"]), math.nan)}
         before, now = (
-            judge(resolve(RunConfig(**TINY)), told, (), make_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
+            judge(resolve(RunConfig(**TINY)), told, (), made_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
             for told in (around_the_step, steps)
         )
         assert (before.kind, now.kind) == ("not input-bound", "launch-bound")
         assert "the time goes into the model" not in before.sentence
         assert in_docs(before.sentence, now.sentence)
 
-    def test_the_larger_batch_that_is_advised_gains_what_the_bubbles_cost(
-        self, monkeypatch: pytest.MonkeyPatch, make_telemetry: Any
-    ) -> None:
+    def test_the_larger_batch_that_is_advised_gains_what_bubbles_cost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def judged(config: RunConfig) -> tuple[Verdict, float]:
             asked = {name: getattr(config, name) for name in TINY}
             with monkeypatch.context() as patch:
                 steps = self.steps(patch, Card(), **asked)
             steady = {name: values[steps["warmup"] == 0] for name, values in steps.items()}
-            verdict = judge(config, steps, (), make_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
+            verdict = judge(config, steps, (), made_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
             return verdict, steady["samples"].sum() / steady["step_s"].sum()
 
         asked = resolve(RunConfig(**TINY))

@@ -69,7 +69,6 @@ def test_a_recording_comes_out_as_it_went_in(sent: bytes) -> None:
     described = [codec.to_plain(dataclasses.replace(run, steps=None, telemetry=None)) for run in (found, RUN)]
     assert described[0] == described[1]
     for series, before in ((found.steps, STEPS), (found.telemetry, TELEMETRY)):
-        assert series is not None
         assert set(series) == set(before)
         for name, values in before.items():
             np.testing.assert_array_equal(series[name], values, err_msg=name)
@@ -79,15 +78,12 @@ def test_what_other_versions_know_or_lack(sent: bytes) -> None:
     later = with_columns(sent, lambda s: s.update(kernels=np.arange(N) * 2.0))
     later = changed(later, lambda v: v["facts"].update(joules=3.5) or v.update(mood="good"))
     (found,) = unpack(io.BytesIO(later))
-    assert found.steps is not None
     assert list(found.steps)[-1] == "kernels"
     assert found.steps["kernels"].tolist() == [2.0 * n for n in range(N)]
     assert (found.facts["joules"], found.environment["from_a_later_version"]) == (3.5, {"deep": [1, None]})
     (again,) = unpack(io.BytesIO(pack([found])))
-    assert again.steps is not None
     assert again.steps["kernels"][-1] == 22.0
     (found,) = unpack(io.BytesIO(with_columns(sent, lambda s: s.pop("worker"))))
-    assert found.steps is not None
     assert np.isnan(found.steps["worker"]).all()
 
 

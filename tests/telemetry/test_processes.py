@@ -254,7 +254,6 @@ def test_threads_that_fight_for_a_core_wait() -> None:
     idle = subprocess.Popen([sys.executable, "-c", f"{script}sys.stdin.read()"], stdin=-1, stdout=-1)
     try:
         for process in (*busy, idle):
-            assert process.stdout is not None
             process.stdout.readline()
         queues = [RunQueue() for _ in range(3)]
         for queue, process in zip(queues, (*busy, idle), strict=True):
@@ -324,7 +323,6 @@ def test_children_of_every_thread_and_theirs() -> None:
     thread.start()
     until(lambda: bool(started))
     child = started[0]
-    assert child.stdout is not None
     child.stdout.readline()  # the grandchild runs
     found = set(processes.descendants(os.getpid()))
     assert found == {process.pid for process in psutil.Process().children(recursive=True)}

@@ -152,7 +152,6 @@ def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
     assert "at least" in estimate_sentence(found, 2, spec)[0]
     add_run(store, strategy="per-sample", device=DEVICE, wait_s=0.0148)
     speed = store.runs()[0].summary
-    assert speed is not None
     found = estimate(planned, 3, store)
     assert found.unknown == 1
     assert found.seconds == pytest.approx(3 * (4 + 100 * 100 / speed.samples_per_s) + 3 * (4 + 1))

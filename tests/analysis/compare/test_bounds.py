@@ -127,7 +127,6 @@ def test_the_steps_that_are_asked_for_decide() -> None:
     """Four times the steps halve the interval; the figure may move meanwhile, so it is asked of one that does not."""
     n, undecided = 60, judged("min_samples_per_s", RATE * 0.99, run(np.random.default_rng(1), 60))
     assert undecided.outcome == "undecided"
-    assert undecided.figure is not None
     more = int(undecided.reason.removeprefix("about ").split()[0].replace(",", ""))
     reach = (undecided.figure.value - undecided.figure.low) / math.sqrt((n + more) / n)
     assert reach == pytest.approx(abs(undecided.figure.value - RATE * 0.99), rel=0.02)
@@ -181,7 +180,6 @@ def test_unknown_times_are_undecided_and_shares_stay_shares() -> None:
     some_idle = [dict(run(rng, 30)) for _ in range(2)]
     some_idle[0]["gap_s"] = some_idle[0]["gap_s"] * 0
     told = judged("max_idle", 0.5, *some_idle).figure
-    assert told is not None
     assert (told.low, told.high) == (0.0, 1.0), "two runs say next to nothing"
     unknown = dict(steady(1000))
     unknown["gap_s"] = np.full(105, math.nan)

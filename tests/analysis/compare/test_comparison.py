@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.series import made_steps
 from vitprof.analysis.compare.comparison import MAX_POINTS, against, distribution, on_one_axis, slowest, step_time
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
 from vitprof.recording.columns import RunSummary
@@ -53,10 +53,9 @@ def test_the_slowest_and_speeds_that_are_not_known() -> None:
     assert slowest([]) is None
 
 
-def test_the_mean_step_is_taken_apart(make_steps: Any) -> None:
-    steps = make_steps([0.002, 0.004, 0.006], [0.010] * 3, h2d=0.001, samples=20)
+def test_the_mean_step_is_taken_apart() -> None:
+    steps = made_steps([0.002, 0.004, 0.006], [0.010] * 3, h2d=0.001, samples=20)
     found = step_time(find_gaps(steps, ()), 20)
-    assert found is not None
     assert set(found.seconds) == {"compute", "launch_idle", *IDLE_CAUSES}
     # the first step's gap lies before the span; the others wait 4 and 6 ms
     assert found.scaled("step")["compute"] == pytest.approx(10)
@@ -64,13 +63,12 @@ def test_the_mean_step_is_taken_apart(make_steps: Any) -> None:
     assert sum(found.scaled("share").values()) == pytest.approx(100)
     assert found.scaled("sample")["compute"] == pytest.approx(500)
     assert found.seconds["data_wait"] > found.seconds["h2d"] > 0
-    steps = make_steps([0.002] * 3, [0.010] * 3)
+    steps = made_steps([0.002] * 3, [0.010] * 3)
     steps["launch_idle_s"][:2] = 0.006  # of the third, a smaller batch, nobody knows: it counts as the others do
     found = step_time(find_gaps(steps, ()), 20)
-    assert found is not None
     ms = found.scaled("step")
     assert (ms["compute"], ms["launch_idle"]) == (pytest.approx(4), pytest.approx(6))
-    assert step_time(find_gaps(make_steps([], []), ()), math.nan) is None
+    assert step_time(find_gaps(made_steps([], []), ()), math.nan) is None
 
 
 def test_idle_shares_of_runs_of_any_length_on_one_axis() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.series import made_steps
 from vitprof.analysis.timing.chain import from_seconds, union
 from vitprof.analysis.timing.gaps import BLOCK, CAUSES, IDLE_CAUSES, Gaps, find_gaps, idle_interval
 from vitprof.analysis.timing.steady import got_s, steady_state
@@ -174,11 +175,11 @@ def test_evaluation_is_kept_apart_and_an_epochs_first_batch_is_the_epoch_boundar
     assert gaps.exposed_wait_ns[2] == 18 * MS
 
 
-def test_steady_steps_alone_agree_with_the_steps_own_columns(make_steps: Any) -> None:
+def test_steady_steps_alone_agree_with_the_steps_own_columns() -> None:
     rng = np.random.default_rng(0)
     n = 200
     epochs = np.arange(n) // 50
-    steps = make_steps(rng.exponential(0.01, n), rng.exponential(0.01, n), h2d=0.001, warmup=5, epochs=epochs)
+    steps = made_steps(rng.exponential(0.01, n), rng.exponential(0.01, n), h2d=0.001, warmup=5, epochs=epochs)
     steady = steady_state(steps)
     gaps = find_gaps(steps, ()).only(steady)
     assert len(gaps.index) == steady.sum()
@@ -318,10 +319,10 @@ def test_gaps_worked_out_in_blocks_are_those_of_all_steps_at_once(trace: Any, bl
     assert whole.only(keep).span_ns + whole.only(~keep).span_ns == whole.span_ns
 
 
-def test_their_sums_say_the_same_of_the_whole(make_steps: Any) -> None:
+def test_their_sums_say_the_same_of_the_whole() -> None:
     rng = np.random.default_rng(3)
     bubbles = np.where(np.arange(40) % 2, 0.001, NAN)
-    steps = make_steps(rng.exponential(0.01, 40), rng.exponential(0.01, 40), h2d=0.001, launch_idle_s=bubbles)
+    steps = made_steps(rng.exponential(0.01, 40), rng.exponential(0.01, 40), h2d=0.001, launch_idle_s=bubbles)
     gaps = find_gaps(steps, [Phase("evaluate", 100.2, 100.21)])
     one = gaps.summed()
     assert (len(one.index), one.shares()) == (1, gaps.shares())
@@ -379,10 +380,10 @@ def test_runs_without_compute_with_one_step_and_with_none() -> None:
     assert len(timeline(made([]), (), 0, 0).step) == 0
 
 
-def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_steps(make_steps: Any) -> None:
+def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_steps() -> None:
     n = 400
     rng = np.random.default_rng(1)
-    steps = make_steps(rng.exponential(0.01, n), np.full(n, 0.01), h2d=0.002)
+    steps = made_steps(rng.exponential(0.01, n), np.full(n, 0.01), h2d=0.002)
     gaps = find_gaps(steps, ()).only(steady_state(steps))
     found = idle_interval(gaps)
     assert set(found) == {"idle", *IDLE_CAUSES}
@@ -395,17 +396,17 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
     )
     assert idle.high - idle.low < 0.1
     assert found["other"].value == pytest.approx(0, abs=1e-9)
-    constant = idle_interval(find_gaps(make_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))["data_wait"]
+    constant = idle_interval(find_gaps(made_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))["data_wait"]
     assert constant == pytest.approx((2 / 3,) * 3)
-    few = idle_interval(find_gaps(make_steps([0.1] * 3, [0.1] * 3), ()))["idle"]
+    few = idle_interval(find_gaps(made_steps([0.1] * 3, [0.1] * 3), ()))["idle"]
     assert few.value == pytest.approx(0.5)
     assert math.isnan(few.low)
 
 
-def test_many_steps_below_a_millisecond_stay_exact(make_steps: Any) -> None:
+def test_many_steps_below_a_millisecond_stay_exact() -> None:
     n = 3 * BLOCK + 7
     wait, busy = 123_457, 76_543  # ns: steps of 0.2 ms
-    steps = make_steps(np.full(n, wait * 1e-9), busy * 1e-9, began=5e5, host_s=busy * 1e-9, gap_s=NAN)
+    steps = made_steps(np.full(n, wait * 1e-9), busy * 1e-9, began=5e5, host_s=busy * 1e-9, gap_s=NAN)
     gaps = find_gaps(steps, [Phase("evaluate", 0.0, 1.0)])
     assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
     # Stamps are float64 seconds half a million seconds after the machine started: exact to 0.06 ns each.

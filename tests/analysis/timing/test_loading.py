@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.verdict.test_verdict import GPU, delayed, run, verdict
+from tests.series import made_steps
 from vitprof.analysis.timing.loading import STAGE_WORDS, Loading, heaviest, loading_of, shares_in_words, transform_times
 from vitprof.config import RunConfig
 from vitprof.recording.verdict import Verdict
@@ -23,10 +24,10 @@ def ms(loading: Loading) -> dict[str, float]:
 
 
 @pytest.fixture
-def steps(make_steps: Any) -> dict[str, np.ndarray]:
+def steps() -> dict[str, np.ndarray]:
     """40 batches that a worker makes in 10 ms (2 read, 5 decode, 1 transform, 0.5 collate), on a loop of 20 ms."""
     stages = {"read_s": 0.002, "decode_s": 0.005, "transform_s": 0.001, "collate_s": 0.0005, "hand_over_s": 0.003}
-    trace: dict[str, np.ndarray] = make_steps([0.012] * 40, 0.008, queue_depth=[1.0, 0.0, 2.0, 1.0] * 10, **stages)
+    trace: dict[str, np.ndarray] = made_steps([0.012] * 40, 0.008, queue_depth=[1.0, 0.0, 2.0, 1.0] * 10, **stages)
     made = {"made_start_s": trace["t_start_s"] - 0.001, "made_end_s": trace["t_start_s"] + 0.009}
     return trace | made
 
@@ -62,8 +63,8 @@ def test_only_the_steps_that_are_kept_count(steps: Any) -> None:
     assert decode.low < decode.value < decode.high
 
 
-def test_what_the_loader_cannot_tell_is_not_available_and_never_zero(make_steps: Any, steps: Any) -> None:
-    nothing = loading_of(make_steps([0.1] * 5, [0.1] * 5), LOOP)
+def test_what_the_loader_cannot_tell_is_not_available_and_never_zero(steps: Any) -> None:
+    nothing = loading_of(made_steps([0.1] * 5, [0.1] * 5), LOOP)
     assert (nothing.n, nothing.largest) == (0, "")
     assert all(math.isnan(p.ms.value) and math.isnan(p.frac) for p in nothing.stages)
     assert all(math.isnan(v) for v in (nothing.busy_frac, nothing.queue_depth, nothing.queue_empty_frac))
@@ -120,7 +121,6 @@ def test_one_long_wait_is_named_with_the_share_without_it(load_ms: float, kind: 
     v = verdict(delayed(quiet, 20.0 * (quiet["step"] == 350)))
     assert v.idle_frac > 0.7
     assert v.kind == kind, "a loader that was stuck once stays starvation: nothing says that it was anything else"
-    assert v.single_event is not None
     assert (v.single_event.step, v.single_event.idle_s) == (350, pytest.approx(20.0, abs=0.01))
     assert v.single_event.idle_frac_without == pytest.approx(alone.idle_frac, abs=1e-3)
     assert ", waiting for data (one wait of 20.0 s, in step 350, decides that: " in v.sentence

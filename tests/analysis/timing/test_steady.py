@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import MakeSteps
+from tests.series import made_steps
 from vitprof.analysis.timing.steady import in_stops, plain_stops, stop_sentence, stopped_s, stops_of
 from vitprof.analysis.timing.summary import epoch_seconds
 from vitprof.recording.columns import Stop, StopKind
@@ -15,10 +15,10 @@ from vitprof.recording.columns import Stop, StopKind
 WAIT_S, COMPUTE_S, N = 0.002, 0.008, 200
 
 
-def stalled(make_steps: MakeSteps, at: int, seconds: float, *, in_compute: bool = False) -> dict[str, np.ndarray]:
+def stalled(at: int, seconds: float, *, in_compute: bool = False) -> dict[str, np.ndarray]:
     waits, computes = np.full(N, WAIT_S), np.full(N, COMPUTE_S)
     (computes if in_compute else waits)[at] += seconds
-    return dict(make_steps(waits, computes, epochs=[0] * 50 + [1] * 75 + [2] * 75))
+    return dict(made_steps(waits, computes, epochs=[0] * 50 + [1] * 75 + [2] * 75))
 
 
 @pytest.mark.slow
@@ -26,10 +26,10 @@ def stalled(make_steps: MakeSteps, at: int, seconds: float, *, in_compute: bool 
 @pytest.mark.parametrize("in_compute", [False, True])
 @pytest.mark.parametrize("kind", ["stopped", "paused"])
 def test_the_step_that_the_stop_fell_into_and_no_other(
-    make_steps: MakeSteps, kind: StopKind, in_compute: bool, at: int, seconds: float, late: float, early: float
+    kind: StopKind, in_compute: bool, at: int, seconds: float, late: float, early: float
 ) -> None:
     """The stop is seen a little after it began and before it was over."""
-    steps = stalled(make_steps, at, seconds, in_compute=in_compute)
+    steps = stalled(at, seconds, in_compute=in_compute)
     begin = steps["t_start_s"][at] + (WAIT_S if in_compute else 0.0)
     stop = Stop(kind, begin + late, begin + seconds - early, seconds)
     assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [at]
@@ -38,19 +38,19 @@ def test_the_step_that_the_stop_fell_into_and_no_other(
     assert stops_of({"stops": plain_stops([stop])}) == (stop,)
 
 
-def test_stops_that_are_in_no_step_or_in_one(make_steps: MakeSteps) -> None:
-    steps = stalled(make_steps, 100, 5.0)  # a drive that did not answer, while we were stopped for longer
+def test_stops_that_are_in_no_step_or_in_one() -> None:
+    steps = stalled(100, 5.0)  # a drive that did not answer, while we were stopped for longer
     begin = steps["t_start_s"][100]
     assert not in_stops(steps, [Stop("paused", begin - 1.0, begin + 5.9, 6.9)]).any()
-    steps = make_steps([WAIT_S] * N, [COMPUTE_S] * N)
+    steps = made_steps([WAIT_S] * N, [COMPUTE_S] * N)
     stop = Stop("asleep", steps["t_start_s"][50] + 0.001, steps["t_start_s"][50] + 0.001, 3600.0)
     assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [50]
     assert not stopped_s(steps, [stop]).any()
 
 
-def test_of_a_stopped_worker_the_wait_that_ended_with_it(make_steps: MakeSteps) -> None:
+def test_of_a_stopped_worker_the_wait_that_ended_with_it() -> None:
     """Before it the others had batches ready: the stop begins some steps earlier."""
-    steps = stalled(make_steps, 100, 5.0)
+    steps = stalled(100, 5.0)
     begin = steps["t_start_s"][100]
     hit = in_stops(steps, [Stop("worker", begin - 0.3, begin + 4.9, 5.2)])
     assert np.flatnonzero(hit).tolist() == [100]
@@ -58,8 +58,8 @@ def test_of_a_stopped_worker_the_wait_that_ended_with_it(make_steps: MakeSteps) 
     assert not in_stops(steps, [Stop("worker", 100.0, 100.4, 0.6)]).any(), "nobody waited for it"
 
 
-def test_the_time_of_an_epoch_is_without_it(make_steps: MakeSteps) -> None:
-    steps = stalled(make_steps, 100, 5.0)
+def test_the_time_of_an_epoch_is_without_it() -> None:
+    steps = stalled(100, 5.0)
     begin = steps["t_start_s"][100]
     stop = Stop("stopped", begin + 0.1, begin + 4.9, 5.0)
     assert epoch_seconds(steps, 750, np.nan)[0] == pytest.approx((0.75 + 5.75) / 2)

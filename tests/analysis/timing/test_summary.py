@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.series import made_steps
+from tests.series import made_steps, made_telemetry
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.analysis.timing.summary import (
     COPYING,
@@ -30,7 +30,6 @@ from vitprof.config.resolve import resolve
 from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.recording.columns import Phase, RunSummary
 
-MakeSteps = Any
 MakeTelemetry = Any
 NAN = math.nan
 # Two epochs of five steps; two steps of warm-up. Steady are steps 2, 3, 4 and 6, 7, 8, 9: 0.9 s of waits.
@@ -41,38 +40,26 @@ STEADY_S = 0.9 + 7 * (H2D + COMPUTE)
 
 
 @pytest.fixture
-def steps(make_steps: MakeSteps) -> dict[str, np.ndarray]:
-    trace: dict[str, np.ndarray] = make_steps(WAITS, [COMPUTE] * 10, h2d=H2D, warmup=2, epochs=EPOCHS)
+def steps() -> dict[str, np.ndarray]:
+    trace: dict[str, np.ndarray] = made_steps(WAITS, [COMPUTE] * 10, h2d=H2D, warmup=2, epochs=EPOCHS)
     return trace
 
 
-@pytest.fixture
-def summary_of(make_telemetry: MakeTelemetry) -> Any:
-    """`summarise` with a run that began at 97 s and ended at 110 s, unless told otherwise."""
-
-    def of(
-        steps: Mapping[str, np.ndarray],
-        *,
-        config: RunConfig | None = None,
-        telemetry: Mapping[str, np.ndarray] | None = None,
-        phases: Sequence[Phase] = (),
-        n_train: int | None = 50,
-        **facts: float | None,
-    ) -> RunSummary:
-        return summarise(
-            config or RunConfig(),
-            steps,
-            make_telemetry() if telemetry is None else telemetry,
-            phases,
-            {"n_train": n_train, **facts},
-            t_origin_s=97.0,
-            t_end_s=110.0,
-        )
-
-    return of
+def summary_of(
+    steps: Mapping[str, np.ndarray],
+    *,
+    config: RunConfig | None = None,
+    telemetry: Mapping[str, np.ndarray] | None = None,
+    phases: Sequence[Phase] = (),
+    **facts: float | None,
+) -> RunSummary:
+    """Of a run of a set of 50 samples that began at 97 s and ended at 110 s."""
+    seen = made_telemetry() if telemetry is None else telemetry
+    clock = {"t_origin_s": 97.0, "t_end_s": 110.0}
+    return summarise(config or RunConfig(), steps, seen, phases, {"n_train": 50, **facts}, **clock)
 
 
-def test_steady_figures_leave_out_warm_up_and_the_first_step_of_each_epoch(steps: Any, summary_of: Any) -> None:
+def test_steady_figures_leave_out_warm_up_and_the_first_step_of_each_epoch(steps: Any) -> None:
     assert np.flatnonzero(first_of_epoch(steps)).tolist() == [0, 5]
     assert np.flatnonzero(steady_state(steps)).tolist() == [2, 3, 4, 6, 7, 8, 9]
     s = summary_of(steps)
@@ -87,7 +74,7 @@ def test_steady_figures_leave_out_warm_up_and_the_first_step_of_each_epoch(steps
     assert s.samples_per_s_low < s.samples_per_s < s.samples_per_s_high
 
 
-def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any, summary_of: Any) -> None:
+def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any) -> None:
     """A device with work still queued: half of each wait is hidden behind it."""
     half = steps["data_wait_s"] / 2
     steps |= {"exposed_wait_s": half, "gap_s": steps["gap_s"] - half, "step_s": steps["step_s"] - half}
@@ -97,7 +84,7 @@ def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any, su
     assert s.device_idle_frac == pytest.approx((0.45 + 7 * H2D) / time)
 
 
-def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
+def test_what_is_not_steady_is_told_apart(steps: Any) -> None:
     phases = [
         Phase("startup", 97.0, 97.5),
         Phase("prepare", 97.5, 99.0),
@@ -122,10 +109,8 @@ def test_what_is_not_steady_is_told_apart(steps: Any, summary_of: Any) -> None:
     [([3, 2, NAN, 1, NAN], 1.0), ([3, NAN, 2, NAN, NAN], NAN), ([3, 2, NAN], NAN), ([NAN, NAN], NAN)],
     ids=["every second one is copied", "diverged", "diverged, on the CPU", "none"],
 )
-def test_the_last_loss_is_the_last_one_that_was_copied(
-    make_steps: MakeSteps, summary_of: Any, losses: list[float], last: float
-) -> None:
-    steps = make_steps([0.1] * len(losses), [COMPUTE] * len(losses)) | {"loss": np.array(losses, float)}
+def test_the_last_loss_is_the_last_one_that_was_copied(losses: list[float], last: float) -> None:
+    steps = made_steps([0.1] * len(losses), [COMPUTE] * len(losses)) | {"loss": np.array(losses, float)}
     assert summary_of(steps).loss_last == pytest.approx(last, nan_ok=True)
 
 
@@ -141,10 +126,8 @@ def test_the_last_loss_is_the_last_one_that_was_copied(
         ([0] * 6, 60, 21, 1),
     ],
 )
-def test_the_time_of_an_epoch(
-    make_steps: Any, summary_of: Any, epochs: list[int], n_train: int, expected: float, n: int
-) -> None:
-    steps = make_steps([0.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], epochs=epochs)
+def test_the_time_of_an_epoch(epochs: list[int], n_train: int, expected: float, n: int) -> None:
+    steps = made_steps([0.0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], epochs=epochs)
     s = summary_of(steps, n_train=n_train)
     if n == 0:
         expected = n_train / s.samples_per_s
@@ -152,7 +135,7 @@ def test_the_time_of_an_epoch(
 
 
 @pytest.mark.parametrize("n_train", [None, 0])
-def test_without_the_size_of_the_set_there_is_no_time_of_an_epoch(steps: Any, summary_of: Any, n_train: Any) -> None:
+def test_without_the_size_of_the_set_there_is_no_time_of_an_epoch(steps: Any, n_train: Any) -> None:
     """A killed job has not said it. Nothing is known, so it is not 0 s."""
     s = summary_of(steps, n_train=n_train)
     assert math.isnan(s.epoch_s)
@@ -161,8 +144,8 @@ def test_without_the_size_of_the_set_there_is_no_time_of_an_epoch(steps: Any, su
     assert math.isnan(s.epoch_s)
 
 
-def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do(make_steps: Any, summary_of: Any) -> None:
-    steps = make_steps([0.1] * 8, [0.0] * 8, h2d=0.1, warmup=1)
+def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do() -> None:
+    steps = made_steps([0.1] * 8, [0.0] * 8, h2d=0.1, warmup=1)
     steps["loss"][:] = NAN
     s = summary_of(steps, config=RunConfig(loader_only=True))
     none = ("compute_frac", "exposed_wait_frac", "device_idle_frac", "loss_first", "loss_last", "test_accuracy")
@@ -173,35 +156,35 @@ def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do(mak
     assert not math.isnan(summary_of(steps).device_idle_frac)
 
 
-def test_an_empty_run_has_counts_of_0_and_no_figures_but_the_time_it_took(make_steps: Any, summary_of: Any) -> None:
-    s = summary_of(make_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
+def test_an_empty_run_has_counts_of_0_and_no_figures_but_the_time_it_took() -> None:
+    s = summary_of(made_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
     known = {name: value for name, value in dataclasses.asdict(s).items() if not math.isnan(value)}
     counts = dict.fromkeys(("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured", "n_unreadable"), 0)
     assert known == counts | {"prepare_s": 1.0, "wall_s": 13.0}
 
 
-def test_a_run_of_one_step_has_figures_unless_the_step_was_warm_up(make_steps: Any, summary_of: Any) -> None:
-    s = summary_of(make_steps([0.75], [0.25]))
+def test_a_run_of_one_step_has_figures_unless_the_step_was_warm_up() -> None:
+    s = summary_of(made_steps([0.75], [0.25]))
     assert (s.n_steady_steps, s.samples_per_s, s.step_ms_p95) == (1, 10.0, 1000.0)
     assert (s.data_wait_frac, s.device_idle_frac, s.first_batch_s) == (0.75, 0.75, 0.75)
     assert (s.epoch_s, s.n_epochs_measured) == (5.0, 0)
     assert all(math.isnan(v) for v in (s.samples_per_s_low, s.samples_per_s_high, s.epoch_restart_s))
-    s = summary_of(make_steps([0.75], [0.25], warmup=1))
+    s = summary_of(made_steps([0.75], [0.25], warmup=1))
     assert (s.n_steps, s.n_steady_steps, s.first_batch_s) == (1, 0, 0.75)
     assert all(math.isnan(v) for v in (s.samples_per_s, s.step_ms_median, s.device_idle_frac, s.epoch_s))
 
 
-def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out(make_steps: Any, summary_of: Any) -> None:
-    s = summary_of(make_steps([5.0, 1.0, 2.0, 3.0], [1.0] * 4, warmup=1, epochs=[0, 1, 2, 3]), n_train=10)
+def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out() -> None:
+    s = summary_of(made_steps([5.0, 1.0, 2.0, 3.0], [1.0] * 4, warmup=1, epochs=[0, 1, 2, 3]), n_train=10)
     assert (s.n_steady_steps, s.samples_per_s) == (3, pytest.approx(30 / 9))
     assert (s.epoch_s, s.n_epochs_measured, s.epoch_restart_s) == (pytest.approx(3.0), 3, 2.0)
 
 
-def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: Any, steps: Any, summary_of: Any) -> None:
+def test_telemetry_counts_while_training_and_in_no_evaluation(steps: Any) -> None:
     end = 100 + sum(WAITS) + 10 * (H2D + COMPUTE)
     # a counter looks back 1/6 s: at 100.1 and 102.1 on what was before training and on the evaluation
     at = {100.1: 1.0, 100.2: 50.0, 100.5: 70.0, 102.1: 2.0, 102.5: NAN, end - 0.01: 60.0, end + 0.1: 3.0}
-    telemetry = make_telemetry(
+    telemetry = made_telemetry(
         t_s=list(at),
         gpu_util_pct=list(at.values()),
         gpu_mem_job_bytes=[NAN, 5, 9, 1, NAN, 2, 7],
@@ -214,7 +197,7 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: An
     assert s.gpu_util_pct_mean == pytest.approx((50 + 70 + 60) / 3)
     assert (s.gpu_mem_peak_bytes, s.rss_peak_bytes) == (9, 6)  # memory counts over the whole run
     assert (s.gpu_mem_nvml_peak_bytes, s.gpu_mem_reserved_peak_bytes, s.gpu_mem_allocated_peak_bytes) == (9, 4, 3)
-    s = summary_of(steps, telemetry=make_telemetry(t_s=[100.5]), **facts)
+    s = summary_of(steps, telemetry=made_telemetry(t_s=[100.5]), **facts)
     assert math.isnan(s.gpu_util_pct_mean)
     assert math.isnan(s.rss_peak_bytes)
     assert s.gpu_mem_peak_bytes == 4.0  # PyTorch's word where NVML has none
@@ -222,18 +205,18 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(make_telemetry: An
     assert math.isnan(summary_of(steps, gpu_mem_reserved_peak_bytes=None).gpu_mem_peak_bytes)
 
 
-def test_sm_activity_counts_where_the_sample_before_did(make_telemetry: Any, steps: Any, summary_of: Any) -> None:
+def test_sm_activity_counts_where_the_sample_before_did(steps: Any) -> None:
     """It is about the time since that: at 100.3 about what was before training, at 102.2 about the evaluation."""
     of = {99.9: 1.0, 100.3: 2.0, 100.5: 30.0, 100.7: 40.0, 100.9: 50.0, 101.5: 3.0, 102.2: 4.0}
-    telemetry = make_telemetry(
+    telemetry = made_telemetry(
         t_s=list(of), gpu_sm_active_pct=list(of.values()), gpu_sm_occupancy_pct=[value / 2 for value in of.values()]
     )
     s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)])
     assert (s.gpu_sm_active_pct_mean, s.gpu_sm_occupancy_pct_mean) == (40, 20)
-    assert math.isnan(summary_of(steps, telemetry=make_telemetry(t_s=[100.5, 100.7])).gpu_sm_active_pct_mean)
+    assert math.isnan(summary_of(steps, telemetry=made_telemetry(t_s=[100.5, 100.7])).gpu_sm_active_pct_mean)
 
 
-def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any, summary_of: Any) -> None:
+def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any) -> None:
     assert summary_of(steps, cpu_s=3.0, cpu_samples=60).cpu_s_per_sample == pytest.approx(0.05)
     in_thread = summary_of(steps, config=RunConfig(isolation="thread"), cpu_s=3.0, cpu_samples=60)
     assert math.isnan(in_thread.cpu_s_per_sample)
@@ -241,12 +224,12 @@ def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: An
         assert math.isnan(summary_of(steps, **facts).cpu_s_per_sample)
 
 
-def test_of_a_summary_they_are_those_of_the_steps(make_steps: Any, make_telemetry: Any) -> None:
+def test_of_a_summary_they_are_those_of_the_steps() -> None:
     rng = np.random.default_rng(2)
-    steps = make_steps(rng.exponential(0.01, 50), rng.exponential(0.01, 50), h2d=0.001, warmup=5)
+    steps = made_steps(rng.exponential(0.01, 50), rng.exponential(0.01, 50), h2d=0.001, warmup=5)
     running = RunningTotals()
     running.add(steps)
-    told = Totals.of(summarise(RunConfig(), steps, make_telemetry(), (), {}, t_origin_s=99.0, t_end_s=110.0))
+    told = Totals.of(summarise(RunConfig(), steps, made_telemetry(), (), {}, t_origin_s=99.0, t_end_s=110.0))
     assert told.steps == running.totals.steps
     assert told.samples_per_s == pytest.approx(running.totals.samples_per_s)
     for name in ("data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.series import made_steps
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.timing.loading import by_worker
 from vitprof.analysis.timing.timeline import (
@@ -24,9 +25,9 @@ from vitprof.analysis.timing.timeline import (
 
 
 @pytest.fixture
-def steps(make_steps: Any) -> dict[str, np.ndarray]:
+def steps() -> dict[str, np.ndarray]:
     """Ten steps of 30 ms wait and 10 ms compute. Two workers made their batches in 10, 20, 30 ... ms."""
-    trace: dict[str, np.ndarray] = make_steps([0.03] * 10, 0.01, worker=[0, 1] * 5, decode_s=0.004, hand_over_s=0.005)
+    trace: dict[str, np.ndarray] = made_steps([0.03] * 10, 0.01, worker=[0, 1] * 5, decode_s=0.004, hand_over_s=0.005)
     end = trace["t_start_s"] + 0.025
     return trace | {"made_end_s": end, "made_start_s": end - 0.01 * (1 + np.arange(10))}
 
@@ -55,14 +56,14 @@ def test_a_copy_that_is_late_does_not_move_the_wait_to_another_step(steps: Any) 
     assert step_at(steps, steps["t_start_s"][5] + 0.03) == 4
 
 
-def test_the_steps_to_look_at(steps: Any, make_steps: Any) -> None:
+def test_the_steps_to_look_at(steps: Any) -> None:
     keep = np.arange(10) >= 3
     assert typical_step(steps, keep) == 6
     steps["made_end_s"][6] = np.nan
     assert typical_step(steps, keep) == 5
     assert typical_step(steps, np.zeros(10, dtype=bool)) is None
     waits = np.array([0.5, 0.01, 0.01, 0.2, 0.01, 0.03])
-    steps = make_steps(waits, np.full(6, 0.01), warmup=1)
+    steps = made_steps(waits, np.full(6, 0.01), warmup=1)
     assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) > 0)) == 3
     assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) >= 4)) == 5
 
@@ -76,7 +77,6 @@ def test_each_worker_has_its_batches(steps: Any) -> None:
     assert by_worker(steps, np.ones(10, dtype=bool)) == ()
 
 
-MakeSteps = Any
 values = arrays(float, st.integers(1, 70), elements=st.floats(-100, 100) | st.just(np.nan))
 powers = st.sampled_from([1, 2, 4, 8, 16, 64, 128])
 times = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=60)
@@ -125,20 +125,18 @@ def test_a_part_of_a_run_is_grouped_like_a_run_of_its_own(y: np.ndarray, k: int,
     assert min_max(y, start, stop, k).tolist() == expected.tolist()
 
 
-def test_infinite_values_stand_out_and_nothing_gives_nothing(make_steps: MakeSteps) -> None:
+def test_infinite_values_stand_out_and_nothing_gives_nothing() -> None:
     y = np.array([1.0, np.inf, np.nan, -np.inf, 2.0, 3.0, 3.0, 3.0])
     assert min_max(y, 0, 8, 4).tolist() == [1, 3, 4, 5]
-    s = slices(make_steps([], []), 0.0, 0, 0, 1)
+    s = slices(made_steps([], []), 0.0, 0, 0, 1)
     assert all(len(column) == 0 for column in vars(s).values())
     assert len(min_max(np.empty(0), 0, 0, 4)) == 0
 
 
 @given(times, powers, st.floats(0, 1))
-def test_groups_add_up_to_the_steps(
-    make_steps: MakeSteps, pairs: list[tuple[float, float]], k: int, h2d: float
-) -> None:
+def test_groups_add_up_to_the_steps(pairs: list[tuple[float, float]], k: int, h2d: float) -> None:
     waits, computes = zip(*pairs, strict=True)
-    steps = make_steps(waits, computes, h2d=h2d)
+    steps = made_steps(waits, computes, h2d=h2d)
     n = len(waits)
     s = slices(steps, 90.0, 0, n, k)
     assert s.idle_s.sum() == pytest.approx(sum(waits) + n * h2d)
@@ -159,11 +157,9 @@ def test_groups_add_up_to_the_steps(
 
 
 @given(times, powers, st.data())
-def test_slices_of_two_parts(
-    make_steps: MakeSteps, pairs: list[tuple[float, float]], k: int, data: st.DataObject
-) -> None:
+def test_slices_of_two_parts(pairs: list[tuple[float, float]], k: int, data: st.DataObject) -> None:
     waits, computes = zip(*pairs, strict=True)
-    steps = make_steps(waits, computes)
+    steps = made_steps(waits, computes)
     n = len(waits)
     edge = data.draw(st.integers(0, n // k)) * k
     whole, first, second = (slices(steps, 5.0, *part, k) for part in ((0, n), (0, edge), (edge, n)))
@@ -172,9 +168,9 @@ def test_slices_of_two_parts(
 
 
 @pytest.mark.parametrize(("k", "other_s"), [(2, [0.0, 10.0]), (4, [10.0]), (1, [0.0, 0.0, 10.0, 0.0])])
-def test_an_evaluation_is_neither_idle_nor_busy(make_steps: MakeSteps, k: int, other_s: list[float]) -> None:
+def test_an_evaluation_is_neither_idle_nor_busy(k: int, other_s: list[float]) -> None:
     """Between two steps: the next step's gap is counted from its end, whether it falls into a group or between two."""
-    steps = make_steps([0.5] * 4, [0.5] * 4, began=0.0)
+    steps = made_steps([0.5] * 4, [0.5] * 4, began=0.0)
     for name in ("t_start_s", "compute_start_s"):
         steps[name][2:] += 10.0
     s = slices(steps, 0.0, 0, 4, k)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.series import made_telemetry
 from vitprof.analysis.timing.chain import from_seconds, union
 from vitprof.analysis.timing.utilisation import device_memory, idle_share, sm_activity, sm_activity_so_far
 from vitprof.recording.columns import RunSummary
@@ -65,7 +66,7 @@ def test_of_a_run_that_has_ended(figures: tuple[float, float], environment: dict
     assert (found.words, bool(found)) == (words, bool(words))
 
 
-def test_so_far_it_is_that_since_training_began(make_telemetry: Any) -> None:
-    telemetry = make_telemetry(t_s=[1, 2, 3], gpu_sm_active_pct=[90, 10, 30], gpu_sm_occupancy_pct=[9, 1, 3])
+def test_so_far_it_is_that_since_training_began() -> None:
+    telemetry = made_telemetry(t_s=[1, 2, 3], gpu_sm_active_pct=[90, 10, 30], gpu_sm_occupancy_pct=[9, 1, 3])
     assert sm_activity_so_far(telemetry, 2.0, {}).words == "20%, occupancy 2.0%"
     assert sm_activity_so_far(telemetry, math.inf, WHY).words.startswith("not available: ")

@@ -55,7 +55,6 @@ def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None
     row, answer = row_of(board, quiet), recommend(board)
     assert row.high / row.low < 1.2
     assert board.best == quiet.key
-    assert answer is not None
     assert answer.key in (quiet.key, None), "never the baseline"
     (alone,) = ranked(dataclasses.replace(quiet, key=BASE)).rows
     assert row.high / row.low == pytest.approx(alone.high / alone.low, rel=0.05)
@@ -156,8 +155,6 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
         ]
         board = ranked(*made, baseline=BASE)
         answer, base, first = recommend(board), board.row(BASE), board.rows[0]
-        assert answer is not None
-        assert base is not None
         for place, row in enumerate(board.rows, 1):
             assert row.rank == (1 if row.standing in ("fastest", "equal") else place)
             if row.key in (answer.key, *answer.equals) and answer.key:
@@ -176,7 +173,6 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
 def test_what_is_recommended_does_not_depend_on_what_it_is_compared_with() -> None:
     made = [entry("base", 1000), entry("a", 4000), entry("b", 4000, seed=3), entry("c", 9000, page_cache="cold")]
     own, *others = (recommend(ranked(*made, baseline=e.key), keep=BASE) for e in made)
-    assert own is not None
     assert {(found.key, found.equals) for found in others if found} == {(own.key, own.equals)}
 
 
@@ -242,13 +238,11 @@ def test_rows_are_settings_and_columns_batch_sizes() -> None:
     assert [row.name for row in table.lines] == ["pt-memory", "pt-memory, 2 workers, cold cache", "per-sample", "hdf5"]
     first = table.lines[0].cells
     assert [cell.key if cell else None for cell in first] == [made[1].key, made[0].key, None]
-    assert first[1] is not None
     assert first[1].epoch_s == pytest.approx(60 / 9, rel=0.02)
     assert first[1].epoch_low < first[1].epoch_s < first[1].epoch_high
     assert (first[1].gpu_mem_bytes, first[1].gpu_util_pct) == (1.7e9, 30)
     assert first[1].speed_up == pytest.approx(9, rel=0.02)
     refused = table.lines[3].cells[2]
-    assert refused is not None
     assert (refused.entry.status, refused.entry.reason) == ("refused", "batch is larger than the set")
     assert math.isnan(refused.epoch_s)
     assert table.lines[3].cells[:2] == (None, None)

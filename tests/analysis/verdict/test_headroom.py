@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.series import made_steps
 from vitprof.analysis.verdict import headroom as module
-
-MakeSteps = Any
 
 
 def made(role: str, ms: float, spread: float = 0.01) -> module.Anchor:
@@ -27,30 +26,30 @@ widths = st.floats(0.0, 0.5)
 
 
 class TestAnchor:
-    def test_steady_steps_pooled(self, make_steps: MakeSteps) -> None:
-        runs = [make_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)]  # 10 samples a step
+    def test_steady_steps_pooled(self) -> None:
+        runs = [made_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)]  # 10 samples a step
         found = module.anchor("C", runs)
         assert (found.n_runs, found.n_steps, found.s_per_sample) == (2, 50, pytest.approx(0.011))
         # each repeat is exact in itself: the spread is that between them
         assert (found.low, found.high) == (pytest.approx(0.010), pytest.approx(0.012))
 
-    def test_no_run_and_no_steady_step(self, make_steps: MakeSteps) -> None:
-        for runs in ([], [make_steps([], [])], [make_steps([0.1], [0.1], warmup=5)]):
+    def test_no_run_and_no_steady_step(self) -> None:
+        for runs in ([], [made_steps([], [])], [made_steps([0.1], [0.1], warmup=5)]):
             found = module.anchor("A", runs)
             assert (found.n_runs, found.n_steps) == (0, 0)
             assert math.isnan(found.s_per_sample)
 
-    def test_too_few_steps_for_an_interval(self, make_steps: MakeSteps) -> None:
-        found = module.anchor("A", [make_steps([0.1] * 4, [0.1] * 4, warmup=1)])
+    def test_too_few_steps_for_an_interval(self) -> None:
+        found = module.anchor("A", [made_steps([0.1] * 4, [0.1] * 4, warmup=1)])
         assert found.s_per_sample == pytest.approx(0.02)
         assert math.isnan(found.low)
         assert not module.headroom([found, made("B", 30)]).stages[0].distinguishable
 
     @pytest.mark.slow
     @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
-    def test_the_interval_holds_every_repeat(self, make_steps: MakeSteps, seed: int, n_runs: int) -> None:
+    def test_the_interval_holds_every_repeat(self, seed: int, n_runs: int) -> None:
         noise = np.random.default_rng(seed)
-        runs = [make_steps(noise.gamma(2, 0.01, 30), noise.gamma(4, 0.01, 30), warmup=2) for _ in range(n_runs)]
+        runs = [made_steps(noise.gamma(2, 0.01, 30), noise.gamma(4, 0.01, 30), warmup=2) for _ in range(n_runs)]
         found = module.anchor("C", runs)
         assert found.low <= found.s_per_sample <= found.high
         for run in runs:
@@ -166,7 +165,6 @@ def blocks(pairs: list[tuple[float, float, float]]) -> dict[str, Any]:
 
 def test_gain_and_what_loading_slows_in_training() -> None:
     found = module.own_headroom(blocks([(15, 3, 10)] * 6))
-    assert found is not None
     assert (found.speed_up, found.training) == (pytest.approx((1.5, 1.5, 1.5)), pytest.approx((1.2, 1.2, 1.2)))
     assert module.own_headroom_sentence(found) == (
         "Headroom: with free data this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of blocks). Of that, "
@@ -189,7 +187,6 @@ def test_no_gain_is_not_made_up_from_noise() -> None:
 
 def test_few_blocks_are_undecided_and_the_reason_is_said() -> None:
     found = module.own_headroom(blocks([(15, 3, 10)] * 3))
-    assert found is not None
     assert math.isnan(found.speed_up.value)
     assert "3 pairs of blocks were measured, of which 4 are needed" in module.own_headroom_sentence(found)
     refused = module.own_headroom(blocks([]) | {"replay_refused": "the script changes its batches"})

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.series import made_steps
 from vitprof.analysis.verdict.prediction import UNVERIFIED_ERROR, Calibration, Prediction, calibration, predict
 from vitprof.config import RunConfig
 
-MakeSteps = Any
 SAMPLES = 10
 
 
 @pytest.fixture(scope="module")
-def foresee(make_steps: MakeSteps) -> Any:
+def foresee() -> Any:
     def of(
         fetch: float,
         compute: Any,
@@ -33,8 +33,8 @@ def foresee(make_steps: MakeSteps) -> Any:
     ) -> Prediction:
         """Seconds a step; the loader-only run of a blocking transfer has its copies in its steps."""
         chosen = RunConfig(**({"loader": "batches", "transfer": "blocking", "threads": 1} | parts))
-        profile = make_steps([0.001] * n, compute, warmup=5, host_s=host)
-        micro = make_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {"h2d_s": np.broadcast_to(h2d, n)}
+        profile = made_steps([0.001] * n, compute, warmup=5, host_s=host)
+        micro = made_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {"h2d_s": np.broadcast_to(h2d, n)}
         if chosen.transfer != "blocking":  # the copy runs beside the next fetch
             micro["step_s"] = np.full(n, fetch)
         found = predict(
@@ -93,18 +93,16 @@ class TestAsynchronousDevice:
 
 
 class TestCpu:
-    def test_in_the_loop_all_adds_up(self, foresee: Any) -> None:
-        for parts in ({}, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}):
-            assert takes(foresee(0.02, 0.05, on_cpu=True, **parts)) == pytest.approx(0.07)
-
-    def test_workers_with_cores_of_their_own(self, foresee: Any) -> None:
-        found = foresee(0.02, 0.05, on_cpu=True, cores=4, loader="dataloader", workers=2, transfer="pinned")
-        assert takes(found) == pytest.approx(0.05)
-
-    def test_workers_that_share_the_cores(self, foresee: Any) -> None:
-        """Two workers and a training thread on one core: all of it is done one after another."""
-        found = foresee(0.02, 0.05, on_cpu=True, cores=1, loader="dataloader", workers=2, transfer="pinned")
-        assert takes(found) == pytest.approx(0.07)
+    @pytest.mark.parametrize(
+        ("parts", "expected"),
+        [
+            *((parts, 0.07) for parts in ({}, {"loader": "generator"}, {"loader": "dataloader", "workers": 0})),
+            ({"cores": 4, "loader": "dataloader", "workers": 2, "transfer": "pinned"}, 0.05),  # cores of their own
+            ({"cores": 1, "loader": "dataloader", "workers": 2, "transfer": "pinned"}, 0.07),  # one after another
+        ],
+    )
+    def test_all_adds_up_in_the_loop_or_on_the_same_core(self, foresee: Any, parts: Any, expected: float) -> None:
+        assert takes(foresee(0.02, 0.05, on_cpu=True, **parts)) == pytest.approx(expected)
 
     @pytest.mark.slow
     @given(
@@ -128,8 +126,8 @@ class TestInterval:
         found = foresee(0.001, np.random.default_rng(3).gamma(4, 0.02, 60), n=60, cores=2, transfer="pinned")
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 
-    def test_no_steady_steps(self, make_steps: MakeSteps) -> None:
-        steps, none = make_steps([0.1] * 9, [0.1] * 9) | {"host_s": np.zeros(9)}, make_steps([], [])
+    def test_no_steady_steps(self) -> None:
+        steps, none = made_steps([0.1] * 9, [0.1] * 9) | {"host_s": np.zeros(9)}, made_steps([], [])
         for profile, micro in ((steps, none), (none, steps)):
             assert predict(profile, micro, RunConfig(), profile_transfer="pinned", on_cpu=True, cores=1) is None
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.series import made_steps, made_telemetry
 from vitprof.analysis.timing.summary import summarise
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.analysis.verdict.wording import too_few
@@ -71,11 +72,11 @@ sets = st.just({"dataset": "digits"}) | st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(numbers, budgets, sets, st.sampled_from([0, 1, 3, 40]))
 def test_every_config_gets_words(
-    make_steps: Any, make_telemetry: Any, values: dict[str, Any], budget: dict[str, Any], chosen: dict[str, Any], n: int
+    values: dict[str, Any], budget: dict[str, Any], chosen: dict[str, Any], n: int
 ) -> None:
     base = resolve(RunConfig(strategy="hdf5", batch_size=1, **chosen))
     config = dataclasses.replace(base, **{"epochs": None, **values, **budget})
-    steps, telemetry = make_steps([0.002] * n, 0.008, samples=1, warmup=config.warmup_steps), make_telemetry()
+    steps, telemetry = made_steps([0.002] * n, 0.008, samples=1, warmup=config.warmup_steps), made_telemetry()
     found = summarise(config, steps, telemetry, (), {}, t_origin_s=0.0, t_end_s=1.0)
     assert found.n_steps == n
     assert judge(config, steps, (), telemetry, {}).sentence.endswith(".")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import MakeSteps
 from tests.engine_fixtures import small_home  # noqa: F401
+from tests.series import made_steps
 from vitprof.config import RunConfig, injection
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
@@ -48,7 +48,6 @@ class Derived(Recorded):
 class MadeUp(Bench):
     """Jobs whose steps are made: a fetch, a copy and a computation, one after another, and nothing beside them."""
 
-    make: MakeSteps
     error_ms = 0.0
     """By how much a wait is reported longer than it was."""
     idle_ms = 0.0
@@ -76,7 +75,7 @@ class MadeUp(Bench):
         fetch_s = sum(parts.values())
         # what of fetching the device still works for; the copy waits for it
         n, hidden_s = 40, min(fetch_s, COMPUTE_MS / 1e3)
-        made = self.make([fetch_s - hidden_s] * n, [(COMPUTE_MS + self.idle_ms) / 1e3] * n, h2d=copy_s, warmup=8)
+        made = made_steps([fetch_s - hidden_s] * n, [(COMPUTE_MS + self.idle_ms) / 1e3] * n, h2d=copy_s, warmup=8)
         columns = {name: made[name].copy() for name in STEP_COLUMNS}
         columns["t_start_s"] -= hidden_s
         columns["data_wait_s"] += hidden_s
@@ -91,10 +90,10 @@ class MadeUp(Bench):
 
 
 @pytest.fixture
-def bench(make_steps: MakeSteps) -> MadeUp:
+def bench() -> MadeUp:
     now = Now()
     made = MadeUp(None, clock=now, sleep=now.sleep)  # type: ignore[arg-type]
-    made.make, made.ran = make_steps, []
+    made.ran = []
     return made
 
 
