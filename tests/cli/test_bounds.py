@@ -20,8 +20,7 @@ ECHO = ("--", sys.executable, "-c", "print('begun')")
 @pytest.mark.parametrize(
     "arguments",
     [
-        *[("run", f"--{name}", MUCH) for name in ("warmup-steps", "n-images", "threads", "workers", "telemetry-hz")],
-        ("run", "--warmup-steps", "1000000000000"),
+        ("run", "--workers", MUCH),
         ("run", "--lr", "1e300"),
         ("watch", "--steps", MUCH, *ECHO),
         ("watch", "--steps", "0", *ECHO),

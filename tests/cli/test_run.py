@@ -33,7 +33,7 @@ from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.tables import SUMMARY_HEADER
 from vitprof.home import data_dir, home
 from vitprof.jobs.scheduling import MachineLock
-from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS, SUMMARY_COLUMNS
+from vitprof.recording.columns import SCHEMA_VERSION, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]
@@ -94,13 +94,21 @@ class TestRun:
             "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
         )
 
-    def test_for_a_person(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Quiet in a pipe but for the result, also with FORCE_COLOR; names are text, not markup."""
+    def test_for_a_person_and_as_csv(self, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Quiet in a pipe but for the result, also with FORCE_COLOR; names are text, not markup, and no formulas."""
         monkeypatch.setenv("FORCE_COLOR", "1")
-        out = succeeds(call, *QUICK, "--name", "[/oops] :dog:")
-        assert "run 1: [/oops] :dog:" in out
+        name = '=1+1, "quoted" [/oops] :dog:'
+        out = succeeds(call, *QUICK, "--name", name, "--csv", str(tmp_path / "run.csv"))
+        assert f"run 1: {name}" in out
         assert all(label in out for label in ("throughput", "samples/s", "data wait", "device idle", "test accuracy"))
         assert "n/a" not in out
+        (row,) = rows(tmp_path / "run.csv")
+        assert tuple(row) == SUMMARY_HEADER
+        assert row["name"].startswith("'=")
+        assert read_csv_text(row["name"]) == name
+        assert (row["strategy"], row["batch_size"], row["n_steps"], row["status"]) == ("memory", "50", "8", "done")
+        assert float(row["samples_per_s"]) > 0
+        assert row["gpu_util_pct_mean"] == ""
 
     @pytest.mark.slow
     def test_progress_on_a_terminal(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,42 +137,6 @@ class TestRun:
         assert status == 0
         assert "[/bracket] of 8" in shown.getvalue()
         assert "50%" in shown.getvalue()
-
-    def test_csv(self, call: Call, tmp_path: Path) -> None:
-        name = '=1+1, "quoted"'
-        status, _, err = call(*QUICK, "--name", name, "--csv", str(tmp_path / "run.csv"))
-        assert (status, err) == (0, "")
-        (row,) = rows(tmp_path / "run.csv")
-        assert tuple(row) == SUMMARY_HEADER
-        assert row["name"].startswith("'=")
-        assert read_csv_text(row["name"]) == name
-        assert (row["strategy"], row["batch_size"], row["n_steps"], row["status"]) == ("memory", "50", "8", "done")
-        assert float(row["samples_per_s"]) > 0
-        assert row["gpu_util_pct_mean"] == ""
-
-    @pytest.mark.slow
-    def test_runs_export_delete(self, call: Call, tmp_path: Path) -> None:
-        for name, batch_size in (("first", "50"), ("second", "100")):
-            assert call(*QUICK, "--no-evaluate", "--name", name, "--batch-size", batch_size)[0] == 0
-        out = succeeds(call, "runs")
-        assert out.index("second") < out.index("first")
-        assert out.count("done") == 2
-        listed = read_json("runs", call("runs", "--json")[1])["runs"]
-        assert [(r["run_id"], r["name"]) for r in listed] == [(2, "second"), (1, "first")]
-
-        target = tmp_path / "both.csv"
-        assert call("export", "1", "2", "--csv", str(target)) == (0, "", "")
-        assert [(r["run_id"], r["batch_size"]) for r in rows(target)] == [("1", "50"), ("2", "100")]
-        assert call("export", "1", "2", "--csv", str(target), "--steps") == (0, "", "")
-        steps = rows(target)
-        assert list(steps[0]) == ["run_id", "name", *STEP_COLUMNS, "simulated"]
-        assert [(r["run_id"], r["step"]) for r in steps] == [(i, str(n)) for i in "12" for n in range(8)]
-        assert float(steps[0]["t_start_s"]) >= 0
-        assert [p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".tmp")] == ["both.csv"]
-
-        assert call("delete", "1") == (0, "", "")
-        assert [r["run_id"] for r in read_json("runs", call("runs", "--json")[1])["runs"]] == [2]
-        assert call("delete", "1")[0] == 1
 
     def test_a_csv_that_fails_hides_no_result(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.cli.stored_runs import add, ids
 from tests.command_line import Call, succeeds
 from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
-from vitprof.recording.columns import SCHEMA_VERSION
+from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore
 
 
@@ -62,6 +63,25 @@ def test_runs_made_for_another_are_listed_when_asked_for(call: Call, mine: RunSt
     helper = mine.create_run(RunConfig(), group_key=f"headroom:{own}", role="A")
     mine.update_run(helper, status="done")
     assert (ids(call), ids(call, "--helpers")) == ([own], [helper, own])
+
+
+def test_two_are_listed_exported_and_one_deleted(call: Call, mine: RunStore, tmp_path: Path) -> None:
+    for name, batch_size in (("first", 50), ("second", 100)):
+        add(mine, name=name, batch_size=batch_size)
+    out = succeeds(call, "runs")
+    assert out.index("second") < out.index("first")
+    assert out.count("done") == 2
+    target = tmp_path / "both.csv"
+    assert call("export", "1", "2", "--csv", str(target)) == (0, "", "")
+    assert [(r["run_id"], r["batch_size"]) for r in csv.DictReader(target.open())] == [("1", "50"), ("2", "100")]
+    assert call("export", "1", "2", "--csv", str(target), "--steps") == (0, "", "")
+    steps = list(csv.DictReader(target.open()))
+    assert list(steps[0]) == ["run_id", "name", *STEP_COLUMNS, "simulated"]
+    assert [(r["run_id"], r["step"]) for r in steps] == [(i, str(n)) for i in "12" for n in range(3)]
+    assert [p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".tmp")] == ["both.csv"]
+    assert call("delete", "1") == (0, "", "")
+    assert ids(call) == [2]
+    assert call("delete", "1")[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -25,38 +25,22 @@ from vitprof.store import RunStore, StoredRun
 SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"
 
 
-def recorded(store: RunStore, source: str) -> StoredRun:
-    """A run of a Python program, recorded to its end."""
-    run_id = store.create_run(own_config("a script"))
-    recorder = JobRecorder(
-        store, run_id, threading.Event(), start=lambda: CommandRunner([sys.executable, "-c", source])
-    )
-    recorder.run()
-    return store.run(run_id)
-
-
-@pytest.mark.slow
-def test_what_was_not_watched_says_so(store: RunStore) -> None:
-    run = recorded(store, "pass")
-    assert (run.status, run.error) == ("failed", NOT_WATCHED)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "error"),
+    ("source", "status", "error"),
     [
-        ("raise SystemExit(7)", "the script ended with exit status 7"),
-        ("import os; os.kill(os.getpid(), 9)", "the script ended with SIGKILL"),
+        ("pass", "failed", NOT_WATCHED),
+        ("raise SystemExit(7)", "failed", "the script ended with exit status 7"),
+        ("import os; os.kill(os.getpid(), 9)", "failed", "the script ended with SIGKILL"),
+        ("import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)", "stopped", ""),
     ],
 )
-def test_a_script_that_fails(store: RunStore, source: str, error: str) -> None:
-    run = recorded(store, source)
-    assert (run.status, run.error) == ("failed", error)
-
-
-def test_ctrl_c_is_a_stop(store: RunStore) -> None:
-    source = f"import os, signal; signal.signal({int(signal.SIGINT)}, signal.SIG_DFL); os.kill(os.getpid(), 2)"
-    assert recorded(store, source).status == "stopped"
+def test_how_a_script_ends_is_how_its_run_does(store: RunStore, source: str, status: str, error: str) -> None:
+    run_id = store.create_run(own_config("a script"))
+    start = lambda: CommandRunner([sys.executable, "-c", source])  # noqa: E731
+    JobRecorder(store, run_id, threading.Event(), start=start).run()
+    run = store.run(run_id)
+    assert (run.status, run.error) == (status, error)
 
 
 @pytest.mark.slow

@@ -52,9 +52,7 @@ def test_any_iterable(host: Host, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workers", "start_method"), [(0, None), (2, "fork"), pytest.param(1, "spawn", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("workers", "start_method"), [(0, None), (1, "spawn")])
 def test_a_dataloader_tells_its_stages(host: Host, plain: str, workers: int, start_method: str | None) -> None:
     epochs = 1 if start_method == "spawn" else 2
     told = host.ok("torch_loader", watched=False, workers=workers, start_method=start_method, epochs=epochs)

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import weakref
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -206,28 +207,12 @@ def test_after_the_steps_that_were_asked_for(host: Host, given: str, plain: str)
 
 
 @pytest.mark.slow
-def test_without_a_listener_training_goes_on_with_one_warning(host: Host, plain: str) -> None:
-    told = host.run(listen=False)
-    assert (told.status, told.returned) == (0, plain)
-    assert told.complaint.count("\n") == 1
-    assert told.complaint.startswith("vitprof: gave up watching (")
-
-
-@pytest.mark.slow
 def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> None:
     """Those that go on would wait for rank 0 for ever."""
     told = host.run(env={"RANK": "1", "VITPROF_WATCH_STEPS": "6"})
     assert (told.status, told.complaint, told.returned, len(told.spent["collate_s"])) == (0, "", "", 6)
     assert not told.notes
     assert not told.columns
-
-
-@pytest.mark.slow
-def test_a_listener_that_goes_ends_the_watching_and_not_the_training(host: Host, plain: str) -> None:
-    told = host.run(hang_up=True)
-    assert (told.status, told.returned) == (0, plain)
-    assert told.complaint.count("\n") == 1
-    assert told.complaint.startswith("vitprof: gave up watching (sending data failed: ")
 
 
 @pytest.mark.slow
@@ -248,11 +233,23 @@ def test_a_loader_that_samples_come_from_is_no_loop_of_its_own(host: Host) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["asked", "given", "begun"])
-def test_an_error_of_ours_never_reaches_the_script(host: Host, plain: str, method: str) -> None:
-    told = host.run(failing=method)
-    assert told.returned == plain
-    assert told.complaint == "vitprof: gave up watching (RuntimeError: a defect); training goes on\n"
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ({"listen": False}, ""),
+        ({"hang_up": True}, "sending data failed: "),
+        *(
+            ({"failing": method}, "RuntimeError: a defect); training goes on\n")
+            for method in ("asked", "given", "begun")
+        ),
+    ],
+)
+def test_trouble_of_ours_is_one_line_and_training_goes_on(
+    host: Host, plain: str, trouble: dict[str, Any], why: str
+) -> None:
+    told = host.run(**trouble)
+    assert (told.status, told.returned, told.complaint.count("\n")) == (0, plain, 1)
+    assert told.complaint.startswith(f"vitprof: gave up watching ({why}")
 
 
 @pytest.mark.slow
