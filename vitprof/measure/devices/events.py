@@ -81,6 +81,10 @@ class EventDevice(Device):
         self._host = HostClock()
         self._checked_s = -math.inf
         self._work: Any = None
+        self._next_anchor: tuple[Any, float] | None = None
+        """The mark that becomes the anchor, with its time on the device's clock: no waiting, and rounding does not grow
+        with the run.
+        """
         self._anchor, host_s = self._find_anchor()
         self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
         self._host.set(0.0, host_s)
@@ -138,13 +142,17 @@ class EventDevice(Device):
 
     def seconds(self, mark: Any) -> float:
         since = float(self._anchor.elapsed_time(mark)) / 1e3
+        if since > 2 * RE_ANCHOR_S and self._next_anchor is not None:
+            (self._anchor, self._anchor_s), self._next_anchor = self._next_anchor, None  # its step has released it
+            since = float(self._anchor.elapsed_time(mark)) / 1e3
         device_s = self._anchor_s + since
-        if since > RE_ANCHOR_S:  # the mark becomes the anchor: no waiting, and rounding does not grow with the run
-            self._anchor, self._anchor_s = mark, device_s  # the old one is not reused: its step may still release it
+        if since > RE_ANCHOR_S and self._next_anchor is None:  # not now: a mark of another stream may be older
+            self._next_anchor = mark, device_s
         return self._host.to_host(device_s, mark.recorded_s, min(mark.by_s, self._clock()))
 
     def release(self, *marks: Any) -> None:
-        self._free.extend(mark for mark in marks if mark is not self._anchor)
+        kept = self._next_anchor[0] if self._next_anchor else self._anchor
+        self._free.extend(mark for mark in marks if mark is not self._anchor and mark is not kept)
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor.to(self.torch_device, non_blocking=non_blocking)
