@@ -111,7 +111,7 @@ def test_kept_batches_are_copies_in_turn(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MOST_OF_MEMORY", 1e-9)
+    monkeypatch.setattr(replay, "MOST_OF_MEMORY", 0.0)
     played = Played(monkeypatch, queued=0)
     assert not any(played.step(0.1, kept_seconds=0.1)[0] for _ in range(50))
     assert "too large" in played.told()["replay_refused"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import platform
-import socket
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -17,16 +15,14 @@ from typing import Any
 import psutil
 import torch
 
-import vitprof
 from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
-from vitprof.cores import job_cores
 from vitprof.engine.data.contract import Stop
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
-from vitprof.measure.devices import Clock, Device, not_kept, open_device
+from vitprof.measure.devices import Clock, Device, not_kept, open_device, software
 from vitprof.measure.devices.cuda import limits, report_out_of_memory
 from vitprof.measure.recorder import MAX_PENDING, NAN, LaunchProbe, StepRecorder
 from vitprof.measure.step_columns import StepMarks
@@ -41,15 +37,8 @@ NAMED_UNREADABLE = 5
 def describe() -> dict[str, Any]:
     """Returns the facts about machine and software, as JSON values; the device adds its own."""
     return {
-        "vitprof": vitprof.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
+        **software(),
         "torchvision": metadata.version("torchvision"),  # importing it takes as long as torch
-        "torch_threads": torch.get_num_threads(),
-        "platform": platform.platform(),
-        "hostname": socket.gethostname(),
-        "cpu_count": os.cpu_count(),
-        "job_cpu_count": job_cores(),
         "memory_bytes": psutil.virtual_memory().total,
         "variables": recorded_variables(os.environ),
     }

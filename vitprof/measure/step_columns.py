@@ -137,8 +137,7 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     on_device = ~np.isnan(decoded)
     decode_wait_s = np.where(on_device, np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before)), np.nan)
     if on_device.any():
-        wait_s = np.where(on_device, wait_s + decode_wait_s, wait_s)
-        exposed_s = np.where(on_device, exposed_s + decode_wait_s, exposed_s)
+        wait_s, exposed_s = (np.where(on_device, s + decode_wait_s, s) for s in (wait_s, exposed_s))
         made_end = np.where(decode_wait_s > 0, np.maximum(made_end, decoded), made_end)
 
     on_device = ~np.isnan(prepared)

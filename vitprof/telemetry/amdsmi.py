@@ -18,20 +18,16 @@ MIB = 1 << 20
 NOT_OFFERED = "not read by amdsmi"
 NO_FIGURE = "amdsmi: not available"
 
+WATTS = ("socket_power", "current_socket_power", "average_socket_power")
+JUNCTION_NOW = ("AmdSmiTemperatureType.JUNCTION", "AmdSmiTemperatureMetric.CURRENT")
 # The function of each field, names of its arguments, keys of its answer (the first with a figure counts), and the least
 # and the most that a GPU has: versions differ in what stands for "unknown": "N/A", 65535, or 0 W.
 _FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]] = {
     "gpu_util_pct": ("amdsmi_get_gpu_activity", (), ("gfx_activity",), 0, 100),
     "gpu_mem_used_bytes": ("amdsmi_get_gpu_vram_usage", (), ("vram_used",), 1, math.inf),
-    "gpu_power_w": (
-        *("amdsmi_get_power_info", ()),
-        *(("socket_power", "current_socket_power", "average_socket_power"), 1, 65_534),
-    ),
+    "gpu_power_w": ("amdsmi_get_power_info", (), WATTS, 1, 65_534),
     "gpu_sm_clock_mhz": ("amdsmi_get_clock_info", ("AmdSmiClkType.GFX",), ("clk", "cur_clk"), 1, 65_534),
-    "gpu_temp_c": (
-        *("amdsmi_get_temp_metric", ("AmdSmiTemperatureType.JUNCTION", "AmdSmiTemperatureMetric.CURRENT")),
-        *((), 1, 200),
-    ),
+    "gpu_temp_c": ("amdsmi_get_temp_metric", JUNCTION_NOW, (), 1, 200),
 }
 
 

@@ -319,8 +319,7 @@ class Nvml:
         if device is None or device.handle is None or gpu in self.lost:
             return {}
         listed = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
-        sizes = {process.pid: process.usedGpuMemory for process in listed}
-        return {pid: math.nan if size is None else float(size) for pid, size in sizes.items()}
+        return {each.pid: math.nan if each.usedGpuMemory is None else float(each.usedGpuMemory) for each in listed}
 
     def _ask(self, function: str, *args: Any) -> Any:
         answer = self.call(function, *args)

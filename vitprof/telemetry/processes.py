@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,16 +31,10 @@ class ProcessFigures(NamedTuple):
     stopped: bool
 
 
-def read(path: str, at_once: int = 4096) -> bytes:
-    """Returns the content of a small file of the kernel. Raises `OSError`."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = part = os.read(file, at_once)
-        while len(part) == at_once:
-            content += (part := os.read(file, at_once))
-        return content
-    finally:
-        os.close(file)
+def read(path: str) -> bytes:
+    """Returns the content of a file of the kernel. Raises `OSError`."""
+    with FileIO(path) as file:
+        return file.readall()
 
 
 def process_figures(pid: int) -> ProcessFigures:

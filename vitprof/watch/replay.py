@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from vitprof.measure.step_columns import Columns
 from vitprof.watch.batches import tensors
@@ -119,12 +120,7 @@ class Replay:
 
 
 def _copied(batch: Any) -> Any:
-    if isinstance(batch, Tensor):
-        return torch.empty_like(batch, pin_memory=batch.is_pinned()).copy_(batch)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(_copied, batch))
-    if type(batch) in (list, tuple):
-        return type(batch)(map(_copied, batch))
-    if type(batch) is dict:
-        return {name: _copied(value) for name, value in batch.items()}
-    return batch
+    def copied(value: Any) -> Any:
+        return torch.empty_like(value, pin_memory=value.is_pinned()).copy_(value)
+
+    return tree_map_only(Tensor, copied, batch)

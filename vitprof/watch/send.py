@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import platform
 import socket
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import vitprof
-from vitprof.cores import job_cores
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
@@ -172,22 +170,11 @@ class Unheard:
 
 
 def _process_facts(device: Any) -> dict[str, Any]:
-    import torch
+    from vitprof.measure.devices import software  # needs PyTorch
 
     world = os.environ.get("WORLD_SIZE", "")
-    return {
-        "pid": os.getpid(),
-        "device": device.name,
-        "vitprof": vitprof.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torch_threads": torch.get_num_threads(),
-        "platform": platform.platform(),
-        "hostname": socket.gethostname(),
-        "cpu_count": os.cpu_count(),
-        "job_cpu_count": job_cores(),
-        "world_size": int(world) if world.isdecimal() else 1,
-    }
+    ranks = int(world) if world.isdecimal() else 1
+    return {"pid": os.getpid(), "device": device.name, **software(), "world_size": ranks}
 
 
 class Connection:

@@ -38,12 +38,8 @@ def tell(about: str, text: str) -> None:
     if not path:
         return
     line = (json.dumps([about, text]) + "\n").encode()
-    with contextlib.suppress(OSError):
-        file = os.open(path, os.O_WRONLY | os.O_APPEND)  # appended in one write: lines of several processes do not mix
-        try:
-            os.write(file, line)
-        finally:
-            os.close(file)
+    with contextlib.suppress(OSError), open(path, "ab", buffering=0) as file:
+        file.write(line)  # appended in one write: lines of several processes do not mix
 
 
 def override_arguments(dataloader: ModuleType) -> None:

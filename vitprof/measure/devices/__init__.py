@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
+import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
 
+from vitprof import __version__
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.gpu_findings import Finding
+from vitprof.cores import job_cores
 from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
 Tell = Callable[[str], None]
 Mark = Any
 """What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
+
+
+def software() -> dict[str, Any]:
+    """Returns the facts about this process's software and machine, as in `recording.Environment`."""
+    return {
+        "vitprof": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+        "hostname": socket.gethostname(),
+        "cpu_count": os.cpu_count(),
+        "job_cpu_count": job_cores(),
+    }
 
 
 def not_kept() -> float:
@@ -41,21 +59,21 @@ class Pinning:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
-        if self.wanted and not self.refused:
-            try:
-                return torch.empty(shape, dtype=dtype, pin_memory=True)
-            except RuntimeError as error:
-                self._refuse(error)
-        return torch.empty(shape, dtype=dtype)
+        allocated = self._try(lambda: torch.empty(shape, dtype=dtype, pin_memory=True))
+        return torch.empty(shape, dtype=dtype) if allocated is None else allocated
 
     def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or refused."""
+        copy = self._try(tensor.pin_memory)
+        return tensor if copy is None else copy
+
+    def _try(self, allocate: Callable[[], torch.Tensor]) -> torch.Tensor | None:
         if self.wanted and not self.refused:
             try:
-                return tensor.pin_memory()
+                return allocate()
             except RuntimeError as error:
                 self._refuse(error)
-        return tensor
+        return None
 
     def _refuse(self, error: RuntimeError) -> None:
         self.refusal = Finding(
