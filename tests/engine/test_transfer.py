@@ -412,9 +412,9 @@ def test_smaller_and_larger_batches_have_buffers_of_their_own(device: Asynchrono
 def test_memory_of_others_is_left_alone(device: Asynchronous) -> None:
     ring = Ring(device)
     mine, foreign = ring.take(SHAPE), torch.zeros(SHAPE, dtype=torch.uint8)
-    assert ring.holds(mine)
-    assert ring.holds(mine.permute(0, 3, 1, 2))
-    assert not ring.holds(foreign)
+    assert ring.buffer_of(mine)
+    assert ring.buffer_of(mine.permute(0, 3, 1, 2))
+    assert not ring.buffer_of(foreign)
     ring.give_back(foreign, 0)
     assert ring.take(SHAPE).data_ptr() != foreign.data_ptr()
 
@@ -431,7 +431,7 @@ def test_images_go_through_a_buffer_in_the_order_they_lie_in_memory(
     pinned = to_pinned(ring, images)
     assert torch.equal(pinned, images)
     assert (pinned.stride(), pinned.dtype) == (images.stride(), dtype)
-    assert ring.holds(pinned)
+    assert ring.buffer_of(pinned)
 
 
 @pytest.mark.gpu

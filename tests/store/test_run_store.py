@@ -427,5 +427,5 @@ def test_runs_are_found_by_the_second_in_which_they_were_made(store: RunStore) -
     others = {f"2020-01-01T00:00:00Z-{n}" for n in range(2 * VALUES_AT_ONCE)}
     with importing(store) as into:
         (found,) = into.recorded_in({made, *others})
-        assert (found.id, found.created_utc, found.facts) == (mine, made, {})
+        assert (found.run_id, found.created_utc, found.facts) == (mine, made, {})
         assert not list(into.recorded_in(others))

@@ -13,25 +13,19 @@ from typing import Any
 
 import torch
 
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, parts
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.config.parts import STORAGES
 from vitprof.engine.data import datasets
 from vitprof.engine.data.contract import Stop
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Loader
-from vitprof.engine.locations import open_location
-from vitprof.engine.locations.pagecache import set_page_cache
-from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.arrays import cached
-from vitprof.engine.storage.contract import Pixels
-from vitprof.engine.storage.prepare import prepare_storage
+from vitprof.engine.locations import open_location, pagecache
+from vitprof.engine.storage import arrays, contract, open_storage, prepare
 from vitprof.engine.trainer import AUTOCAST
 from vitprof.engine.transfer import Resident, Transfer, open_transfer, staged
 from vitprof.engine.transforms import ToInput, as_it_is
 from vitprof.errors import JobStopped, SampleError
-from vitprof.measure.devices import Clock, Device
-from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.measure.devices import Clock, Device, simulated
 from vitprof.measure.stopwatch import asked_wait
 from vitprof.measure.wire import Events
 
@@ -74,7 +68,7 @@ def open_pipeline(
     begun = clock()
     skip = config.skip_unreadable
     root = datasets.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
-    prepared = prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
+    prepared = prepare.prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
     if prepared.n_unreadable:
         first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
         events.notice(f"unreadable samples left out of {storage_name}: {prepared.n_unreadable:,}; the first: {first}")
@@ -94,7 +88,7 @@ def open_pipeline(
             "storage_prepare_s": prepared.prepare_s,
             "stage_s": located.copied.seconds,
             "stage_bytes": located.copied.n_bytes,
-            "page_cached_frac": set_page_cache(located.place.root, config.page_cache, progress=progress, stop=stop),
+            "page_cached_frac": pagecache.set_page_cache(located.place.root, config.page_cache, progress, stop),
             "cache_hit_frac": math.nan,
             "n_unreadable": prepared.n_unreadable,
         }
@@ -102,12 +96,12 @@ def open_pipeline(
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make it take longer.
             place = located.place if train else located.unmeasured or located.place
-            augment = {"augment": train and config.augment == "cpu"} if STORAGES[storage_name].transforms else {}
+            augment = {"augment": train and config.augment == "cpu"} if parts.STORAGES[storage_name].transforms else {}
             storage = open_storage(storage_name, info, place, train=train, **augment)
             open_things.callback(storage.close)
             if train and config.cache_mb:
-                form = STORAGES[storage_name].form
-                storage = cached(storage, form, config.cache_mb, config.seed, progress=progress, stop=stop)
+                form = parts.STORAGES[storage_name].form
+                storage = arrays.cached(storage, form, config.cache_mb, config.seed, progress=progress, stop=stop)
                 facts["cache_hit_frac"] = storage.hit_frac
             split = _split(config, info, device, storage, train=train)
             open_things.callback(split.loader.close)
@@ -136,10 +130,10 @@ def _tell_of_wait(config: RunConfig, events: Events) -> None:
 
 
 def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
-    pixels: Pixels = getattr(storage, "pixels", "uint8")
+    pixels: contract.Pixels = getattr(storage, "pixels", "uint8")
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
     to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
-    if isinstance(device, SimulatedDevice):
+    if isinstance(device, simulated.SimulatedDevice):
         if device.accelerator.normalise_s:
             to_input = device.normalise
     else:
@@ -160,7 +154,7 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
 
 def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> RunConfig:
     """Returns `config`, without `pin_memory` if the system refuses it: the DataLoader's thread would end the job."""
-    bytes_each = 4 if STORAGES[config.storage or ""].form == "samples" else 1
+    bytes_each = 4 if parts.STORAGES[config.storage or ""].form == "samples" else 1
     device.pinning.empty((config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8)
     return replace(config, pin_memory=False) if device.pinning.refused else config
 

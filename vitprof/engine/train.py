@@ -305,12 +305,10 @@ def _evaluate(job: Job, split: Split) -> bool:
     to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.epoch(0)):
         job.events.stage("evaluating", done / batches)
+        job.left_out(batch.unreadable)
         if not len(batch.labels):  # nothing in it could be read
-            job.left_out(batch.unreadable)
             continue
         job.trainer.evaluate(split.transfer(batch), to_input)
-        if batch.unreadable:
-            job.left_out(batch.unreadable)
         if job.stop():
             return False
     job.events.facts(job.trainer.evaluated())

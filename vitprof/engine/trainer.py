@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -122,36 +122,29 @@ class TorchTrainer:
             model.parameters(), lr=config.lr or preset.lr, fused=config.fused_optimizer or None
         )
         # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped
-        scales = config.precision == "fp16"
-        self._scaler = torch.amp.GradScaler(device.torch_device.type) if scales else None
+        self._scaler = torch.amp.GradScaler(device.torch_device.type, enabled=config.precision == "fp16")
         self._model: Callable[[Tensor], Tensor] = (
             torch.compile(model, mode=config.compile_mode) if config.compile else model
         )
         self._start_evaluation()
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _logits(self, batch: Moved, to_input: ToInput | None) -> Tensor:
         dtype = self._autocast_to
-        return nullcontext() if dtype is None else torch.autocast(self._device.torch_device.type, dtype=dtype)
+        with nullcontext() if dtype is None else torch.autocast(self._device.torch_device.type, dtype=dtype):
+            return self._model(batch.images if to_input is None else to_input(batch.images)).float()
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         self._optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
-            logits = self._model(batch.images if to_input is None else to_input(batch.images))
-        loss = F.cross_entropy(logits.float(), batch.labels)
-        if self._scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
-        else:
-            self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
+        loss = F.cross_entropy(self._logits(batch, to_input), batch.labels)
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         return batch.ready, loss.detach()
 
     @torch.no_grad()
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
-        with self._autocast():
-            logits = self._model(batch.images if to_input is None else to_input(batch.images))
-        self._loss += F.cross_entropy(logits.float(), batch.labels, reduction="sum")
+        logits = self._logits(batch, to_input)
+        self._loss += F.cross_entropy(logits, batch.labels, reduction="sum")
         self._hits += (logits.argmax(1) == batch.labels).sum()
         self._n += len(batch.labels)
 

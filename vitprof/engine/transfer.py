@@ -17,8 +17,7 @@ from vitprof.engine.storage.arrays import MemoryStorage
 from vitprof.engine.transforms import as_it_is
 from vitprof.errors import DeviceError
 from vitprof.formats import size
-from vitprof.measure.devices import Device, Mark, Pinning, Stream
-from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.measure.devices import Device, Mark, Pinning, Stream, simulated
 from vitprof.measure.stopwatch import Wait
 
 
@@ -91,7 +90,7 @@ class PinnedCopy(BlockingCopy):
             # Training on the CPU reads the buffer itself: it is free once the next batch has replaced it.
             if self._in_use is not None:
                 self._ring.give_back(self._in_use, start)
-            self._in_use = batch.images if self._ring.holds(batch.images) else None
+            self._in_use = batch.images if self._ring.buffer_of(batch.images) else None
             return Moved(batch.images, batch.labels, start, start, start)
         images, labels = self._ring.upload(batch)
         end = self._mark()
@@ -181,7 +180,7 @@ class Resident(Transfer):
                 "pinned"
             )
         moved = storage.to(device.torch_device)
-        if isinstance(device, SimulatedDevice):
+        if isinstance(device, simulated.SimulatedDevice):
             self._simulated_s = device.accelerator.gather_s
         elif not device.immediate:  # the CPU gathers while the loop waits for the batch
             moved = self._gathered = Gathered(moved, device)
@@ -192,7 +191,7 @@ class Resident(Transfer):
         if self._gathered is not None and self._gathered.last is not None:
             (began, ended), self._gathered.last = self._gathered.last, None
             return Moved(images, labels, began, began, device.mark(), ended)
-        if self._simulated_s and isinstance(device, SimulatedDevice):
+        if self._simulated_s and isinstance(device, simulated.SimulatedDevice):
             began, ended = device.work(self._simulated_s)
             return Moved(images, labels, began, began, ended, ended)
         mark = device.mark()
@@ -285,10 +284,6 @@ class Ring:
             self._lent[buffer.images.data_ptr()] = buffer
         return buffer.images
 
-    def holds(self, images: torch.Tensor) -> bool:
-        """Returns whether `images` are in a buffer that the ring has lent."""
-        return images.data_ptr() in self._lent
-
     def buffer_of(self, images: torch.Tensor) -> Packed | None:
         """Returns the buffer that `images` are in; None if it is not one that the ring has lent."""
         return self._lent.get(images.data_ptr())
@@ -329,7 +324,7 @@ class Ring:
 
     def let_go(self, images: torch.Tensor) -> None:
         """Lets the memory that `images` are in be used again once the copies launched so far are done."""
-        if self.holds(images):
+        if self.buffer_of(images):
             self.give_back(images, self._device.mark())  # a mark of its own: the recorder releases its own sooner
 
 

@@ -26,8 +26,6 @@ PADDED_CROP_PX = 2
 """Padding before a random crop, so a shift by at most this much: for small images, which are shown whole."""
 CROP_AREA = (0.35, 1.0)
 """Range of the share of the image that a crop keeps: above RandomResizedCrop's 0.08: it is a crop already."""
-CROP_RATIO = (3 / 4, 4 / 3)
-"""Range of a crop's width over its height, as in torchvision's RandomResizedCrop."""
 
 
 def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
@@ -36,7 +34,7 @@ def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
     angle = (2 * u[0] - 1) * ROTATION_RAD
     if info.kind == "jpeg":
         area = CROP_AREA[0] + u[1] * (CROP_AREA[1] - CROP_AREA[0])
-        low, high = (math.log(ratio) for ratio in CROP_RATIO)
+        low, high = _LOG_ASPECT_RATIO
         ratio = torch.exp(low + u[2] * (high - low))
         width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
         x, y = (2 * u[3] - 1) * (1 - width), (2 * u[4] - 1) * (1 - height)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -199,7 +199,8 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
 
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     """Stores the new runs, a run before those made for it: its id is lower; without it they are runs of their own."""
-    here = _here(into, {run.recording.created_utc for run in found})
+    moments = {run.recording.created_utc for run in found}
+    here = {identity(run, run.owner_host): run.run_id for run in into.recorded_in(moments)}
     new_ids: dict[int, int] = {}
     as_it_was = set[int]()
     results = list[ImportedRun]()
@@ -236,11 +237,3 @@ def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     same = ("name", "status", "created_utc", "t_origin_s", "training_since_s", "environment", "facts", "note")
     values |= {name: getattr(run, name) for name in same}
     return into.insert(values, steps=steps, telemetry=telemetry, tags=run.tags)
-
-
-def _here(into: RunImport, moments: Collection[str]) -> dict[Identity, int]:
-    here: dict[Identity, int] = {}
-    for run in into.recorded_in(moments):
-        made = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
-        here[made.get("host"), made.get("run_id"), run.created_utc, run.t_origin_s] = run.id
-    return here

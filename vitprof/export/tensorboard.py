@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.timeline import group_size, min_max
 from vitprof.errors import VitprofError
 from vitprof.export.tables import figures
+from vitprof.jobs import runners
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
@@ -125,10 +125,9 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
     for scalars in runs.values():
         for points in scalars.values():
             data.write(np.ascontiguousarray(points, dtype="<f8").tobytes())
-    command = [sys.executable, "-m", "vitprof.export.tensorboard_child", str(directory)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_env()
-    ) as process:
+    command = runners.command("vitprof.export.tensorboard_child", str(directory))
+    env, pipe = runners.environment(), subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=env) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         try:
@@ -145,8 +144,3 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
         said = process.stderr.read().decode(errors="replace").strip().splitlines()
     if status:
         raise VitprofError(f"TensorBoard's files could not be written: {said[-1] if said else status}")
-
-
-def _env() -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}

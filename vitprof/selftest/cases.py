@@ -13,8 +13,7 @@ from vitprof.analysis.arrays import mean, median
 from vitprof.analysis.timing.loading import synchronous
 from vitprof.analysis.timing.steady import launched_s, steady_state
 from vitprof.analysis.verdict.verdict import judge
-from vitprof.config import RunConfig, injection
-from vitprof.config.accelerators import accelerator
+from vitprof.config import RunConfig, accelerators, injection
 from vitprof.errors import JobError
 from vitprof.recording.columns import TIMED_STAGES
 from vitprof.selftest.report import Result
@@ -54,7 +53,7 @@ class Case:
 
     @property
     def compute_ms(self) -> float:
-        return accelerator(self.base.device).compute_s(self.base.batch_size) * 1e3
+        return accelerators.accelerator(self.base.device).compute_s(self.base.batch_size) * 1e3
 
     @property
     def makers(self) -> int:
@@ -247,7 +246,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         fetch = steps["made_end_s"] - steps["made_start_s"]
     read = telemetry["job_cpu_pct"][(telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])]
     launching_ms = float(steps["host_s"][steady].mean()) * 1e3
-    launches = accelerator(run.config.device).launch_s > 0
+    launches = accelerators.accelerator(run.config.device).launch_s > 0
     return Observed(
         kind=verdict.kind,
         cause=verdict.cause,

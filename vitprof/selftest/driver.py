@@ -10,8 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vitprof.config import Isolation, RunConfig
-from vitprof.config.catalog import dataset_info
+from vitprof.config import Isolation, RunConfig, catalog
 from vitprof.engine.data import datasets
 from vitprof.errors import DataError, JobError, JobStopped, one_line
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
@@ -176,7 +175,7 @@ def _waits(case: Case) -> tuple[int, float]:
     if case.injected_ms is not None:
         return 1, case.injected_ms
     slowed = case.slowed
-    root = data_dir() / dataset_info(slowed.dataset, slowed.n_images).directory / "train"
+    root = data_dir() / catalog.dataset_info(slowed.dataset, slowed.n_images).directory / "train"
     sizes = [path.stat().st_size for path in root.rglob("*.jpg")]
     if not sizes:
         raise DataError(f"there are no JPEG files under {root}; delete it, so that it is made again")

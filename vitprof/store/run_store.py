@@ -189,7 +189,8 @@ class RunImport:
 
     def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
         """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
-        query = sa.select(runs.c.id, runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
+        known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
+        query = sa.select(runs.c.id.label("run_id"), *known)
         wanted = sorted(moments)
         for first in range(0, len(wanted), VALUES_AT_ONCE):
             part = wanted[first : first + VALUES_AT_ONCE]

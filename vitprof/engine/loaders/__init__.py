@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, parts
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.parts import STORAGES
 from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
 from vitprof.measure.devices import Mark
@@ -28,7 +27,7 @@ def open_loader(
 
         return dali.DaliLoader(storage, info, config, train, mark)
     schedule = Schedule(storage, config, train=train)
-    form = STORAGES[config.storage or ""].form
+    form = parts.STORAGES[config.storage or ""].form
     if config.loader == "dataloader":
         values = info.channels * info.image_size**2
         dataloader.ensure_shared_memory(config, values * (4 if form == "samples" else 1))

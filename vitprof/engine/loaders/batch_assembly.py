@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, parts
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.parts import STORAGES
 from vitprof.engine import transforms
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.contract import EncodedStorage, PixelStorage, read_readable
@@ -196,5 +195,5 @@ def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: torch.Tensor
 
 def open_maker(storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool) -> PixelMaker | EncodedMaker:
     """Returns the maker for a storage of form "pixels" or "encoded". `config` is resolved."""
-    form = STORAGES[config.storage or ""].form
+    form = parts.STORAGES[config.storage or ""].form
     return (PixelMaker if form == "pixels" else EncodedMaker)(storage, info, config, train)

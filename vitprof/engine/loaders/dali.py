@@ -20,18 +20,15 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import is_simulated
+from vitprof.config import RunConfig, accelerators, gpu_findings
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.gpu_findings import dali_wheel
 from vitprof.engine.decoders import check_end, jpeg_size
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
 from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.engine.transforms import Crop
 from vitprof.errors import ConfigError, DataError, SampleError
-from vitprof.measure.devices import Mark
-from vitprof.measure.devices.cuda import cuda_here
+from vitprof.measure.devices import Mark, cuda
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
 from vitprof.telemetry.visible import number_here, shown_here
@@ -248,7 +245,7 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
     try:
         dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
     except (ImportError, OSError) as error:
-        wheel = dali_wheel(shown_here())
+        wheel = gpu_findings.dali_wheel(shown_here())
         message = f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads"
         raise ConfigError("loader", "dali", message) from error
     pipeline = None
@@ -317,6 +314,6 @@ def reason(error: Exception) -> str:
 
 def decoding_device(name: str) -> torch.device:
     """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if there is none."""
-    if name == "cpu" or is_simulated(name) or not cuda_here():
+    if name == "cpu" or accelerators.is_simulated(name) or not cuda.cuda_here():
         return torch.device("cpu")
     return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitprof import home
-from vitprof.config import RunConfig
-from vitprof.config.catalog import slow_drive
+from vitprof.config import RunConfig, catalog
 from vitprof.engine.data.contract import OnProgress, Stop
 from vitprof.engine.locations.copying import Copied, copy_tree, is_for_training, tree_bytes
 from vitprof.engine.locations.throttle import TokenBucket, describe
@@ -78,7 +77,7 @@ def open_location(
             yield Located(Place(scratch / "copy"), f"copied to the RAM disk {tmpfs.path}", copied)
     else:
         with scratch_directory(on_disk, directory.name) as scratch:
-            drive = slow_drive(config)
+            drive = catalog.slow_drive(config)
             bucket = TokenBucket(scratch / "drive", drive, clock=clock)
             slow, local, real = Place(directory, bucket), Place(scratch / "copy"), Place(directory)
             try:

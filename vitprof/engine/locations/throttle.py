@@ -47,8 +47,6 @@ class TokenBucket:
     ) -> None:
         self.path = path
         self.drive = drive
-        self._bytes_per_s = drive.mb_s * 1e6
-        self._latency_s = drive.latency_ms / 1e3
         self._clock = clock
         self._sleep = sleep
         self._local = threading.local()
@@ -74,7 +72,7 @@ class TokenBucket:
     def _reserve(self, n_bytes: int, n_files: int) -> float:
         """Reserves the next free time of the drive. Returns when these bytes have been delivered."""
         now = self._clock()
-        transfer, opening = n_bytes / self._bytes_per_s, n_files * self._latency_s
+        transfer, opening = n_bytes / (self.drive.mb_s * 1e6), n_files * self.drive.latency_ms / 1e3
         serial = self.drive.serial
         busy = transfer + opening if serial else transfer
 

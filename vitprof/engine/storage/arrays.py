@@ -55,12 +55,9 @@ class MemmapStorage(contract.StoredSplit):
     def _open(self) -> torch.Tensor:
         self._place.reading(0, 1)
         try:
-            # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
-            images = np.load(self._path, mmap_mode="c", allow_pickle=False)
-        except FileNotFoundError:
-            raise contract.unusable(self._path, "it is missing") from None
-        except OSError as error:
-            raise contract.unusable(self._path, error.strerror or str(error)) from error
+            with contract.reading(self._path):
+                # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
+                images = np.load(self._path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError, OverflowError) as error:  # NumPy's message advises to trust the file
             raise contract.unusable(self._path, "it is not an array of numbers, or it is damaged") from error
         if not isinstance(images, np.memmap):

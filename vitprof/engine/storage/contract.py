@@ -6,7 +6,8 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -232,6 +233,17 @@ def unusable(path: Path, reason: str) -> DataError:
     return DataError(f"{path} cannot be read ({reason}); delete {path.parent} and it is made again")
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns an `OSError` raised inside into the `DataError` for the file at `path`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise unusable(path, "it is missing") from None
+    except OSError as error:
+        raise unusable(path, error.strerror or str(error)) from error
+
+
 LABELS = "labels.npz"
 """Arrays `train_ids`, `train_labels`, `test_ids` and `test_labels`."""
 
@@ -258,12 +270,8 @@ def read_ids(root: Path, *, train: bool) -> list[str]:
 def _read(root: Path, *, train: bool) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
     path, split = root / LABELS, "train" if train else "test"
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with reading(path), np.load(path, allow_pickle=False) as file:
             ids, labels = file[f"{split}_ids"], file[f"{split}_labels"]
-    except FileNotFoundError:
-        raise unusable(path, "it is missing") from None
-    except OSError as error:
-        raise unusable(path, error.strerror or "it is damaged") from error
     except KeyError as error:
         raise unusable(path, f"it holds no {split} split") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError) as error:

@@ -19,7 +19,6 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage import arrays, contract
-from vitprof.engine.storage.arrays import ensure_memory
 from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
 from vitprof.errors import DataError, SampleError
 
@@ -269,7 +268,7 @@ class SingleStorage(_Loaded):
     def _open(self) -> torch.Tensor:
         if not self._mapped and self._path.exists():
             n_bytes = self._path.stat().st_size
-            ensure_memory(n_bytes, str(self._path))
+            arrays.ensure_memory(n_bytes, str(self._path))
             self._place.reading(n_bytes)
         self._place.reading(0, 1)
         content = self._load(str(self._path), mmap=self._mapped)

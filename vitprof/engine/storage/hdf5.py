@@ -11,7 +11,6 @@ import io
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ class _NeverFailing(io.FileIO):
             raise self._error
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Opens the h5py file at `path` for reading. What fails in the block becomes a `DataError` that names the file."""
     try:
@@ -97,14 +96,10 @@ def opened(path: Path) -> Iterator[Any]:
 
 def open_file(path: Path) -> Any:
     """Returns the h5py file at `path`, for reading. Raises `DataError`."""
-    try:
+    with contract.reading(path):
         # No locks: finished files are only read, and many network drives do not support them. No chunk cache: nothing
         # is compressed, so rows go straight from the file into the batch.
         return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
-    except FileNotFoundError:
-        raise contract.unusable(path, "it is missing") from None
-    except OSError as error:
-        raise contract.unusable(path, str(error)) from error
 
 
 def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
@@ -320,10 +315,8 @@ class EncodedStorage(contract.StoredSplit):
         return data
 
     def _open(self) -> io.FileIO:
-        try:
+        with contract.reading(self._path):
             return io.FileIO(self._path)
-        except OSError as error:
-            raise contract.unusable(self._path, error.strerror or str(error)) from error
 
     def name_of(self, index: int) -> str:
         return f"{self._path}: {contract.read_ids(self._place.root, train=self._split == 'train')[index]}"

@@ -42,7 +42,7 @@ _shared: weakref.WeakValueDictionary[tuple[str, int], Shared] = weakref.WeakValu
 def _ensure_whole(path: Path) -> None:
     """Raises `DataError` unless this LMDB file has its full length: a read beyond its end would kill the process."""
     try:
-        with path.open("rb") as file:
+        with contract.reading(path), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             first = _META.unpack(file.read(_META.size))
             page_size = first[4]
@@ -50,10 +50,6 @@ def _ensure_whole(path: Path) -> None:
                 raise contract.unusable(path, "it is not an LMDB file")
             file.seek(page_size)
             second = _META.unpack(file.read(_META.size))
-    except FileNotFoundError:
-        raise contract.unusable(path, "it is missing") from None
-    except OSError as error:
-        raise contract.unusable(path, error.strerror or str(error)) from error
     except struct.error:
         raise contract.unusable(path, "it ends inside its header") from None
     last_page = max(first, second, key=lambda meta: int(meta[6]))[5]

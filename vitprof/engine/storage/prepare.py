@@ -21,9 +21,7 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
 from vitprof.engine.data.contract import OnProgress, Source, Stop, ensure_space, fsync, locked, write_error, writing
 from vitprof.engine.data.datasets import MANIFEST, open_source, read_manifest
-from vitprof.engine.storage import format_of
-from vitprof.engine.storage.contract import Format, SplitFacts, image_bytes, write_labels
-from vitprof.engine.storage.inventory import allocated_bytes, check, identity, to_disk, write_manifest
+from vitprof.engine.storage import contract, format_of, inventory
 from vitprof.errors import DataError, JobStopped, SampleError
 from vitprof.formats import size
 
@@ -67,16 +65,16 @@ def prepare_storage(
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
-        return Prepared(source_root, allocated_bytes(source_root), 0.0)
+        return Prepared(source_root, inventory.allocated_bytes(source_root), 0.0)
     root = home.home() / "prepared" / info.directory / stored_as
     form = format_of(stored_as)
     lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
     with locked(lock, f"preparing {stored_as}", progress, stop):
-        wanted = identity(stored_as, form.version, info, source_root)
+        wanted = inventory.identity(stored_as, form.version, info, source_root)
         manifest = read_manifest(root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable"))
         if manifest is None or manifest["made_of"] != wanted:
             manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(skip_unreadable)
-        check(root, manifest)
+        inventory.check(root, manifest)
     if manifest["n_unreadable"] and not skip_unreadable:
         raise DataError(
             f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
@@ -90,7 +88,7 @@ def prepare_storage(
 class _Making:
     """One try at making a storage: writes to `<root>.partial`, then renames it to `root`."""
 
-    _form: Format
+    _form: contract.Format
     _info: DatasetInfo
     _source_root: Path
     _root: Path
@@ -105,7 +103,7 @@ class _Making:
         self._partial = self._root.with_name(f"{self._root.name}.partial")
         self._old = self._root.with_name(f"{self._root.name}.old")
         self._chunk = MAX_CHUNK_SAMPLES
-        while self._chunk > 1 and self._chunk * image_bytes(self._info) > MAX_CHUNK_BYTES:
+        while self._chunk > 1 and self._chunk * contract.image_bytes(self._info) > MAX_CHUNK_BYTES:
             self._chunk //= 2
 
     def run(self, skip_unreadable: bool) -> dict[str, Any]:
@@ -173,12 +171,12 @@ class _Making:
             source, info = sources[name], self._info
             shape = (info.image_size, info.image_size, info.channels)
             self._write_split(
-                SplitFacts(name, len(source.ids), shape, source.ids, source.labels), source, journal, began
+                contract.SplitFacts(name, len(source.ids), shape, source.ids, source.labels), source, journal, began
             )
-        write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
+        contract.write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
         return self._seal(journal, sources, began)
 
-    def _write_split(self, facts: SplitFacts, source: Source, journal: Journal, began: float) -> None:
+    def _write_split(self, facts: contract.SplitFacts, source: Source, journal: Journal, began: float) -> None:
         tell = self._tell(facts.name)
         writer = self._form.open_writer(self._partial, facts)
 
@@ -210,9 +208,10 @@ class _Making:
     def _seal(self, journal: Journal, sources: dict[str, Readable], began: float) -> dict[str, Any]:
         self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
         journal.remove(self._partial)
-        to_disk(self._partial)  # before the manifest, which records the room on disk: some file systems know it late
+        # before the manifest, which records the room on disk: some file systems know it late
+        inventory.to_disk(self._partial)
         reasons = [reason for found in journal.unreadable.values() for reason in found.values()]
-        manifest = write_manifest(
+        manifest = inventory.write_manifest(
             self._partial,
             {
                 "made_of": self._made_of,
@@ -242,7 +241,7 @@ class _Making:
             return write_error(self._partial, error)
         remedy = "or set VITPROF_HOME to a directory with more room"
         if self._form.resumable:
-            delete = f"delete {self._partial}, which frees {size(allocated_bytes(self._partial))}"
+            delete = f"delete {self._partial}, which frees {size(inventory.allocated_bytes(self._partial))}"
             remedy = f"and start again to continue from there, or {delete}"
         return DataError(f"disk full while preparing {self._root}; free some space {remedy}")
 

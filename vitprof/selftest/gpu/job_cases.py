@@ -11,10 +11,8 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, catalog, parts
 from vitprof.config.availability import why_unavailable
-from vitprof.config.catalog import dataset_info
-from vitprof.config.parts import why_not
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.trials import Trial, job_manager, never, run_trials
@@ -190,10 +188,10 @@ STEPS = 20
 def settings_for(name: str) -> dict[str, Any]:
     """Returns the settings of a job: photos if the strategy can load them, workers and pinning if it takes them."""
     plan = strategy(name)
-    info = dataset_info("photos", N_PHOTOS)
+    info = catalog.dataset_info("photos", N_PHOTOS)
     settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}
-    if why_not(info, plan.combination(info)) is not None:
-        info, settings = dataset_info("digits"), {"dataset": "digits"}
+    if parts.why_not(info, plan.combination(info)) is not None:
+        info, settings = catalog.dataset_info("digits"), {"dataset": "digits"}
     taken = plan.knobs(plan.combination(info), info)
     wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
     return settings | {"strategy": name, "batch_size": 8} | {k: v for k, v in wanted.items() if k in taken}
@@ -210,7 +208,7 @@ def every_strategy(bench: Bench) -> Outcome:
     ):
         for name in STRATEGIES:
             settings = settings_for(name)
-            info = dataset_info(settings["dataset"], settings.get("n_images"))
+            info = catalog.dataset_info(settings["dataset"], settings.get("n_images"))
             if reason := why_unavailable(strategy(name), info):
                 unavailable.append(f"{name} ({reason})")
                 continue
