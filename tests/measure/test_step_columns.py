@@ -16,7 +16,9 @@ from vitprof.recording.columns import STEP_COLUMNS
 NAN = math.nan
 FINITE = st.floats(-1e6, 1e6)
 TIMES = st.floats(0, 4)
-MADE = st.builds(BatchTimes, TIMES, TIMES, TIMES, TIMES, TIMES, TIMES, st.sampled_from([NAN, 0.0, 3.0]), TIMES)
+MADE = st.builds(
+    BatchTimes, TIMES, TIMES, TIMES, TIMES, TIMES, TIMES, st.sampled_from([NAN, 0.0, 3.0]), TIMES, TIMES, TIMES
+)
 
 
 def common(a_start: float, a_end: float, b_start: float, b_end: float) -> float:
@@ -25,21 +27,22 @@ def common(a_start: float, a_end: float, b_start: float, b_end: float) -> float:
 
 def by_hand(of: Any) -> dict[str, float]:
     """The columns of one step: what `derive` has to give."""
-    start, before = of.compute_start, of.previous_end
+    made = of.made or UNKNOWN_TIMES._replace(other_wait_s=0.0, other_exposed_s=0.0)
+    before, made_end = of.previous_end, made.end_s
+    exposed_s = common(of.t_start, of.t_got, before, of.compute_start) + made.other_exposed_s
+    start, got = of.compute_start + made.other_exposed_s, of.t_got + made.other_wait_s
     end = start if of.compute_end is None else of.compute_end
-    made = of.made or UNKNOWN_TIMES
-    made_end = made.end_s
-    wait_s, exposed_s = of.t_got - of.t_start, common(of.t_start, of.t_got, before, start)
+    wait_s = got - of.t_start
     gap_s, compute_s = start - before, end - start
     decode_wait_s = device_prepare_s = NAN
     if of.decoded is not None:
-        decode_wait_s = max(0.0, min(of.decoded, start) - max(of.t_got, before))
+        decode_wait_s = max(0.0, min(of.decoded, start) - max(got, before))
         wait_s, exposed_s = wait_s + decode_wait_s, exposed_s + decode_wait_s
         made_end = max(made_end, of.decoded) if decode_wait_s else made_end
     if of.prepared is not None:
         began, ended = max(of.copy_end, before), min(of.prepared, start)
         device_prepare_s = max(0.0, ended - began)
-        exposed_s -= common(of.t_start, of.t_got, began, ended)
+        exposed_s -= common(of.t_start, got, began, ended)
         gap_s, compute_s = gap_s - device_prepare_s, compute_s + device_prepare_s
     return made._asdict() | {
         "rank": 0,
@@ -52,10 +55,10 @@ def by_hand(of: Any) -> dict[str, float]:
         "exposed_wait_s": exposed_s,
         "step_s": end - before,
         "h2d_start_s": of.copy_start,
-        "host_s": of.t_launched - of.t_got,
+        "host_s": of.t_launched - got,
         "made_start_s": made.start_s,
         "made_end_s": made_end,
-        "hand_over_s": of.t_got - max(made_end, of.t_start) if made_end < of.t_got else NAN,
+        "hand_over_s": got - max(made_end, of.t_start) if made_end < got else NAN,
         "decode_wait_s": decode_wait_s,
         "device_prepare_s": device_prepare_s,
         **{name: getattr(of, name) for name in ("step", "epoch", "samples", "loss", "warmup", "outside_s")},

@@ -161,6 +161,28 @@ def _take_for_another(opened: Callable[..., Any]) -> None:
     cuda.CudaDevice = lambda name, clock, *_, **__: opened(torch.device(name), clock)  # type: ignore[misc, assignment]
 
 
+def two_loaders(*, wait_s: float, work_s: float, apart: bool = False, late: bool = False) -> str:
+    """A slow and a fast loader in each step, with one backward pass for both or (`apart`) for each; the slow one is
+    asked first, or (`late`) last.
+    """
+    images, model = Images(wait_s), Model(work_s / 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loaders = [images.loader(), Images(0.0).loader()]
+    iterators = [iter(loader) for loader in (loaders[::-1] if late else loaders)]
+    for _ in range(N_BATCHES):
+        losses = []
+        for batches in iterators:
+            batch = next(batches)
+            losses.append(model(batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True))["loss"])
+            if apart:
+                losses[-1].backward()
+        if not apart:
+            sum(losses).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return images.found()
+
+
 def quickstart(*, wait_s: float, work_s: float) -> str:
     """Looks at a batch before there is anything on the device, as PyTorch's Quickstart does."""
     images = Images(wait_s)

@@ -151,17 +151,56 @@ def fetch_in_a_thread() -> int:
     return n
 
 
-def several_loaders(*, n: int, check: bool = False) -> None:
-    """Trains on batches of `n` loaders in each step; with `check`, validates after each epoch with gradients on."""
+class Slow(Dataset[Any]):
+    """Samples that take `s` seconds each."""
+
+    def __init__(self, s: float) -> None:
+        self.s = s
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.s)
+        return (torch.zeros(4),)
+
+
+class Quick(Slow):
+    """Another class of samples."""
+
+
+def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> float:
+    """Trains on batches of several loaders in each step, "s" of `Slow` and "q" of `Quick` samples, with one backward
+    pass for all or (`apart`) for each; with `check`, validates after each epoch with gradients on. Returns the share of
+    time that the last 25 steps of the first epoch wait.
+    """
     model, optimizer = linear()
-    loaders = [DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=BATCH) for _ in range(n)]
+    kinds = {"s": Slow(0.004), "q": Quick(0.0)}
+    loaders = [DataLoader(kinds[kind], batch_size=BATCH) for kind in order]
+    share = 0.0
+    waited_s = began = 0.0
     for _ in range(2):
-        for batches in zip(*loaders, strict=True):
-            sum(model(x).mean() for (x,) in batches).backward()
+        iterators = [iter(loader) for loader in loaders]
+        for step in range(len(loaders[0])):
+            if step == len(loaders[0]) - 25:
+                waited_s, began = 0.0, time.perf_counter()
+            losses = []
+            for iterator in iterators:
+                asked = time.perf_counter()
+                (x,) = next(iterator)
+                waited_s += time.perf_counter() - asked if step >= len(loaders[0]) - 25 else 0.0
+                time.sleep(BODY_S / len(iterators))
+                losses.append(model(x).mean())
+                if apart:
+                    losses[-1].backward()
+            if not apart:
+                sum(losses).backward()
             optimizer.step()
+        share = share or waited_s / (time.perf_counter() - began)
         if check:
-            for (x,) in DataLoader(TensorDataset(torch.zeros(8, 4)), batch_size=BATCH):
+            for (x,) in DataLoader(Slow(0.0), batch_size=BATCH):
                 model(x)
+    return share
 
 
 def evaluate() -> int:

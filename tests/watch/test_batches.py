@@ -14,7 +14,7 @@ from tests.cuda_stand_in import COPY_S, Card
 from vitprof.analysis.arrays import Series
 from vitprof.measure.step_columns import derive, gather
 from vitprof.watch.batches import ONE_AFTER_ANOTHER_S
-from vitprof.watch.loaders import UNKNOWN
+from vitprof.watch.loaders import Seen
 from vitprof.watch.loop import Loop
 from vitprof.watch.patching import Guard
 from vitprof.watch.replay import Replay
@@ -32,7 +32,7 @@ class Script:
         self.loop.steps.confirmed = True
 
     def waits(self, batch: Any) -> None:
-        self.loop.request(None, self.card.now, UNKNOWN)
+        self.loop.request(None, self.card.now, Seen({}))
         self.card.now += WAIT_S
         self.loop.receive(self.card.now, batch, None)
 

@@ -261,13 +261,30 @@ def test_batches_that_another_thread_fetches_are_told_of(host: Host, in_the_loop
     assert {"fetched_in_a_thread": True} not in in_the_loop.note("facts")
 
 
-@pytest.mark.parametrize(("n", "check", "counted"), [(1, True, 0), (2, False, 64), (2, True, 64), (3, False, 63)])
-def test_steps_that_ask_several_loaders_are_counted(host: Host, n: int, check: bool, counted: int) -> None:
-    """Not those that are followed by a validation; of three loaders, two are asked after the work as for one."""
-    told = host.ok("several_loaders", n=n, check=check)
-    counts = [facts["several_loaders_steps"] for facts in told.note("facts") if "several_loaders_steps" in facts]
-    assert counts[-1:] == [counted][:counted]
-    assert "notice" not in [note.kind for note in told.notes]
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"order": "sq"},
+        {"order": "qs", "check": True},
+        {"order": "qqs"},
+        {"order": "sqq", "apart": True},
+        {"order": "qs", "apart": True},
+    ],
+    ids=str,
+)
+def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str, Any]) -> None:
+    told = host.ok("several_loaders", **script)
+    steps = told.steps
+    n, n_epoch = len(script["order"]), 64 // scripts.BATCH
+    assert 2 * n_epoch - 2 <= len(steps["step"]) <= 2 * n_epoch
+    assert 2 * 64 * n - 2 * n * scripts.BATCH <= steps["samples"].sum() <= 2 * 64 * n
+    epoch = slice(n_epoch - 26, n_epoch - 2)
+    measured = steps["data_wait_s"][epoch].sum() / np.diff(steps["t_start_s"])[epoch].sum()
+    assert measured == pytest.approx(float(told.returned), abs=0.05)
+    assert steps["exposed_wait_s"] == pytest.approx(steps["data_wait_s"], abs=1e-4)
+    loaders = {loader["dataset"]: loader for facts in told.note("facts") for loader in facts.get("loaders", ())}
+    assert loaders["Slow"]["wait_s"] > 0.5 * (loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"])
+    assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))
 
 
 def test_an_error_of_the_script_stays_its_own(host: Host) -> None:

@@ -14,8 +14,8 @@ INPUT_BOUND_FRAC = 0.20
 """The same for input-bound: without that wait a run would be 1 / (1 - 0.20) = 1.25 times as fast."""
 EPOCH_STARTS_FRAC = 0.05
 """Share of the wall clock of training waited at epoch starts, from which the steady steps' class is no verdict."""
-SEVERAL_LOADERS_FRAC = 0.05
-"""Share of the steps that asked several loaders, from which one's data wait is not the loop's; more than logs make."""
+UNCLEAR_LOADERS_FRAC = 0.05
+"""Share of the steps after which another loader's part is not clear, from which there is no verdict."""
 LAUNCH_BOUND_FRAC = 0.20
 """Share of time that the device waits for Python and launches, from which a run is launch-bound: as for data."""
 OUTSIDE_TOLD_FRAC = 0.10

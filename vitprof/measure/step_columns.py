@@ -29,6 +29,10 @@ class BatchTimes(NamedTuple):
     """Number of the worker process that made it; NaN where none did."""
     queue_depth: float = math.nan
     """Batches that were ready when the training loop asked for this one."""
+    other_wait_s: float = 0.0
+    """Seconds that the step waited for batches of other loaders, after it had this one."""
+    other_exposed_s: float = 0.0
+    """Those in which the device had nothing to do."""
 
 
 UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
@@ -129,8 +133,12 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     unknown = np.full(len(t_start), np.nan)
     marks = {**dict.fromkeys(NAMES, unknown), **marks}
     start, copy_end = marks["compute_start"], marks["copy_end"]
+    exposed_s = overlap(t_start, t_got, before, start)
+    if (of_others := np.nan_to_num(marks["other_wait_s"])).any():  # as if all waits came before the work
+        exposed_of_others = np.nan_to_num(marks["other_exposed_s"])
+        t_got, start, exposed_s = t_got + of_others, start + exposed_of_others, exposed_s + exposed_of_others
     end = np.where(np.isnan(marks["compute_end"]), start, marks["compute_end"])
-    wait_s, exposed_s = t_got - t_start, overlap(t_start, t_got, before, start)
+    wait_s = t_got - t_start
     gap_s, compute_s = start - before, end - start
     made_end, decoded, prepared = marks["end_s"], marks["decoded"], marks["prepared"]
 

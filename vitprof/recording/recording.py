@@ -57,6 +57,15 @@ class WatchedLoader(TypedDict, total=False):
     """The name that the script gave to `vitprof.watch`."""
 
 
+class LoaderWaits(WatchedLoader, total=False):
+    """One of several loaders that a step of a watched run asks for a batch."""
+
+    batches: int
+    """Batches after the warm-up, in steps that asked several."""
+    wait_s: float
+    """How long the training thread waited for them."""
+
+
 class Environment(TypedDict, total=False):
     """The machine and the software, as the job found them. Which keys there are depends on the device."""
 
@@ -187,8 +196,11 @@ class Facts(TypedDict, total=False):
     """The reason why no batches were kept; null where they were."""
     fetched_in_a_thread: bool
     """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
-    several_loaders_steps: int
-    """Steps of a watched run that asked more than one loader for a batch; with more than a few there is no verdict."""
+    loaders: list[LoaderWaits]
+    """The loaders of a watched run whose steps ask several for a batch."""
+    unclear_loaders_steps: int
+    """Steps of a watched run after which another loader was iterated over with gradients on, each time: it is not clear
+    whether to train or to validate. With more than a few there is no verdict."""
     estimated_step_s: float
     """The device's median time for a step, estimated: from steps at whose ends the host waited for it."""
     estimated_from_steps: int
@@ -199,7 +211,7 @@ class Facts(TypedDict, total=False):
     """Host and run_id where an imported run was recorded."""
 
 
-for _open in (WatchedLoader, Environment, Facts):  # unknown keys are kept
+for _open in (WatchedLoader, LoaderWaits, Environment, Facts):  # unknown keys are kept
     _open.__pydantic_config__ = CONFIG | {"extra": "allow"}  # type: ignore[union-attr]
 
 

@@ -78,6 +78,8 @@ class Copies:
         self._device, self._guard, self._clock = device, guard, clock
         self._watched: dict[int, weakref.ref[Tensor]] = {}
         """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
+        self._added: dict[int, weakref.ref[Tensor]] = {}
+        """Those of batches of other loaders since the last work."""
         self._copy: Copy | None = None
         self._next: Copy | None = None
         self._ended: tuple[float, Any] | None = None
@@ -95,13 +97,18 @@ class Copies:
     def begin(self, batch: Any, *, again: bool) -> None:
         """Begins a step: watches for copies of the tensors in `batch` that are in host memory."""
         self._again, self._worked = again, False
-        self._watched = {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
+        self._watched = self._added | _in_host_memory(batch)
         if self._next is not None:
             self._copy, self._next = self._next._replace(holds_up=False), None
 
+    def add(self, batch: Any) -> None:
+        """Watches for copies of a batch of another loader, too."""
+        self._added |= (more := _in_host_memory(batch))
+        self._watched |= more
+
     def work(self) -> None:
         """Notes work on a batch: what is copied from here on may be the next step's."""
-        self._worked = True
+        self._worked, self._added = True, {}
         if self._ended is not None:
             self._device.release(self._ended[1], *self._next[:2] if self._next else ())
             self._ended = self._next = None
@@ -182,6 +189,10 @@ class Copies:
             self._next = copy
         else:
             self._copy = copy
+
+
+def _in_host_memory(batch: Any) -> dict[int, weakref.ref[Tensor]]:
+    return {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
 
 
 class _TimedMethod:

@@ -44,7 +44,7 @@ class PlainSteps:
         from vitprof.watch.batches import NOTHING, n_samples
         from vitprof.watch.loop import State
 
-        if loop.ahead is not NOTHING:
+        if loop.ahead is not NOTHING or step.carried:
             return
         marks = step.marks
         depth = math.nan if marks.made is None else marks.made.queue_depth

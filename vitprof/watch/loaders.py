@@ -27,6 +27,8 @@ class Seen:
     def __init__(self, facts: dict[str, Any], *, declared: bool = False, each_is_a_step: bool = False) -> None:
         """`facts`: `loader_facts`; `declared`: the script says that it trains; `each_is_a_step`: each batch."""
         self.facts, self.declared, self.each_is_a_step = facts, declared, each_is_a_step
+        self.trains = True
+        """Whether its batches count for steps that ask another loader too: not where the script declares others."""
         self.begun = UNKNOWN
         """The beginning of its last iteration, until its first batch is requested."""
         self.alive: tuple[weakref.ref[Any], ...] = ()

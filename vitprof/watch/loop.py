@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -33,7 +33,8 @@ from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
 from vitprof.watch.batches import NOTHING, Ahead, Copies, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, made_between
-from vitprof.watch.loaders import Begun
+from vitprof.watch.loaders import UNKNOWN, Seen
+from vitprof.watch.other_loaders import OtherBatch, OtherLoaders
 from vitprof.watch.patching import Guard
 from vitprof.watch.send import Wanted
 from vitprof.watch.steps import Steps
@@ -76,17 +77,16 @@ class Request(NamedTuple):
 class Step:
     """The current step."""
 
-    __slots__ = ("end", "joined", "last", "marks", "n_stepped", "others", "others_since_s", "scaled", "stepped")
+    __slots__ = ("carried", "end", "last", "marks", "n_stepped", "others", "scaled", "stepped")
 
-    def __init__(self, marks: StepMarks, *, last: bool) -> None:
-        self.marks = marks
+    def __init__(self, marks: StepMarks, carried: Sequence[OtherBatch], *, last: bool) -> None:
+        self.marks, self.carried = marks, carried
         self.last = last
         """Whether no batch came for it: the iteration is over."""
         self.end: tuple[float, Any] | None = None
         """When it may have ended, with the device's mark."""
-        self.others, self.others_since_s = 0, math.nan
-        """The number of batches of other loaders since the last backward pass, and when the first was requested."""
-        self.joined = False
+        self.others: list[OtherBatch] = []
+        """The batches of other loaders that came before its last work; `carried`: that came before its own batch."""
         self.stepped: tuple[float, Any] | None = None
         """When an optimizer last stepped, with the device's mark; None if more work was seen since."""
         self.n_stepped = 0
@@ -106,12 +106,12 @@ class Step:
             device.release(self.stepped[1])
         self.stepped = (now_s, device.mark()) if self.n_stepped <= MOST_OPTIMIZERS else None
 
-    def work(self, copies: Copies | None) -> None:
-        """Notes work. Batches of other loaders before it were part of the step: the script works on them too."""
+    def work(self, copies: Copies | None, others: OtherLoaders) -> None:
+        """Notes work. Batches of other loaders before it are part of the step: the script works on them too."""
         if copies is not None:
             copies.work()
-        self.joined |= self.others > 0
-        self.others, self.stepped = 0, None
+        self.others += others.take()
+        self.stepped = None
 
 
 class Loop:
@@ -136,7 +136,7 @@ class Loop:
         """`instead_of`: a loop on another device that is not known to train; this one goes on with its step."""
         self.device, self._clock = device, clock
         self.steps = Steps(device, guard, forking, wanted)
-        self._copies = Copies(device, guard, clock) if isinstance(device, EventDevice) else None
+        self.copies = Copies(device, guard, clock) if isinstance(device, EventDevice) else None
         self.state = State.IDLE
         self.step: Step | None = None
         self.requested: Request | None = None
@@ -145,30 +145,33 @@ class Loop:
         """Whether a batch without any work on it counts as fetched ahead; True once any work was seen."""
         self.ahead = NOTHING
         """The batches that the current step waited for before its last one."""
+        self._carried: list[OtherBatch] = []
+        """Batches of other loaders that the next step works on."""
+        self._loader: Seen | None = None
         self._left_s = math.nan
         self._validating_since_s = math.nan
-        self._validated = False
-        """Whether the last step ended in validation with gradients."""
         if instead_of is not None:
             self.epoch, self.state, self.ahead = instead_of.epoch, instead_of.state, instead_of.ahead
             self.requested, self.step = instead_of.requested, instead_of.step
             if self.step is not None:
                 marks = self.step.marks
                 marks.copy_start = marks.copy_end = marks.compute_start = device.mark()
-                self.step.end = self.step.stepped = None
-                self.step.work(self._copies)
+                self.step.end = None
+                self.step.work(self.copies, self.steps.others)
 
     # the loader
 
-    def request(self, iterator: Any, now_s: float, begun: Begun) -> Any:
-        """Notes a request for a batch, whose iteration has `begun` so; returns the kept one to serve, if any."""
+    def request(self, iterator: Any, now_s: float, loader: Seen) -> Any:
+        """Notes a request for a batch of `loader`; returns the kept one to serve, if any."""
         self.end(now_s)
+        self._loader, begun, loader.begun = loader, loader.begun, UNKNOWN
         if self.state in (State.PAUSED, State.VALIDATING):
             self.resume(now_s)
         depth, replay, begun_s = n_ready(iterator), self.steps.replay, 0.0
         kept = None if replay is None else replay.batch()
-        if begun.told_s <= now_s < begun.told_s + ITER_AND_NEXT_S:
-            begun_s, now_s = begun.until_s - begun.since_s, begun.until_s
+        waited_s = sum(other.wait_s for other in self._carried if other.asked_s >= begun.told_s)
+        if begun.told_s <= now_s < begun.told_s + waited_s + ITER_AND_NEXT_S:
+            begun_s, now_s = begun.until_s - begun.since_s, now_s if waited_s else begun.until_s
         asked_s = self._clock()
         self.requested = Request(asked_s, asked_s - now_s, begun_s, depth)
         self.state = State.WAITING
@@ -185,8 +188,8 @@ class Loop:
             made = batch_times(times, queue_depth)
             self.steps.add_transforms(times[-1], samples)
         self.begin(since_s, now_s, samples, made, last=last)
-        if self._copies is not None:
-            self._copies.begin(batch, again=replay is not None and replay.replaying)
+        if self.copies is not None:
+            self.copies.begin(batch, again=replay is not None and replay.replaying)
         if replay is not None and self.steps.warming_up and not last:
             replay.keep(batch)
 
@@ -194,31 +197,31 @@ class Loop:
         self, asked_s: float, got_s: float, samples: int, made: BatchTimes | None, *, last: bool = False
     ) -> StepMarks:
         """Begins a step."""
-        ahead = self.ahead
+        carried, self._carried = self._carried, []
+        before = self.steps.others.before(self.ahead, carried)
         marks = StepMarks()
-        marks.epoch, marks.samples = self.epoch, samples + ahead.samples
-        marks.t_start, marks.t_got = asked_s - ahead.wait_s, got_s
+        marks.epoch, marks.samples = self.epoch, samples + before.samples
+        marks.t_start, marks.t_got = asked_s - before.wait_s, got_s
         marks.decoded = marks.prepared = None
         marks.loss = not_kept
-        marks.made = together(ahead.made, made)
+        marks.made = together(before.made, made)
         marks.outside_s = math.nan
         marks.copy_start = marks.copy_end = marks.compute_start = self.device.mark()
-        self.step, self.state, self.requested = Step(marks, last=last), State.FETCHED, None
+        self.step, self.state, self.requested = Step(marks, carried, last=last), State.FETCHED, None
         return marks
 
-    def request_other(self, now_s: float, *, gradients: bool) -> None:
-        """Notes that a batch of another loader is requested: without gradients to validate, else for this step, too."""
+    def request_other(self, now_s: float, loader: Seen | None) -> None:
+        """Notes that a batch of another loader is requested: for this step too, or the next; None: to validate."""
         step = self.step
-        if not gradients:
+        ended = step is not None and step.end is not None and (step.last or self.state is State.LEFT)
+        if loader is None:
             if self.state not in (State.VALIDATING, State.PAUSED, State.WAITING):
                 self.end(now_s)
                 self.state, self._validating_since_s = State.VALIDATING, now_s
-        elif step is not None:
-            if not step.others:
-                step.others_since_s = now_s
-                if step.end is None:
-                    step.note_end(self.device, now_s)
-            step.others += 1
+            return
+        if step is not None and not ended and not self.steps.others.batches:
+            step.note_end(self.device, now_s)
+        self.steps.others.request(now_s, loader)
 
     def begin_epoch(self, now_s: float) -> None:
         """Begins an epoch: batches fetched in the previous iteration and not used are not part of it."""
@@ -235,6 +238,7 @@ class Loop:
             self.epoch += 1
         else:
             self.steps.drop()
+            self._carried = []
             self.step, self.ahead, self.epoch = None, NOTHING, 0
         self.expects_work = expects_work
         self.resume(now_s)
@@ -249,7 +253,7 @@ class Loop:
         self.expects_work = True
         if self.state is State.FETCHED:
             self.state = State.WORKED
-        step.work(self._copies)
+        step.work(self.copies, self.steps.others)
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
         result, loss = step.scaled
@@ -274,8 +278,8 @@ class Loop:
         step = self.step
         if step is None or not self._follow():
             return
-        if self._copies is not None:
-            self._copies.work()
+        if self.copies is not None:
+            self.copies.work()
             step.note_stepped(self.device, now_s)
         if not step.last:
             self.expects_work = True
@@ -301,26 +305,28 @@ class Loop:
         if self.step is None:
             return
         self.expects_work, self.state = True, State.LEFT
-        self.step.work(self._copies)
+        self.step.work(self.copies, self.steps.others)
         self._left_s = now_s
         self.step.note_end(self.device, now_s)
 
     # ends
 
     def end(self, now_s: float) -> None:
-        """Ends the current step, if there is one; batches without work on them belong to the next one. Two batches of
-        another loader without a backward pass after them, or one after an epoch's last, are validation.
+        """Ends the current step, if there is one; batches without work on them belong to the next one, and so do those
+        of other loaders. Two of one of those without a backward pass after them, or one after an epoch's last, are
+        validation.
         """
-        step, state = self.step, self.state
+        step, state, others = self.step, self.state, self.steps.others
         if step is None:
+            self._carried += others.take()
             return
         self.step, self.state = None, State.IDLE
         marks, noted = step.marks, step.end
-        validated = step.others > (not step.last)
+        validated = others.are_validation(last=step.last)
         counts = state in WORK_DONE or not (self.expects_work or step.last)
-        before_copy = None if self._copies is None else self._copies.end(marks if counts else None)
+        before_copy = None if self.copies is None else self.copies.end(marks if counts else None)
         if counts:
-            if noted is not None and not (validated or step.last or state is State.LEFT):
+            if noted is not None and not (others.batches or step.last or state is State.LEFT):
                 self.device.release(noted[1])
                 noted = None
             if before_copy is not None:
@@ -331,21 +337,23 @@ class Loop:
             if state is not State.LEFT:
                 self._left_s = math.nan
             self.ahead = NOTHING
-            # after every step there is no validation: several loaders are asked in turn
-            if step.joined or (self._validated if validated else step.others > 0):
-                self.steps.count_joined()
-            self._validated = validated
+            if step.carried or step.others:
+                self.steps.count_loaders(self._loader, marks, step.carried, step.others)
+            others.count_end(validated=validated)
             stepped = step.stepped
             if noted is not None and stepped is not None:  # where the step ended is known otherwise
                 self.device.release(stepped[1])
                 stepped = None
-            self.steps.step(marks, *(noted or (now_s, self.device.mark())), stepped)
+            self.steps.step(marks, *(noted or (now_s, self.device.mark())), stepped, step.others)
         else:
             self.ahead = NOTHING if step.last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
         if validated:
             self.resume(now_s)
-            self.steps.phase("evaluate", step.others_since_s, now_s)
+            self.steps.phase("evaluate", others.batches[0].asked_s, now_s)
+            others.drop()
+        else:
+            self._carried += others.take()
 
     def resume(self, now_s: float) -> None:
         """Makes the next step's gap count from here; ends validation or a pause, if there is one."""
@@ -362,12 +370,12 @@ class Loop:
         step = self.step
         if self.steps.confirmed:
             if step is not None and step.end is not None and (step.last or self.state is State.LEFT):
-                step.others = 0
+                self.steps.others.drop()
                 self.end(step.end[0])
             self.steps.flush()
         self.step, self.state, self.requested = None, State.PAUSED, None
 
     def close(self) -> None:
-        if self._copies is not None:
-            self._copies.close()
+        if self.copies is not None:
+            self.copies.close()
         self.steps.close()

@@ -68,7 +68,7 @@ class Replay:
         batch, versions = self._kept[self._next % len(self._kept)]
         self._next += 1
         if [tensor._version for tensor in tensors(batch)] != versions:
-            self._give_up("the script changes its batches in place, so they cannot be given again")
+            self.give_up("the script changes its batches in place, so they cannot be given again")
             return None
         return batch
 
@@ -87,10 +87,10 @@ class Replay:
             if self._kept and self.block < MOST_BLOCKS - 1:
                 self.block, self._n = self.block + 1, 0
             else:
-                self._give_up("" if self._kept else "a batch is too large to be kept beside the script's own memory")
+                self.give_up("" if self._kept else "a batch is too large to be kept beside the script's own memory")
         return recorded, skipped
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         """Makes every batch a new one from here on."""
         self._over, self.why_not = True, why
         self.block += self.replaying

@@ -20,6 +20,8 @@ from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 from vitprof.watch.batches import n_samples
 from vitprof.watch.fetch_times import Fetched, TransformTimes
+from vitprof.watch.loaders import Seen
+from vitprof.watch.other_loaders import OtherBatch, OtherLoaders, with_others
 from vitprof.watch.patching import Guard, is_watched_rank
 from vitprof.watch.replay import Replay
 from vitprof.watch.send import Session, Unheard, Wanted
@@ -79,20 +81,23 @@ class StepEnds:
 
     def __init__(self, device: Device, emit: Callable[[StepMarks], None]) -> None:
         self._device, self._emit = device, emit
-        self.stepped: deque[tuple[float, Any] | None] = deque()
-        """When the optimizer of each step that the device has not passed yet stepped, with the device's mark; NaN where
-        something that is not a step came between two."""
+        self.noted: deque[tuple[tuple[float, Any] | None, Sequence[OtherBatch]]] = deque()
+        """Of each step that the device has not passed yet: when its optimizer stepped, with the device's mark, and its
+        batches of other loaders. NaN where something that is not a step came between two."""
         self._left_s = math.nan
 
     def resume(self) -> None:
         """Makes the next step's gap count from here."""
         self.recorder.resume()
-        self.stepped.append((math.nan, None))
+        self.noted.append(((math.nan, None), ()))
 
     def settle(self, marks: StepMarks) -> None:
         """Emits a step that the device has passed."""
-        while (stepped := self.stepped.popleft()) is not None and math.isnan(stepped[0]):
+        while (noted := self.noted.popleft())[0] is not None and math.isnan(noted[0][0]):
             self._left_s = math.nan
+        stepped, others = noted
+        if others:
+            marks.made = with_others(marks.made, marks.t_got, others, self._device)
         if math.isnan(marks.outside_s) and self._left_s < marks.t_start:
             marks.outside_s = marks.t_start - self._left_s
         self._left_s = math.nan
@@ -141,8 +146,7 @@ class Steps:
         self.confirmed = False
         self.n = 0
         """The number of steps so far, without those on kept batches."""
-        self._joined = 0
-        """The number of steps that asked several loaders for a batch."""
+        self.others = OtherLoaders(device, self.add_transforms)
         self.transforms = TransformSums()
         self.replay: Replay | None = None
         """Decides which steps get kept batches, where headroom is measured."""
@@ -163,7 +167,7 @@ class Steps:
     def drop(self) -> None:
         """Drops what was recorded for a loader that turned out not to train."""
         self._buffer.clear()
-        self.n = self._joined = 0
+        self.n, self.others = 0, OtherLoaders(self._device, self.add_transforms)
         self.transforms = TransformSums()
 
     def confirm(self, loader: dict[str, Any], batch: Any, *, headroom: bool) -> None:
@@ -181,7 +185,14 @@ class Steps:
         if samples and not self.warming_up:
             self.transforms.add((transforms, samples))
 
-    def step(self, marks: StepMarks, now_s: float, compute_end: Any, stepped: tuple[float, Any] | None = None) -> None:
+    def step(
+        self,
+        marks: StepMarks,
+        now_s: float,
+        compute_end: Any,
+        stepped: tuple[float, Any] | None = None,
+        others: Sequence[OtherBatch] = (),
+    ) -> None:
         """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
         marks.step, marks.warmup = self.n, self.warming_up
         if self.replay is not None:
@@ -195,16 +206,25 @@ class Steps:
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
         if not self._device.immediate:
-            self._ends.stepped.append(stepped)
+            self._ends.noted.append((stepped, others))
+        elif others:
+            marks.made = with_others(marks.made, marks.t_got, others, self._device)
         self._recorder.step(marks)
         if self._sampled is not None:
             self._sampled.end(marks)
 
-    def count_joined(self) -> None:
-        """Counts a step that asked several loaders for a batch; the count is sent when it doubles, and at the end."""
-        self._joined += 1
-        if self.confirmed and self._joined & (self._joined - 1) == 0:
-            self._session.facts({"several_loaders_steps": self._joined})
+    def count_loaders(
+        self, own: Seen | None, marks: StepMarks, carried: Sequence[OtherBatch], others: Sequence[OtherBatch]
+    ) -> None:
+        """Counts a step that asked its `own` loader and, before or after it, others for a batch."""
+        marks.samples += sum(other.samples for other in others)
+        self.others.note_first(self.n, carried)
+        if own is not None and not self.warming_up:
+            self.others.count(own, marks.t_got - marks.t_start, carried, others)
+        if self.replay is not None:
+            self.replay.give_up("a step asks several loaders for a batch, and those of one alone are kept")
+        if self.confirmed:
+            self.others.send(self._session.facts, at_end=False)
 
     def note_fetched_in_a_thread(self) -> None:
         """Sends once that another thread than the one that trains fetches the batches: the verdict says what to do."""
@@ -253,8 +273,7 @@ class Steps:
         self._recorder.resolve()
         self._send()
         self.transforms.send(self._session.facts)
-        if self._joined:
-            self._session.facts({"several_loaders_steps": self._joined})
+        self.others.send(self._session.facts, at_end=True)
         if self.replay is not None:
             self.replay.send(self._session.facts)
 

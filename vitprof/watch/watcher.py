@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.loaders import UNKNOWN, Begun, Loaders
+from vitprof.watch.loaders import Begun, Loaders
 from vitprof.watch.patching import STEPS, Guard
 
 if TYPE_CHECKING:
@@ -73,28 +73,35 @@ class Watcher:
 
         self.plain.leave()
         self.kept = None
-        ours, loop = self.loaders.is_ours(iterator), self.loop
+        loop, seen = self.loop, self.loaders.of(iterator)
+        if loop is not None and seen is not None and loop.steps.others.first is seen and torch.is_grad_enabled():
+            self.loaders.ours, loop.steps.others.first = seen, None
+        ours = self.loaders.is_ours(iterator)
         if not torch.is_grad_enabled():
             if loop is not None and not ours:
-                loop.request_other(now, gradients=False)
+                loop.request_other(now, None)
             return
         if not ours and not self._take(iterator, now):
             elsewhere = self.loaders.declares and threading.get_ident() != self._asked_in
-            if self.loop is not None and not elsewhere:  # there, the wait of the declared loop includes it
-                self.loop.request_other(now, gradients=True)
+            if self.loop is not None and seen is not None and not elsewhere:  # there, the declared loop's wait has it
+                seen.trains = seen.declared or not self.loaders.declares
+                self.loop.request_other(now, seen)
             return
         assert self.loop is not None
         assert self.loaders.ours is not None
         self._asked_in = threading.get_ident()
         self.loop.end(now)
         if not self._enough(self.loop.steps):
-            begun, self.loaders.ours.begun = self.loaders.ours.begun, UNKNOWN
-            self.kept = self.loop.request(iterator, now, begun)
+            self.kept = self.loop.request(iterator, now, self.loaders.ours)
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """Notes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
         loop, ours = self.loop, self.loaders.ours
-        if loop is None or ours is None or loop.requested is None or not self.loaders.is_ours(iterator):
+        if loop is None or ours is None or not self.loaders.is_ours(iterator):
+            if loop is not None and loop.steps.others.receive(now, batch, times) and loop.copies is not None:
+                loop.copies.add(batch)
+            return
+        if loop.requested is None:
             return
         if ours.declared:
             self.confirm(batch)
@@ -108,7 +115,11 @@ class Watcher:
         """Notes the end of an iteration: it is over, or failed."""
         self.plain.leave()
         loop = self.loop
-        if loop is not None and loop.requested is not None and self.loaders.is_ours(iterator):
+        if loop is None:
+            return
+        if not self.loaders.is_ours(iterator):
+            loop.steps.others.receive(now, None, None)
+        elif loop.requested is not None:
             loop.receive(now, None, None, last=True)
             if self._entered:
                 loop.enter(now)

@@ -165,12 +165,12 @@ def test_waits_at_epoch_starts_that_change_the_class_leave_no_verdict() -> None:
     ("facts", "reason"),
     [
         ({"fetched_in_a_thread": True}, "the script fetches batches in another thread"),
-        ({"several_loaders_steps": 90}, "90 of 100 steps asked more than one loader"),
-        ({"several_loaders_steps": 5}, ""),
+        ({"unclear_loaders_steps": 90}, "after 90 of 100 steps the script iterated over another loader with gradients"),
+        ({"unclear_loaders_steps": 5}, ""),
     ],
 )
 def test_waits_that_are_not_those_of_the_training_leave_no_verdict(facts: Mapping[str, Any], reason: str) -> None:
-    for n in (100, 100 if "several" in str(facts) else 3):
+    for n in (100, 100 if "unclear" in str(facts) else 3):
         v = verdict(run(n, parts={"decode": 20.0}), GPU | facts)
         assert v.sentence.startswith(f"Inconclusive: {reason}" if reason else "Input-bound"), v.sentence
         assert (v.advice == (), math.isnan(v.speed_up_if_free)) == (bool(reason), bool(reason))

@@ -19,7 +19,7 @@ from vitprof.analysis.timing.summary import gpu_util_pct
 from vitprof.analysis.verdict import advice_rules, wording
 from vitprof.analysis.verdict.advice import Alternative, advise
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, own_script
 from vitprof.formats import percent
 from vitprof.recording.columns import TIMED_STAGES, Phase
 from vitprof.recording.verdict import Kind, Verdict
@@ -89,6 +89,8 @@ def judge(
             f"{percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
         return inconclusive(reason, **measured)
+    if slowest := wording.slowest_loader(facts):
+        config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention)
     speed_up = _speed_up(exposure, facts, headroom)

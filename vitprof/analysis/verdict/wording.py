@@ -190,6 +190,8 @@ def verdict_sentence(
             )
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
     of_it = f"{cause_words(config, situation.cause)} {percent(cause_frac)} of that"
+    if slowest := slowest_loader(situation.facts):
+        of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
     free = _free_data(device, config, exposure, speed_up)
     if not speed_up.measured:
         free += _inflated(exposure, contention)
@@ -251,8 +253,19 @@ UNTESTED_DEVICE = "untested_device"
 """Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
 ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
 """Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
-FETCHED_IN_A_THREAD, SEVERAL_LOADERS_STEPS = "fetched_in_a_thread", "several_loaders_steps"
-"""Facts of a watched run: whether another thread requests batches, and the steps that asked several loaders."""
+FETCHED_IN_A_THREAD, UNCLEAR_LOADERS_STEPS, LOADERS = "fetched_in_a_thread", "unclear_loaders_steps", "loaders"
+"""Facts of a watched run: whether another thread requests batches, the steps after which it is not clear what another
+loader is for, and the loaders of steps that ask several."""
+
+
+def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the loader waited for longest of those of steps that ask several, with its `share` of the wait."""
+    loaders = facts.get(LOADERS) or []
+    total_s = sum(loader["wait_s"] for loader in loaders)
+    if not total_s:
+        return None
+    slowest = max(loaders, key=lambda loader: loader["wait_s"])
+    return {**slowest, "share": slowest["wait_s"] / total_s}
 
 
 def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) -> str:
@@ -274,12 +287,12 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
         )
-    several = int(facts.get(SEVERAL_LOADERS_STEPS) or 0)
-    if several > thresholds.SEVERAL_LOADERS_FRAC * n_steps:
+    unclear = int(facts.get(UNCLEAR_LOADERS_STEPS) or 0)
+    if unclear > thresholds.UNCLEAR_LOADERS_FRAC * n_steps:
         return (
-            f"{several:,} of {n_steps:,} steps asked more than one loader for a batch, and only the waits for one of "
-            "them are measured; watch what gives all batches of a step: "
-            "for batches in vitprof.watch(zip(loader, other))"
+            f"after {unclear:,} of {n_steps:,} steps the script iterated over another loader with gradients on: it is "
+            "not clear whether to train or to validate; validate under torch.no_grad(), or watch what gives all "
+            "batches of a step: for batches in vitprof.watch(zip(loader, other))"
         )
     return ""
 

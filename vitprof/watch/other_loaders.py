@@ -1,0 +1,143 @@
+"""The batches of other loaders than the train loader: those of zipped loaders, and those of a validation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from vitprof.measure.devices import Device
+from vitprof.measure.step_columns import UNKNOWN_TIMES, BatchTimes
+from vitprof.watch.batches import Ahead, batch_times, n_samples, together
+from vitprof.watch.fetch_times import FetchTimes, TransformTimes
+from vitprof.watch.loaders import UNKNOWN, Seen
+
+
+class OtherBatch(NamedTuple):
+    """A batch of another loader."""
+
+    loader: Seen
+    asked_s: float
+    got_s: float
+    asked: Any
+    """The device's mark when it was requested."""
+    samples: int
+    made: BatchTimes | None
+
+    @property
+    def wait_s(self) -> float:
+        return self.got_s - self.asked_s
+
+    def exposed_s(self, device: Device) -> float:
+        """Returns how long the device had nothing to do in the wait, once it has passed the mark; releases that."""
+        idle_s = self.got_s - max(self.asked_s, device.seconds(self.asked))
+        device.release(self.asked)
+        return min(self.wait_s, max(0.0, idle_s))
+
+
+def with_others(made: BatchTimes | None, got_s: float, others: Sequence[OtherBatch], device: Device) -> BatchTimes:
+    """Returns the times of a step's batch, which it `got_s`, with those of `others`, as if it had waited for them at
+    once; their marks are passed.
+    """
+    wait_s = exposed_s = 0.0
+    for other in others:
+        wait_s, exposed_s = wait_s + other.wait_s, exposed_s + other.exposed_s(device)
+        if (then := other.made) is not None:
+            earlier_s = other.got_s - (got_s + wait_s)
+            then = then._replace(start_s=then.start_s - earlier_s, end_s=then.end_s - earlier_s)
+        made = together(made, then)
+    return (made or UNKNOWN_TIMES)._replace(other_wait_s=wait_s, other_exposed_s=exposed_s)
+
+
+class OtherLoaders:
+    """What a loop got of other loaders since its last work, and in which steps.
+
+    Work that follows works on these batches too: the step waits for them. If the next batch of the train loader is
+    requested first, they are the next step's. Two of one loader without work after them, or one after an epoch's last,
+    are validation.
+    """
+
+    def __init__(self, device: Device, add_transforms: Callable[[Sequence[TransformTimes], int], None]) -> None:
+        self._device, self._add_transforms = device, add_transforms
+        self.batches: list[OtherBatch] = []
+        """Those since the last work."""
+        self._requested: tuple[float, Any, Seen] | None = None
+        self.first: Seen | None = None
+        """The loader that the last two steps asked first, before the train loader: what trains should begin with it."""
+        self._last_carried = -1
+        """The last step with batches that were carried into it."""
+        self.validated = False
+        """Whether the last step ended in validation with gradients."""
+        self._waits: dict[Seen, list[float]] = {}
+        """Loader -> its batches in steps that asked several, and the seconds waited for them."""
+        self._joined = self._unclear = self._told = 0
+        """Steps that asked several loaders; steps after which it is not clear what another one is for."""
+
+    def request(self, now_s: float, loader: Seen) -> None:
+        """Notes that a batch of `loader` is requested; the wait for the first one has the iteration's beginning."""
+        begun, loader.begun = loader.begun, UNKNOWN
+        asked_s = now_s if begun is UNKNOWN else now_s - (begun.until_s - begun.since_s)
+        self._requested = (asked_s, asked_s if self._device.immediate else self._device.mark(), loader)
+
+    def receive(self, now_s: float, batch: Any, times: FetchTimes | None) -> bool:
+        """Notes the batch that was requested, None where the loader has no more; returns whether there is one."""
+        if self._requested is None:
+            return False
+        (asked_s, asked, loader), self._requested = self._requested, None
+        if batch is None:
+            self._device.release(asked)
+            return False
+        samples, made = n_samples(batch), None
+        if times is not None:
+            made = batch_times(times, math.nan)
+            self._add_transforms(times[-1], samples)
+        self.batches.append(OtherBatch(loader, asked_s, now_s, asked, samples, made))
+        return True
+
+    def take(self) -> list[OtherBatch]:
+        """Returns the batches since the last work that count for a step."""
+        batches, self.batches = self.batches, []
+        self._device.release(*(other.asked for other in batches if not other.loader.trains))
+        return [other for other in batches if other.loader.trains]
+
+    def drop(self) -> None:
+        self._device.release(*(other.asked for other in self.batches))
+        self.batches = []
+
+    def are_validation(self, *, last: bool) -> bool:
+        """Returns whether the batches since the last work are, where no work followed; `last`: the epoch is over."""
+        return bool(self.batches) and (last or len({other.loader for other in self.batches}) < len(self.batches))
+
+    def before(self, ahead: Ahead, carried: Sequence[OtherBatch]) -> Ahead:
+        """Returns `ahead` and these batches, which came before the train loader's."""
+        for other in carried:
+            self._device.release(other.asked)
+            made = together(ahead.made, other.made)
+            ahead = Ahead(ahead.wait_s + other.wait_s, ahead.samples + other.samples, made)
+        return ahead
+
+    def note_first(self, step: int, carried: Sequence[OtherBatch]) -> None:
+        """Notes which loader a step asked first, by its batches that were carried into it."""
+        self.first = carried[0].loader if carried and self._last_carried == step - 1 else None
+        if carried:
+            self._last_carried = step
+
+    def count(self, own: Seen, wait_s: float, carried: Sequence[OtherBatch], others: Sequence[OtherBatch]) -> None:
+        """Counts a step that waited for `wait_s` before its first work: for the batch of its `own` loader too."""
+        self._joined += 1
+        waits = [(other.loader, other.wait_s) for other in (*carried, *others)]
+        for loader, s in [(own, wait_s - sum(other.wait_s for other in carried)), *waits]:
+            sums = self._waits.setdefault(loader, [0, 0.0])
+            sums[0], sums[1] = sums[0] + 1, sums[1] + s
+
+    def count_end(self, *, validated: bool) -> None:
+        """Counts a step's end; after every step there is no validation: loaders are asked in turn."""
+        self._unclear += validated and self.validated
+        self.validated = validated
+
+    def send(self, facts: Callable[[dict[str, Any]], None], *, at_end: bool) -> None:
+        """Sends what is counted when it has doubled, and at the end."""
+        if (n := self._joined + self._unclear) and (at_end or n >= 2 * self._told):
+            self._told = n
+            loaders = [{**seen.facts, "batches": int(n), "wait_s": s} for seen, (n, s) in self._waits.items()]
+            facts({"loaders": loaders, "unclear_loaders_steps": self._unclear})
