@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -40,13 +39,12 @@ def _from_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     """The whole way, through a process that Python starts as it always does."""
-    report = tmp_path / "run.json"
-    script = [sys.executable, "-m", "tests.watch.scripts", "4", "3"]
-    command = [sys.executable, "-m", "vitprof", "watch", "--name", "mine", "--json", str(report), "--", *script]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert ended.returncode == 3, "the script's own"
-    losses, foreign = ended.stdout.splitlines()
-    err = " ".join(ended.stderr.split())
+    report, shown = tmp_path / "run.json", tmp_path / "shown"
+    script = f"exec {sys.executable} -m tests.watch.scripts 4 3 > {shown}"
+    status, _, err = call("watch", "--name", "mine", "--json", str(report), "--", "sh", "-c", script)
+    assert status == 3, "the script's own"
+    losses, foreign = shown.read_text().splitlines()
+    err = " ".join(err.split())
     assert len(losses.split()) == 2 * N_STEPS
     assert foreign == "", "what vitprof uses elsewhere is not in the script's process"
     assert "the script ended with exit status 3" in err

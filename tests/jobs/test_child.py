@@ -164,15 +164,6 @@ def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> Non
     assert child.numbers() == list(range(20_000))
 
 
-def test_it_wants_a_config(start: Any) -> None:
-    child = start(CHILD)
-    child.stdin.close()
-    assert child.process.wait(20) == 1
-    assert child.log.read_text().splitlines() == [
-        "vitprof.jobs.child is started by vitprof itself; use python -m vitprof run"
-    ]
-
-
 def test_a_config_of_another_vitprof(start: Any) -> None:
     child = start(CHILD)
     child.stdin.write(b'{"frobnicate": 1}\n')
