@@ -248,7 +248,7 @@ class Loop:
     def backward(self, differentiated: Any) -> None:
         """Notes the beginning of a backward pass, from one or several losses."""
         step = self.step
-        if step is None or not self._follow():
+        if step is None or not _follow(self.device):
             return
         self.expects_work = True
         if self.state is State.FETCHED:
@@ -263,20 +263,10 @@ class Loop:
         if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device:
             step.marks.loss = self.device.keep(loss, self.steps.n)
 
-    def _follow(self) -> bool:
-        """Marks are in the stream of the work from here on. Returns False where a graph is captured: that is no work,
-        and a mark or a copy would become part of it.
-        """
-        if isinstance(self.device, EventDevice):
-            if self.device.torch_device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-                return False
-            self.device.follow()
-        return True
-
     def optimizer_stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer: it is work, too, unless it comes after the last batch, which was counted."""
         step = self.step
-        if step is None or not self._follow():
+        if step is None or not _follow(self.device):
             return
         if self.copies is not None:
             self.copies.work()
@@ -290,7 +280,7 @@ class Loop:
 
     def enter(self, now_s: float) -> None:
         """Begins a step that the script marks. If a batch has several, the first one begins the work."""
-        if self.step is None or self.state is State.LEFT or not self._follow():
+        if self.step is None or self.state is State.LEFT or not _follow(self.device):
             return
         marks = self.step.marks
         since_s = self._left_s if math.isfinite(self._left_s) else marks.t_start
@@ -379,3 +369,14 @@ class Loop:
         if self.copies is not None:
             self.copies.close()
         self.steps.close()
+
+
+def _follow(device: Device) -> bool:
+    """Marks are in the stream of the work from here on. Returns False where a graph is captured: that is no work, and a
+    mark or a copy would become part of it.
+    """
+    if isinstance(device, EventDevice):
+        if device.torch_device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return False
+        device.follow()
+    return True
