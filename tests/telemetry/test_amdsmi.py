@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS
-from vitprof.telemetry.amdsmi import NO_FIGURE, Amdsmi
 from vitprof.telemetry.nvml import GPU_FIELDS
-from vitprof.telemetry.sampler import NO_AMD_FIGURES, Telemetry
+from vitprof.telemetry.sampler import NO_AMD_FIGURES, NO_FIGURE, Amdsmi, Telemetry
 
 GPU = "AMD-0000:c1:00"
 ANSWERS: dict[str, Any] = {

@@ -1,15 +1,18 @@
-"""The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job could not run."""
+"""The telemetry thread: gives a sink a row of figures at a fixed rate, finds when the job could not run; AMD's GPUs."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from operator import attrgetter
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
-from vitprof.telemetry.amdsmi import PREFIX, Amdsmi
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
@@ -20,6 +23,23 @@ MIN_ASLEEP_S = 0.5
 """How far (s) the two clocks must move apart: they are read one after the other, microseconds apart."""
 IDLE_PCT = 10.0
 """CPU use over a gap, 100 = one core, up to which the job counts as not running, beyond what it used before."""
+AMD_PREFIX = "AMD-"
+"""The name of a GPU begins with it; its domain, bus and device follow, as on the PCI bus: AMD-0000:03:00."""
+MIB = 1 << 20
+NOT_OFFERED = "not read by amdsmi"
+NO_FIGURE = "amdsmi: not available"
+
+AMD_WATTS = ("socket_power", "current_socket_power", "average_socket_power")
+AMD_JUNCTION_NOW = ("AmdSmiTemperatureType.JUNCTION", "AmdSmiTemperatureMetric.CURRENT")
+# The function of each field, names of its arguments, keys of its answer (the first with a figure counts), and the least
+# and the most that a GPU has: versions differ in what stands for "unknown": "N/A", 65535, or 0 W.
+AMD_FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]] = {
+    "gpu_util_pct": ("amdsmi_get_gpu_activity", (), ("gfx_activity",), 0, 100),
+    "gpu_mem_used_bytes": ("amdsmi_get_gpu_vram_usage", (), ("vram_used",), 1, math.inf),
+    "gpu_power_w": ("amdsmi_get_power_info", (), AMD_WATTS, 1, 65_534),
+    "gpu_sm_clock_mhz": ("amdsmi_get_clock_info", ("AmdSmiClkType.GFX",), ("clk", "cur_clk"), 1, 65_534),
+    "gpu_temp_c": ("amdsmi_get_temp_metric", AMD_JUNCTION_NOW, (), 1, 200),
+}
 
 
 def asleep_s() -> float:
@@ -188,7 +208,7 @@ class Telemetry:
     def _find_gpu(self) -> str | None:
         if not self._device.startswith("cuda"):
             return None
-        amd = (self._gpu_uuid or "").startswith(PREFIX)
+        amd = (self._gpu_uuid or "").startswith(AMD_PREFIX)
         if self._nvml is None:
             self._nvml = Amdsmi() if amd else Nvml(clock=self._clock)
         reason = f"{self._nvml.reason} ({self._nvml.detail})"
@@ -242,3 +262,68 @@ def reasons_in_words(missing: Mapping[str, str]) -> str | None:
     reasons = dict.fromkeys(missing[name] for name in GPU_FIELDS if name in missing)
     of = {reason: ", ".join(GPU_FIELDS[n] for n in GPU_FIELDS if missing.get(n) == reason) for reason in reasons}
     return "; ".join(f"{names} ({reason})" for reason, names in of.items()) or None
+
+
+class Amdsmi:
+    """A session with AMD's management library by its Python package, read as NVML is, for one thread at a time. Figures
+    that it does not have are NaN; nothing raises. No AMD GPU has tried it yet."""
+
+    def __init__(self) -> None:
+        self.reason, self.detail = "amdsmi does not start", ""
+        """Why there are no figures, in one line for people; and the library's own message."""
+        self.lost: dict[str | int, str] = {}
+        self.why_not: dict[str | int, dict[str, str]] = {}
+        """GPU as named to `read` -> field -> why its last reading lacks the field."""
+        self._handles: dict[str, Any] = {}
+        try:
+            self._library = importlib.import_module("amdsmi")
+            self._library.amdsmi_init()
+            handles = self._library.amdsmi_get_processor_handles()
+            names = [AMD_PREFIX + self._library.amdsmi_get_gpu_device_bdf(h).partition(".")[0].lower() for h in handles]
+            # several of a name are partitions of one GPU: which of them is meant is not known
+            self._handles = {n: h for n, h in zip(names, handles, strict=True) if Counter(names)[n] == 1}
+        except Exception as error:  # whatever a library raises that is not there, or fits no driver
+            self.detail = str(error) or type(error).__name__
+        self.available = not self.detail
+
+    def close(self) -> None:
+        if self.available:
+            self.available = False
+            with contextlib.suppress(Exception):
+                self._library.amdsmi_shut_down()
+
+    def gpus(self) -> list[GpuInfo]:
+        """Returns the GPUs, without partitions of one."""
+        found = []
+        for index, (name, handle) in enumerate(self._handles.items()):
+            driver = ""
+            with contextlib.suppress(Exception):
+                driver = str(self._library.amdsmi_get_gpu_driver_info(handle)["driver_version"])
+            found.append(GpuInfo(index, "AMD GPU", name, math.nan, driver))
+        return found
+
+    def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
+        """Returns the figures (`GPU_FIELDS`) of a GPU by its name; NaN where unknown, see `why_not`."""
+        values, reasons = dict.fromkeys(GPU_FIELDS, math.nan), dict.fromkeys(GPU_FIELDS, NOT_OFFERED)
+        if not self.available or gpu not in self._handles:
+            return values
+        handle = self._handles[str(gpu)]
+        for name, (function, arguments, keys, least, most) in AMD_FIELDS.items():
+            try:
+                answer = getattr(self._library, function)(handle, *(attrgetter(a)(self._library) for a in arguments))
+                figures = [answer.get(key) for key in keys] if keys else [answer]
+                values[name] = next(filter(math.isfinite, (_figure(f, least, most) for f in figures)), math.nan)
+                reasons[name] = NO_FIGURE
+            except Exception as error:  # of any kind: each version lacks functions that another has
+                reasons[name] = f"amdsmi: {error}"
+        values["gpu_mem_used_bytes"] *= MIB
+        with contextlib.suppress(Exception):
+            listed = self._library.amdsmi_get_gpu_process_list(handle)
+            sizes = [_figure(p["memory_usage"]["vram_mem"], 1, math.inf) for p in listed if p["pid"] in pids]
+            values["gpu_mem_job_bytes"] = sum(sizes) if sizes else math.nan
+        self.why_not[gpu] = {name: reasons[name] for name, value in values.items() if math.isnan(value)}
+        return values
+
+
+def _figure(value: Any, least: float, most: float) -> float:
+    return float(value) if isinstance(value, int | float) and least <= value <= most else math.nan
