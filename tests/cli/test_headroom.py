@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from tests.cli.json_objects import told as read_json
+from tests.cli.stored_runs import add
 from tests.command_line import Call, succeeds
 from tests.engine_fixtures import small_home  # noqa: F401
+from tests.ui.dashboard import add_run
 from vitprof import cli
+from vitprof.store import RunStore
 
 HERE = ["--threads", "1", "--device", "simulated:4,5", "--isolation", "thread", "--no-evaluate"]
 RUN = ["run", "--strategy", "memory", "--batch-size", "32", "--steps", "14", *HERE]
@@ -36,8 +39,8 @@ class TestHeadroom:
         assert "With free data this job would run" in out
         assert "no anchor D: storage memory is in memory" in err
 
-    def test_none_was_measured(self, call: Call) -> None:
-        call(*RUN)
+    def test_none_was_measured(self, call: Call, mine: RunStore) -> None:
+        add(mine)
         status, out, _ = call("headroom", "1", "--repeats", "0")
         assert status == 0
         assert "the headroom of run 1 is not measured" in out
@@ -106,8 +109,8 @@ class TestPredict:
         status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.1")
         assert (status, out, err) == (1, "", "generator: too few batches in 0.1 s; give more --seconds\n")
 
-    def test_bad_values(self, call: Call) -> None:
-        call(*RUN)
+    def test_bad_values(self, call: Call, mine: RunStore) -> None:
+        add_run(mine)
         status, _, err = call("predict", "1", "--strategies", "nonsense")
         assert status == 2
         assert err.startswith("vitprof: --strategies nonsense: choose one of per-sample")

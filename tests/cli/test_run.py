@@ -33,6 +33,7 @@ from vitprof.engine.trainer import TorchTrainer
 from vitprof.export.tables import SUMMARY_HEADER
 from vitprof.home import data_dir, home
 from vitprof.jobs.scheduling import MachineLock
+from vitprof.jobs.supervisor import SHARED
 from vitprof.recording.columns import SCHEMA_VERSION, SUMMARY_COLUMNS
 from vitprof.store import RunStore
 
@@ -72,27 +73,20 @@ class TestRun:
             assert run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
 
     @pytest.mark.slow
-    def test_loader_only_json(self, call: Call) -> None:
-        status, out, err = call(*QUICK, "--loader-only", "--json", "--name", "n" * 201)
+    def test_loader_only_and_anyway_beside_the_job_of_another_program(self, call: Call) -> None:
+        other = MachineLock(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
+        assert other.acquire()
+        status, out, err = call(*QUICK, "--loader-only", "--json", "--anyway", "--name", "n" * 201)
+        other.release()
         told = read_json("run", out)
-        summary = told["summary"]
-        assert (status, told["name"]) == (0, "n" * 200)
-        assert err == "vitprof: --name cut to the first 200 characters: names are no longer than that\n"
+        summary, (notice,) = told["summary"], told["notices"]
+        cut = "vitprof: --name cut to the first 200 characters: names are no longer than that\n"
+        assert (status, told["name"], err) == (0, "n" * 200, f"{cut}{notice}\n")
         assert summary["loss_first"] is summary["loss_last"] is summary["test_accuracy"] is None
         assert summary["device_idle_frac"] is summary["compute_frac"] is None
         assert summary["samples_per_s"] > 0
-
-    def test_anyway_beside_the_job_of_another_program(self, call: Call) -> None:
-        other = MachineLock(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
-        assert other.acquire()
-        status, out, err = call(*QUICK, "--loader-only", "--json", "--anyway")
-        other.release()
-        (notice,) = json.loads(out)["notices"]
-        assert (status, err) == (0, f"{notice}\n")
         assert notice.startswith("run 7 of another store on cpu (")
-        assert notice.endswith(
-            "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
-        )
+        assert notice.endswith(SHARED)
 
     def test_for_a_person_and_as_csv(self, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """Quiet in a pipe but for the result, also with FORCE_COLOR; names are text, not markup, and no formulas."""
