@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.loaders.loader_helpers import config_of, info_of, other, photos_config, storage_of
+from tests.engine.loaders.loader_helpers import config_of, other, photos_config, storage_of
 from tests.engine_fixtures import SMALL
 from vitprof.config.catalog import DATASETS
 from vitprof.engine import transforms
@@ -55,24 +55,16 @@ class TestDigits:
         open_maker(opened, SMALL, config, train=True)(0, torch.arange(600))
         assert torch.equal(plain(0, torch.arange(600)).images, before)
 
-    def test_a_batch_lies_where_it_should(self, storage: str) -> None:
-        config = config_of(storage=storage, augment="cpu")
+    def test_a_batch_lies_where_it_should_and_its_maker_can_be_sent_to_another_process(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu", skip_unreadable=True)
         make = open_maker(storage_of(config), SMALL, config, train=True)
         out = torch.zeros((4, 28, 28, 1), dtype=torch.uint8)
         batch = make(0, INDICES, out)
         assert batch.images.data_ptr() == out.data_ptr()
         assert torch.equal(batch.images, make(0, INDICES).images)
-
-    def test_no_samples_make_an_empty_batch(self, storage: str) -> None:
-        config = config_of(storage=storage, augment="cpu", skip_unreadable=True)
-        batch = open_maker(storage_of(config), SMALL, config, train=True)(0, INDICES[:0])
-        assert (len(batch.images), len(batch.labels), batch.unreadable) == (0, 0, ())
-
-    def test_it_can_be_sent_to_another_process(self, storage: str) -> None:
-        config = config_of(storage=storage, augment="cpu")
-        make = open_maker(storage_of(config), SMALL, config, train=True)
-        batch = make(0, INDICES)
-        assert torch.equal(pickle.loads(pickle.dumps(make))(0, INDICES).images, batch.images)
+        assert torch.equal(batch.images, pickle.loads(pickle.dumps(make))(0, INDICES).images)
+        empty = make(0, INDICES[:0])
+        assert (len(empty.images), len(empty.labels), empty.unreadable) == (0, 0, ())
 
 
 class View:
@@ -104,10 +96,5 @@ def test_a_crop_is_mirrored_only_where_that_keeps_its_class(flips: bool) -> None
     assert 70 < sum(crop.flip for crop in crops) < 130 if flips else not any(crop.flip for crop in crops)
     assert len({crop[:4] for crop in crops}) > 190
     assert all(crop.top + crop.height <= 375 and crop.left + crop.width <= 500 for crop in crops)
-
-
-def test_tests_are_cropped_to_the_centre() -> None:
-    config = photos_config(augment="cpu")
-    unused: Any = MemoryStorage(torch.zeros((1, 1, 1, 3), dtype=torch.uint8), torch.zeros(1))
-    make = EncodedMaker(unused, info_of(config), config, train=False)
-    assert make.crop(0, 1)(375, 500) == transforms.centre_crop(375, 500, 224)
+    test = EncodedMaker(unused, info, photos_config(augment="cpu"), train=False)
+    assert test.crop(0, 1)(375, 500) == transforms.centre_crop(375, 500, 224)

@@ -42,7 +42,7 @@ class TestKeepBatches:
     def test_an_epoch_has_as_many_batches_as_before(self) -> None:
         loader = Counting([4] * 20)
         again = kept(loader)
-        assert len(again) == 20
+        assert (len(again), loader.closed) == (20, 1)  # before the first is given
         for epoch in (0, 1):
             labels = [int(batch.labels[0]) for batch in again.epoch(epoch)]
             assert labels == [*range(8), *range(8), *range(4)]
@@ -53,16 +53,9 @@ class TestKeepBatches:
         assert [batch.images.unique().tolist() for batch in batches] == [[0], [1], [2]]
         assert all(batch.unreadable == () for batch in batches)
 
-    def test_the_loader_is_closed_before_the_first_is_given(self) -> None:
-        loader = Counting([4] * 3)
-        kept(loader)
-        assert loader.closed == 1
-
-    def test_the_last_smaller_batch_is_left_out(self) -> None:
+    def test_the_last_smaller_batch_and_one_without_samples_are_left_out(self) -> None:
         assert [len(b.labels) for b in kept(Counting([4, 4, 1])).epoch(0)] == [4, 4, 4]
         assert [len(b.labels) for b in kept(Counting([3])).epoch(0)] == [3]
-
-    def test_a_batch_without_samples_is_passed_over(self) -> None:
         assert [len(b.labels) for b in kept(Counting([0, 4, 4])).epoch(0)] == [4, 4, 4]
         assert list(kept(Counting([0, 0])).epoch(0)) == []
 

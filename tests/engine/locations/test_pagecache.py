@@ -46,15 +46,14 @@ def test_cold_and_warm_and_as_it_is(directory: Path) -> None:
     assert all(0 <= fraction <= 1 for fraction, _ in told)
 
 
-def test_a_part_is_told_as_a_part(directory: Path) -> None:
+def test_a_part_is_told_as_a_part_and_of_many_files_some_are_asked(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [directory / "one", directory / "other"]
     drop(files)
     warm(files[:1])
     assert cached_fraction(files) == pytest.approx(0.5, abs=0.02)
     assert cached_fraction(files[:1]) > 0.99
-
-
-def test_of_many_files_some_are_asked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pagecache, "MOST_FILES_ASKED", 5)
     small = sorted((directory / "small").iterdir())
     drop(small)
@@ -111,13 +110,10 @@ def test_a_system_that_cannot(directory: Path, monkeypatch: pytest.MonkeyPatch) 
     assert math.isnan(set_page_cache(directory, "warm", silent, never))
 
 
-@pytest.mark.parametrize("wanted", ["cold", "warm"])
-def test_a_stop(directory: Path, wanted: str) -> None:
-    with pytest.raises(JobStopped):
-        set_page_cache(directory, wanted, silent, lambda: True)
-
-
-def test_a_missing_file_is_named(directory: Path) -> None:
+def test_a_stop_and_a_missing_file(directory: Path) -> None:
+    for wanted in ("cold", "warm"):
+        with pytest.raises(JobStopped):
+            set_page_cache(directory, wanted, silent, lambda: True)
     for act in (cached_fraction, drop, warm):
         with pytest.raises(DataError, match="nowhere cannot be read"):
             act([directory / "nowhere"])

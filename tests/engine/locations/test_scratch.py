@@ -45,15 +45,8 @@ def test_nothing_stays(tmp_path: Path) -> None:
         (one / "deep").mkdir()
         (one / "deep" / "file").touch()
     assert not parent.exists()
-
-
-def test_nothing_stays_after_an_error(tmp_path: Path) -> None:
-    def fail() -> None:
-        with scratch_directory(tmp_path / "locations", "memmap"):
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        fail()
+    with pytest.raises(KeyError, match="mine"), scratch_directory(tmp_path / "locations", "memmap"):
+        raise KeyError("mine")
     assert not list(tmp_path.glob("locations*"))
 
 
