@@ -26,21 +26,26 @@ part() {
   echo "== $name: exit status $status, $((SECONDS - began)) s ==" | tee -a "$out/log.txt"
 }
 
+# PyTorch may be in an environment itself, whose packages another one does not see: its folders are named in a .pth.
 install() {
-  python -m venv --system-site-packages "$work/venv" && "$work/venv/bin/pip" install --no-index benchmarks/wheels/*.whl
+  python -m venv --system-site-packages "$work/venv" || return
+  python -c 'import sys; print(*(path for path in sys.path if path.endswith("-packages")), sep="\n")' \
+    >"$("$work/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth" &&
+    "$work/venv/bin/pip" install -q --no-index --no-deps --no-compile benchmarks/wheels/*.whl && touch "$work/installed"
 }
 export -f install
 export work
 if ls benchmarks/wheels/*.whl >/dev/null 2>&1; then
-  part install 60 "$out/log.txt" bash -c install
-  [ -x "$work/venv/bin/python" ] && export PATH=$work/venv/bin:$PATH
+  part install 100 "$out/log.txt" bash -c install
+  [ -e "$work/installed" ] && export PATH=$work/venv/bin:$PATH
 fi
 py=$(command -v python || command -v python3)
-part nvidia-smi 20 "$out/nvidia-smi.txt" nvidia-smi -q
-part doctor 30 "$out/doctor.json" "$py" -m vitprof doctor --json
-part probe 115 "$out/log.txt" "$py" -m benchmarks.probe "$out/probe.json" --seconds $((40 * total / 570))
-part watch 265 "$out/log.txt" "$py" -m benchmarks.watch_matrix "$out/watch.json" --seconds LEFT
-part selftest 430 "$out/selftest.json" "$py" -m vitprof selftest --gpu --json
+now=$((SECONDS * 570 / total)) # of 570
+part nvidia-smi $((now + 20)) "$out/nvidia-smi.txt" nvidia-smi -q
+part doctor $((now + 40)) "$out/doctor.json" "$py" -m vitprof doctor --json
+part probe $((now + 115)) "$out/log.txt" "$py" -m benchmarks.probe "$out/probe.json" --seconds $((40 * total / 570))
+part watch 290 "$out/log.txt" "$py" -m benchmarks.watch_matrix "$out/watch.json" --seconds LEFT
+part selftest 440 "$out/selftest.json" "$py" -m vitprof selftest --gpu --json
 part strategies 500 "$out/log.txt" "$py" -m benchmarks.probe "$out/strategies.json" --only strategies
 overhead=("$py" -m benchmarks.overhead --rounds 1 --scale 0.5 --tools bare-again vitprof --only cuda-64 cuda-1000)
 part overhead 530 "$out/rows.txt" "${overhead[@]}"

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ import torch
 from PIL import Image
 
 from tests.config.configs import legal_combinations
-from tests.cuda_stand_in import Card
 from tests.engine.storage.writer_helpers import survives
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
@@ -278,29 +277,29 @@ def test_every_legal_combination_is_clean_python_or_refused_in_a_line(tmp_path: 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
 def test_batches_are_copied_from_pinned_memory_without_waiting(
     name: str, settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = job(name, "digits", **settings)
-    module, card = loaded(script(config), tmp_path / "script.py"), Card()
-    card.put_in(monkeypatch)
-    loader, _ = module.make_loader(wanted(config, own_data, tmp_path), torch.device("cpu"))
-    to, loader.device, loader.loader.pinned = torch.Tensor.to, SimpleNamespace(type="cuda"), True
-    if config.transfer == "stream":
-        loader.stream = card.new_stream()
+    module = loaded(script(config), tmp_path / "script.py")
+    loader, _ = module.make_loader(wanted(config, own_data, tmp_path), torch.device("cuda"))
+    copied, joined, to, join = [], [], torch.Tensor.to, torch.cuda.Stream.wait_stream
 
-    def copied(tensor: torch.Tensor, *where: Any, **how: Any) -> torch.Tensor:
-        if where != (loader.device,):
-            return to(tensor, *where, **how)
-        assert how == {"non_blocking": True}
-        assert tensor.is_pinned() == (tensor.dtype == torch.uint8)  # labels are small
-        return card.copy(tensor, **how)
+    def copy(tensor: torch.Tensor, *where: Any, **how: Any) -> torch.Tensor:
+        if where == (loader.device,):
+            assert how == {"non_blocking": True}
+            assert tensor.is_pinned() == (tensor.dtype == torch.uint8)  # labels are small
+            copied.append(tensor.nbytes)
+        return to(tensor, *where, **how)
 
-    monkeypatch.setattr(torch.Tensor, "to", copied)
-    order, sizes = seen_in_epoch(module, loader)
-    assert sorted(order) == list(range(N))
-    assert card.copied == [n_bytes for size in sizes for n_bytes in (28 * 28 * size, 8 * size)]
-    assert card.calls.count("join") == (len(sizes) if config.transfer == "stream" else 0)
+    monkeypatch.setattr(torch.Tensor, "to", copy)
+    monkeypatch.setattr(torch.cuda.Stream, "wait_stream", lambda stream, other: joined.append(join(stream, other)))
+    sizes = [len(labels) for _, labels in loader]
+    assert sum(sizes) == N
+    assert copied == [n_bytes for size in sizes for n_bytes in (28 * 28 * size, 8 * size)]
+    assert len(joined) == (len(sizes) if config.transfer == "stream" else 0)
 
 
 @pytest.mark.parametrize(
