@@ -35,7 +35,7 @@ def row(folder: Path, case: str, ppm: int, seconds: float) -> None:
     name = f"{case}{ppm}"
     host = Host("tests.nullcuda.scripts", nullcuda.environment(folder / name, drift_ppm=ppm))
     try:
-        done = host.ok("benchmarks.clock_drift:loop", seconds=seconds, **CASES[case])
+        done = host.running("benchmarks.clock_drift").ok("loop", seconds=seconds, **CASES[case])
     finally:
         host.close()
     own, steps = json.loads(done.returned), done.steps

@@ -18,11 +18,11 @@ SECONDS=0
 # part NAME UNTIL FILE COMMAND...: FILE gets standard output, log.txt the rest. What one leaves of its time is the next
 # one's; LEFT in COMMAND becomes the seconds that it has, less 8 to end in.
 part() {
-  local name=$1 left=$(($2 * total / 570 - SECONDS - 3)) file=$3 began=$SECONDS status=124
+  local name=$1 left=$(($2 * total / 570 - SECONDS - 8)) file=$3 began=$SECONDS status=124
   shift 3
   echo "== $name ($left s) ==" | tee -a "$out/log.txt"
   # Ctrl-C first, so that what was measured until then is kept
-  if [ "$left" -gt 1 ]; then timeout -s INT -k 3 "$left" "${@/#LEFT/$((left - 8))}" >>"$file" 2>>"$out/log.txt"; status=$?; fi
+  if [ "$left" -gt 1 ]; then timeout -s INT -k 8 "$left" "${@/#LEFT/$((left - 8))}" >>"$file" 2>>"$out/log.txt"; status=$?; fi
   echo "== $name: exit status $status, $((SECONDS - began)) s ==" | tee -a "$out/log.txt"
 }
 

@@ -28,7 +28,7 @@ from vitprof.errors import VitprofError
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
 
-SCRIPTS, TRACED = "tests.nullcuda.scripts", "benchmarks.watch_matrix:traced"
+SCRIPTS, HERE = "tests.nullcuda.scripts", "benchmarks.watch_matrix"
 POINTS = 0.02
 """The most that a share of the time may be off."""
 STARVED: dict[str, Any] = {"wait_s": 0.02, "work_s": 0.002}
@@ -177,7 +177,7 @@ def rows(host: Host, cycles_per_s: float) -> Iterator[dict[str, Any]]:
         for case, times in cases.items():
             row: dict[str, Any] = {"script": title, "case": case}
             try:
-                seen = run(host, TRACED, **how, **times, **more)
+                seen = run(host.running(HERE), "traced", **how, **times, **more)
                 row |= figures(seen)
                 if case not in CASES:
                     row["wrong"] = [text for text in ["the time goes into the model"] if text in row["sentence"]]
@@ -186,7 +186,7 @@ def rows(host: Host, cycles_per_s: float) -> Iterator[dict[str, Any]]:
                 row["wrong"] = wrong(case, seen)
                 if losses is None:
                     plainly = {name: value for name, value in more.items() if name == "item"}
-                    bare = host.run(TRACED, watched=False, **how, **plainly, wait_s=0.0, work_s=0.0)
+                    bare = host.running(HERE).run("traced", watched=False, **how, **plainly, wait_s=0.0, work_s=0.0)
                     losses = repr(json.loads(bare.returned)["losses"])
                 row["same_losses"] = losses == repr(seen.own["losses"])
             except (RuntimeError, ValueError, LookupError, VitprofError) as error:
@@ -215,7 +215,7 @@ def main() -> None:
     until = time.monotonic() + given.seconds
     host = Host(SCRIPTS)
     try:
-        answer = host.run("benchmarks.watch_matrix:clock", watched=False, listen=False)
+        answer = host.running(HERE).run("clock", watched=False, listen=False)
         if not answer.returned:
             raise SystemExit(f"no GPU: {answer.complaint.strip()[-500:]}")
         cycles_per_s, name = json.loads(answer.returned)

@@ -12,19 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cuda_stand_in import CLOCK_KHZ, COPY_S, Card
 from tests.engine_fixtures import CHEAP, small_home, trained  # noqa: F401
-from tests.gpu_defects import in_docs
-from tests.series import made_telemetry
-from vitprof.analysis.verdict.advice import apply
-from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
-from vitprof.config.resolve import resolve
 from vitprof.engine.train import Budget
 from vitprof.measure import devices
 from vitprof.measure.devices import CpuDevice
-from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.recorder import (
     GATED_STEPS,
@@ -38,7 +31,6 @@ from vitprof.measure.recorder import (
 )
 from vitprof.measure.step_columns import BatchTimes, StepMarks, derive, gather
 from vitprof.recording.columns import STEP_COLUMNS
-from vitprof.recording.verdict import Verdict
 
 
 def marks_of(**values: Any) -> StepMarks:
@@ -475,96 +467,3 @@ def test_a_device_that_is_slower_than_its_launches_has_none(monkeypatch: pytest.
     assert not np.isfinite(steps["kernel_s"]).any()
     assert steps["warmup"].sum() == 10
     assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
-
-
-TINY: dict[str, Any] = {"device": "cuda:0", "strategy": "memory", "transfer": "blocking", "steps": 80}
-TINY |= {"warmup_steps": 10, "batch_size": 20, "evaluate": False}
-
-
-@pytest.mark.usefixtures("small_home")
-class TestCudaGate:
-    """What CUDA is asked to do for a gate, by a stand-in for `torch.cuda`: 8 kernels of 0.125 ms, 0.5 ms to launch."""
-
-    def steps(
-        self, monkeypatch: pytest.MonkeyPatch, card: Card, *, host_s: float = 0.5 * MS, **config: Any
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        asked = RunConfig(**(CHEAP | TINY | config))
-        return card.train(monkeypatch, asked, launches=8, host_s=host_s, sample_s=0.125 * MS / 20).steps
-
-    def test_the_gate_stands_between_the_copy_and_the_start_mark(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        card = Card()
-        steps = self.steps(monkeypatch, card)
-        copied = ["mark", "copy", "copy", "mark"]
-        computed = ["launch"] * 8 + ["mark", "mark"]
-        plain = copied + computed
-        host_s = 4 * MS + 2 * COPY_S + 0.125 * MS  # the launches; the copies, behind the last kernel of the step before
-        cycles = int((2 * host_s + 100e-6) * 1e3 * CLOCK_KHZ)
-        gated = [*copied, "synchronize", ("sleep", cycles), "mark", *computed]
-        first = card.calls.index("copy") - 1
-        expected = plain * 10 + gated * GATED_STEPS + plain * SETTLING_STEPS
-        called = card.calls[first:]
-        assert [c if isinstance(c, str) else c[0] for c in called[: len(expected)]] == [
-            c if isinstance(c, str) else c[0] for c in expected
-        ]
-        waits = [c[1] for c in called if not isinstance(c, str)]
-        assert waits == pytest.approx([cycles] * GATED_STEPS, abs=2)
-        measured = np.isfinite(steps["kernel_s"])
-        assert steps["step"][measured].tolist() == list(range(10, 20))
-        np.testing.assert_allclose(steps["kernel_s"][measured], 1 * MS, rtol=1e-6)
-        steady = steps["warmup"] == 0
-        np.testing.assert_allclose(steps["compute_s"][steady], 4.125 * MS, rtol=1e-6)
-        np.testing.assert_allclose(steps["launch_idle_s"][steady], 3.125 * MS, rtol=1e-6)
-
-    def test_with_nothing_but_the_defaults_bubbles_are_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        steps = self.steps(monkeypatch, Card(), warmup_steps=RunConfig().warmup_steps)
-        np.testing.assert_allclose(steps["launch_idle_s"][steps["warmup"] == 0], 3.125 * MS, rtol=1e-6)
-
-    def test_a_host_that_is_ahead_is_never_held_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        card = Card()
-        steps = self.steps(monkeypatch, card, host_s=0.01 * MS)
-        assert not [c for c in card.calls if not isinstance(c, str)]
-        assert (steps["launch_idle_s"][steps["warmup"] == 0] == 0).all()
-
-    def test_it_was_called_the_models_time_and_is_called_what_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """1 ms of kernels in 4 ms of launches: marks around the step alone see no idle time in it."""
-        steps = self.steps(monkeypatch, Card())
-        around_the_step = steps | {"launch_idle_s": np.full(len(steps["step"]), math.nan)}
-        before, now = (
-            judge(resolve(RunConfig(**TINY)), told, (), made_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
-            for told in (around_the_step, steps)
-        )
-        assert (before.kind, now.kind) == ("not input-bound", "launch-bound")
-        assert "the time goes into the model" not in before.sentence
-        assert in_docs(before.sentence, now.sentence)
-
-    def test_the_larger_batch_that_is_advised_gains_what_bubbles_cost(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def judged(config: RunConfig) -> tuple[Verdict, float]:
-            asked = {name: getattr(config, name) for name in TINY}
-            with monkeypatch.context() as patch:
-                steps = self.steps(patch, Card(), **asked)
-            steady = {name: values[steps["warmup"] == 0] for name, values in steps.items()}
-            verdict = judge(config, steps, (), made_telemetry(), {"cuda_version": "13.0", "device": "cuda:0"})
-            return verdict, steady["samples"].sum() / steady["step_s"].sum()
-
-        asked = resolve(RunConfig(**TINY))
-        found, rate = judged(asked)
-        assert (found.kind, found.launch_frac) == ("launch-bound", pytest.approx(3.125 / 4.225, rel=1e-3))
-        assert [dict(a.settings) for a in found.advice] == [
-            {"batch_size": 40},
-            {"compile": True, "compile_mode": "reduce-overhead"},
-            {"fused_optimizer": True},
-        ]
-        for advice in found.advice:
-            assert resolve(apply(asked, advice.settings))
-        again, faster = judged(apply(asked, found.advice[0].settings))
-        assert faster / rate == pytest.approx(2, rel=0.03), "the launches of a step cost what they did"
-        assert again.launch_frac < found.launch_frac
-
-    @pytest.mark.parametrize("clock_khz", [None, 0])
-    def test_a_clock_rate_that_nobody_tells_is_taken_to_be_2_ghz(
-        self, monkeypatch: pytest.MonkeyPatch, clock_khz: int | None
-    ) -> None:
-        card = Card(clock_khz=clock_khz)
-        card.put_in(monkeypatch)
-        CudaDevice("cuda:0", card.clock).gate(6 * MS)
-        assert card.calls[-1] == ("sleep", 12_000_000)

@@ -22,4 +22,4 @@ def test_copies_on_a_gpu(shm: Path) -> None:
     env |= nullcuda.environment(shm)
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
-    assert "21 passed" in done.stdout, done.stdout[-500:]
+    assert "25 passed" in done.stdout, done.stdout[-500:]

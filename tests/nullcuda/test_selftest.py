@@ -28,6 +28,7 @@ def test_the_device_alone(forks: Host, home: str) -> None:  # noqa: F811
         forks,
         home,
         ("clock mapping", MARKS),
+        ("clock mapping", {"MARKS": 20, "MOST_OUTSIDE_S": -1.0}),
         ("copies", IMAGES),
         ("copies", IMAGES | {"LEAST_BANDWIDTH_FRAC": 1.5}),
         ("launch-bound", FEW),
@@ -35,9 +36,10 @@ def test_the_device_alone(forks: Host, home: str) -> None:  # noqa: F811
         ("launch-bound", FEW | {"profiler": 0.8}),
         ("launch-bound", FEW | {"TINY_S": 1e-3}),
     )
-    clock, copies, slow, launched, compared, off, busy = found["outcomes"]
+    clock, outside, copies, slow, launched, compared, off, busy = found["outcomes"]
     assert clock["measured"].startswith("300 of 300 inside"), clock
     assert [case["status"] for case in (clock, copies, launched, compared)] == ["passed"] * 4, found["outcomes"]
+    assert "20 marks are outside" in outside["wrong"]
     assert "of the bandwidth is reached" in slow["wrong"]
     assert launched["measured"].endswith("not compared: torch.profiler sees no kernels here (CUPTI)")
     assert "kernel time is off by +2" in off["wrong"]
