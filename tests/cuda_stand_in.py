@@ -16,11 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine_fixtures import Recorded, never
-from vitprof.config import RunConfig
-from vitprof.engine.train import train
-from vitprof.engine.transfer import Moved
-from vitprof.measure.devices import Mark, cuda
+from vitprof.measure.devices import cuda
 from vitprof.measure.devices.cuda import CudaDevice
 
 COPY_S = 50e-6
@@ -205,29 +201,3 @@ class Card:
             return self._pin(tensor) if pin_memory else tensor
 
         return made
-
-    def train(
-        self, patch: pytest.MonkeyPatch, config: RunConfig, *, launches: int, host_s: float, sample_s: float
-    ) -> Recorded:
-        """Runs the training loop on the card: steps of so many kernels.
-
-        Each takes the host `host_s` to launch, and the card `sample_s` for each sample.
-        """
-        card = self
-
-        class Trainer:
-            def step(self, batch: Moved, to_input: Any) -> tuple[Mark, Tensor]:
-                for _ in range(launches):
-                    card.launch(host_s, sample_s * len(batch.labels))
-                return batch.ready, torch.tensor(2.0)
-
-            def evaluate(self, batch: Moved, to_input: Any) -> None:
-                raise NotImplementedError
-
-            def evaluated(self) -> dict[str, float]:
-                return {}
-
-        events = Recorded()
-        device = self.device(patch, events.notice)
-        assert train(config, events, never, clock=self.clock, device=device, trains=lambda *_: Trainer())
-        return events
