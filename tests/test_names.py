@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitprof.names import MARK, MAX_NAME, NOT_PRINTED, cut_name, harmless, tamed_name, why_no_name
+from vitprof.names import (
+    MARK,
+    MAX_NAME,
+    NOT_PRINTED,
+    cut_name,
+    harmless,
+    masked,
+    masked_command,
+    tamed_name,
+    why_no_name,
+)
 
 ANY = st.text(st.characters(codec=None), max_size=MAX_NAME + 50)
 ODD = st.text(st.sampled_from("\t\n\r\x0b\x1b\x85\u2028\u202e\u2066\u061c\ufeff\ud800 a�…"), max_size=30)
@@ -49,3 +61,52 @@ def test_what_becomes_of_a_name(name: str, tamed: str) -> None:
 @pytest.mark.parametrize("name", ["a\nb", "a\tb", "\x1b[31mred", "\u202ered", "a\u2028b", "bell \a", "\u061cx"])
 def test_what_a_person_may_not_give(name: str) -> None:
     assert why_no_name(name).startswith("give one line, without control characters")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py --api-key=S3CRET --epochs 3",
+        "python train.py --api-key S3CRET",
+        "python train.py --apiKey S3CRET",
+        "python train.py --password S3CRET --x 1",
+        "python train.py --db_password='S3CRET with S3CRET'",
+        "python train.py --token S3CRET",
+        "python train.py --hf-token=S3CRET",
+        "env WANDB_API_KEY=S3CRET python train.py",
+        "env AWS_SECRET_ACCESS_KEY=S3CRET AWS_SESSION_TOKEN=S3CRET python train.py",
+        "env MYSQL_PWD=S3CRET python train.py",
+        "python train.py logger.wandb.api_key=S3CRET +hub.token=S3CRET",
+        "python train.py --db postgresql://me:S3CRET@host/db",
+        "python train.py --db=postgresql://me:S3CRET@S3CRET/S3CRET@host/db",
+        "python train.py --db 'mysql://host/db?user=me&password=S3CRET&ssl=1'",
+        "python train.py https://S3CRET@github.com/me/data.git",
+        "bash -c 'export API_KEY=S3CRET; python train.py --password S3CRET'",
+        """python train.py --config '{"api_key": "S3CRET", "lr": 1}'""",
+        "python train.py --header 'Authorization: Bearer S3CRETS3CRET'",
+        "python train.py hf_S3CRETabcdefghijklmn",
+        "python train.py sk-proj-S3CRETabcdefghijklmn",
+    ],
+)
+def test_secrets_are_masked_and_nothing_else(command: str) -> None:
+    parts = shlex.split(command)
+    shown = masked_command(parts)
+    assert "S3CRET" not in shlex.join(shown)
+    assert "***" in shlex.join(shown)
+    assert len(shown) == len(parts)
+    assert masked_command(shown) == shown
+    assert "train.py" in shlex.join(shown)
+    assert "S3CRET" not in masked(f"train.py: error: unrecognized arguments: {command}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py --tokenizer gpt2 --max-tokens 512 --pad-token '<pad>' --key 7 --num_tokens=5",
+        "env PWD=/home/me OMP_NUM_THREADS=2 python -m train --author me --passes 3 --compass north",
+        "python train.py --monkey 3 --data https://host:8080/a/b?x=1 s3://bucket/key --password-file /run/p",
+        "torchrun --rdzv-endpoint=host:29400 train.py lr=0.1 'a: b'",
+    ],
+)
+def test_what_is_no_secret_stays(command: str) -> None:
+    assert masked_command(shlex.split(command)) == tuple(shlex.split(command))

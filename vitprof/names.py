@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MAX_NAME = 200
 """Length of the longest name that a run or a tournament can have, in characters."""
@@ -50,3 +51,52 @@ def tamed_name(name: str) -> str:
 def harmless(text: str) -> str:
     """Returns `text` with `MARK` for characters that a terminal obeys or that change the direction of writing."""
     return NOT_PRINTED.sub(MARK, text.replace("\r\n", "\n"))
+
+
+MASKED = "***"
+"""Replaces a secret."""
+_URL = re.compile(r"""(://[^\s:/@"']*):[^\s"']*@|((?:https?|git)://)[^\s/:@"']+@""")
+_KNOWN = re.compile(
+    r"(?i)\b(bearer|basic) +[\w.~+/=-]{6,}"
+    r"|\b()(?-i:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abps]-|AKIA|ASIA|eyJ[\w-]+\.)[\w.-]{10,}"
+)
+_PAIR = re.compile(
+    r"""(?P<name>-{1,2}[A-Za-z][\w.-]*(?=\s)|[A-Za-z_][\w.-]*)(?P<gap>["']?\s*[=:]\s*|\s+)"""
+    r"""(?P<value>"[^"]*"|'[^']*'|[^\s"'&;,}\])]+)"""
+)
+_SECRET = re.compile(r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|[^/]pwd|_pass|^pass)$")
+_KEYS = re.compile(r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$")
+_TOKEN = re.compile(r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$")
+
+
+def _is_secret(name: str) -> bool:
+    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()).strip("_")
+    return any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
+
+
+def masked(text: str) -> str:
+    """Returns `text` with `MASKED` for the values of passwords, tokens and keys, and for passwords in URLs."""
+    text = _KNOWN.sub(lambda found: f"{found[1]} {MASKED}" if found[1] else MASKED, text)
+    text = _URL.sub(lambda found: f"{found[1]}:{MASKED}@" if found[1] else f"{found[2]}{MASKED}@", text)
+    shown, at, kept = "", 0, 0
+    while found := _PAIR.search(text, at):
+        at = found.end("gap")
+        if _is_secret(found["name"]) and (not found["gap"].isspace() or found["name"].startswith("-")):
+            quote = found["value"][0] if found["value"][0] in "\"'" else ""
+            shown += f"{text[kept:at]}{quote}{MASKED}{quote}"
+            at = kept = found.end()
+    return shown + text[kept:]
+
+
+def masked_command(command: Sequence[str]) -> tuple[str, ...]:
+    """Returns the arguments of a command with `MASKED` for secrets, also where an option has its value after it."""
+    shown = []
+    for before, argument in zip(["", *command], command, strict=False):
+        name, assigned, value = argument.partition("=")
+        if before.startswith("-") and "=" not in before and _is_secret(before) and not argument.startswith("-"):
+            shown.append(MASKED)
+        elif assigned and value and re.fullmatch(r"[\w.+~-]+", name) and _is_secret(name):
+            shown.append(f"{name}={MASKED}")
+        else:
+            shown.append(masked(argument))
+    return tuple(shown)

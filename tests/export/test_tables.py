@@ -52,7 +52,21 @@ from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
 SPECIAL = 'a "run", with\nlines\r\nand 50% Größe 🚀; it\'s'
-FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0", "'=1", "'", "''", "-", '="a,b"\n']
+FORMULAS = [
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "=cmd|' /C calc'!A0",
+    "'=1",
+    "'",
+    "''",
+    "-",
+    '="a,b"\n',
+    *"\uff1d\uff0b\uff0d\uff20",
+]
 NAMED = SPECIAL.replace("\r\n", " ").replace("\n", " ")
 """As a run can be called."""
 NAMES = ["plain", SPECIAL, "a\rb", "", "  spaces ", "a\n", *FORMULAS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from contextlib import closing
@@ -15,7 +16,7 @@ from tests.stored_series import append_steps
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.jobs.finalise import settle_interrupted
-from vitprof.jobs.spool import DAMAGED, Spool, import_left, places_of
+from vitprof.jobs.spool import DAMAGED, VALUES, Spool, SpoolFile, import_left, places_of
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 from vitprof.store.chunks import chunks_of, columns_of
@@ -135,6 +136,61 @@ def test_without_a_header_it_is_one_line(store: RunStore, capsys: pytest.Capture
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{path}, which waited for the run store, cannot be read (it is damaged)" in line
     assert not list(path.parent.glob("vitprof-spool-*"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a list"],
+        {"no_such_column": 1},
+        {"status": {"a": 1}},
+        {"status": 7},
+        {"phases": 5},
+        {"phases": [[1]]},
+        {"config": []},
+        {"config": {"batch_size": "many"}},
+        {"summary": "fast"},
+        {"verdict": ["fast"]},
+        {"notices": 3},
+        {"facts": "none"},
+        {"t_origin_s": "soon"},
+        {"id": "x"},
+        {"progress": 10**400},
+        {"t_end_s": "late"},
+        {"t_end_s": [1], "status": "done"},
+    ],
+)
+def test_values_that_nobody_writes_are_set_aside(
+    store: RunStore, capsys: pytest.CaptureFixture[str], values: Any
+) -> None:
+    run_id = begun(store)
+    path = left(store, run_id)
+    file: Any = SpoolFile.left(path)
+    file.append(VALUES, json.dumps(values).encode())
+    file.close()
+    settle_interrupted(store)
+    run = store.run(run_id)
+    assert (store.n_steps(run_id), run.status) == (30, "interrupted")
+    assert "could not be read to its end" in capsys.readouterr().err
+    assert path.with_name(DAMAGED + path.name.removeprefix("vitprof-spool-")).exists()
+    settle_interrupted(store)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"store": None}, {"run": {}}, {"run": [3]}, {"part": "x"}, {"why": 3}, {"run": {"no_such_column": 1, "id": 1}}],
+)
+def test_a_header_that_nobody_writes_is_set_aside(
+    store: RunStore, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
+) -> None:
+    spool = spool_of(store, begun(store), **changed)
+    spool.append("steps", steps_entry(5, 5))
+    spool.leave()
+    settle_interrupted(store)
+    capsys.readouterr()
+    settle_interrupted(store)
+    assert capsys.readouterr().err == ""
 
 
 def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

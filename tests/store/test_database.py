@@ -98,6 +98,10 @@ def test_an_older_store_in_the_home_is_named_once_and_left_alone(
         ("postgresql//me:s3cret@host/db", "'***@host/db' is not an SQLAlchemy URL"),
         ("postgresql://me:s3cret@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
         ("postgresql://me:p@s3cret:1@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
+        ("postgresql://me:p@s3cret@host/db", "VITPROF_DB: the password for 'host' has an @ in it: write %40 for it"),
+        ("nosuch://host/db?user=me&password=s3cret", "?password=***&user=me' cannot be used"),
+        ("nonsense?password=s3cret", "'nonsense?password=***' is not an SQLAlchemy URL"),
+        ("sqlite:////no/such/s.db?password=s3cret", "such/s.db?password=*** failed: unable to open"),
         ("sqlite:////no/such/directory/runs.db", "sqlite:////no/such/directory/runs.db failed: unable to open"),
         ("sqlite:////proc/version", "failed: unable to open database file"),
     ],
@@ -238,3 +242,20 @@ def test_a_store_that_somebody_keeps_locked_is_read(vitprof_home: Path, call: Ca
         other.execute("begin exclusive")
         status, out, err = call("runs", "1", "--json")
     assert (status, '"name": "kept"' in out, err) == (0, True, "")
+
+
+@pytest.mark.parametrize("column", ["config", "facts", "phases", "name", "spark"])
+@pytest.mark.parametrize("byte", [b"{", b"\xff"])
+def test_a_store_with_other_bytes_is_one_line(vitprof_home: Path, call: Call, column: str, byte: bytes) -> None:
+    with closing(RunStore()) as store:
+        store.create_run(resolve(RunConfig()))
+        assert store.file is not None
+        path = store.file
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"update runs set {column} = cast(? as text)", (b"kept" + byte,))
+        db.commit()
+    for command in (["runs"], ["runs", "1", "--json"], ["export", "1"]):
+        status, _, err = call(*command)
+        assert status in (0, 1)
+        assert err.count("\n") <= 1
+        assert "Traceback" not in err

@@ -44,6 +44,7 @@ class Asked:
     wide: bool = False
     login: bool = False
     base: str = ""
+    proxies: bool = False
     passed_on: list[str] = field(default_factory=list)
     now: float = 1_000_000.0
 
@@ -64,6 +65,7 @@ class Asked:
             login=self.login,
             files=("plotly.js",),
             base=self.base,
+            proxies=self.proxies,
             clock=lambda: self.now,
         )
 
@@ -181,6 +183,17 @@ def test_wrong_ones_are_refused_and_then_slowed_down_right_or_not() -> None:
         status, headers, page = ask(method="POST", body=body, headers=FORM)
         assert (status, int(headers["retry-after"]) > 50, "Too many attempts" in page) == (429, True, True)
     assert ask(method="POST", body=RIGHT, headers=FORM, client="192.0.2.8")[0] == 303
+
+
+def test_the_address_that_a_sender_gives_itself_is_not_counted_unless_a_proxy_is_trusted() -> None:
+    for trusted, answers in ((False, {401, 429}), (True, {401})):
+        ask = Asked(token=TOKEN, proxies=trusted)
+        given = [{**FORM, "x-forwarded-for": f"192.0.2.{n}"} for n in range(2 * FROM_ONE)]
+        tried = {
+            ask(method="POST", body=b"token=guess", headers=headers, client=headers["x-forwarded-for"])[0]
+            for headers in given
+        }
+        assert tried == answers
 
 
 def test_forms_and_files_that_are_none() -> None:

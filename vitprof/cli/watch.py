@@ -24,6 +24,7 @@ from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
 from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
+from vitprof.names import masked_command
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun, chunks
 
@@ -73,7 +74,7 @@ def watch(
         raise SystemExit(_unobserved(command)) from None
     with contextlib.closing(store):
         options = {"steps": steps, "detach_after": detach_after, "headroom": headroom}
-        code, run = _watched(store, command, name or shlex.join(command), options, quiet=quiet)
+        code, run = _watched(store, command, name or shlex.join(masked_command(command)), options, quiet=quiet)
     if run is not None:
         if json_file is not None:
             write_text(json_file, terminal.json_text(tables.run_object(run)))

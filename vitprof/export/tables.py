@@ -21,7 +21,8 @@ from vitprof.config import CONFIG_COLUMNS, RunConfig, types_of
 from vitprof.recording import codec, columns, recording
 from vitprof.store import RunStore, StoredRun, chunks
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
+"""With the full-width forms, which spreadsheets of some languages take for the same."""
 SUMMARY_HEADER = (
     *(*columns.RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *columns.SUMMARY_COLUMNS),
     *("error", "schema_version", "simulated", "verdict"),

@@ -26,6 +26,7 @@ from vitprof.home import open_log, temporary_prefix
 from vitprof.jobs.collector import POLL_S, Listener
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
+from vitprof.names import masked
 from vitprof.store.chunks import n_rows
 
 STARTUP = Path(__file__).parents[1] / "watch" / "startup"
@@ -359,5 +360,5 @@ def _error_line(log: Path) -> str:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
         of_errors = [line for line in lines if ERROR_LINE.fullmatch(line)]
-        return (of_errors or lines or [""])[-1][:400]
+        return masked((of_errors or lines or [""])[-1])[:400]
     return ""

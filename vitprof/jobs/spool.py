@@ -17,14 +17,18 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.home import home
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import NUMBER, Kind, arrow, loaded
+from vitprof.store.database import MAX_ID
 from vitprof.store.run_store import plain_columns
 
 PREFIX = "vitprof-spool-"
@@ -34,8 +38,33 @@ MAGIC = "vitprof spool 2"
 VALUES = "values"
 IMPORT_S = 20.0
 """How long (s) a starting program may spend on importing files; the rest is imported at the next start."""
-OWNED_BY = ("id", "created_utc", "owner_host", "owner_pid", "owner_started")
-"""The columns that tell a run from every other, even from one with the same number in a store that was made anew."""
+
+
+Number = Annotated[int, Field(ge=0, le=MAX_ID)]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The columns that tell a run from every other, even from one with its number in a store that was made anew."""
+
+    id: Number
+    created_utc: str
+    owner_host: str
+    owner_pid: Number
+    owner_started: float
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the metadata of a file's schema say."""
+
+    store: str
+    run: Owner
+    why: str
+    part: Number
+
+
+HEADER = TypeAdapter(Header)
 
 
 class SpoolFile:
@@ -92,9 +121,13 @@ class SpoolFile:
         self.size += len(data)
 
     def header(self) -> dict[str, Any]:
-        header: dict[str, Any] = json.loads((self._stream().schema.metadata or {}).get(b"vitprof", b"{}"))
-        if header.get("magic") != MAGIC:
+        header = json.loads((self._stream().schema.metadata or {}).get(b"vitprof", b"{}"))
+        if not isinstance(header, dict) or header.get("magic") != MAGIC:
             raise ValueError("another version of vitprof wrote it")
+        try:
+            HEADER.validate_python(header)
+        except ValidationError:
+            raise ValueError("it is damaged") from None
         return header
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
@@ -142,7 +175,7 @@ class Spool:
 
     def __init__(self, store: RunStore, run: StoredRun, why: str) -> None:
         """`why` says why the store could not be written."""
-        owner = {name: getattr(run, name) for name in OWNED_BY}
+        owner = {field.name: getattr(run, field.name) for field in fields(Owner)}
         self._header = {"magic": MAGIC, "store": store.identity, "run": owner, "why": why}
         self._places = places_of(store)
         self.files: list[SpoolFile] = []
@@ -267,9 +300,9 @@ def _import(
         try:
             for n in _written(store, run_id, file, values, late):
                 n_steps += n
-        except StoreAwayError:
+        except (StoreAwayError, TimeoutError):
             raise
-        except (ValueError, StoreError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError, StoreError) as error:
             damage[file] = one_line(error) if isinstance(error, VitprofError) else str(error)
     ended_s = values.pop("t_end_s", None)
     notices = list(values.get("notices") or store.run(run_id).notices)
@@ -307,7 +340,9 @@ def _written(
         if late():
             raise TimeoutError
         if kind == VALUES:
-            values |= json.loads(payload)
+            found = json.loads(payload)
+            store.check_values(run_id, found)
+            values |= found
         elif kind in NUMBER:
             chunk = loaded(cast("Kind", kind), payload)
             store.record(run_id, [chunk], again=True)

@@ -70,7 +70,10 @@ class Chunk:
     def names(self) -> list[str]:
         """Returns the names of the columns that it has values of."""
         pa, source = arrow(), arrow().BufferReader(self.data)
-        return list((pa.parquet.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
+        try:
+            return list((pa.parquet.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(f"damaged {self.kind}: {error}") from error
 
     def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
         """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError`."""

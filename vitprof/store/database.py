@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import os
 import sqlite3
 import urllib.parse
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 
 from vitprof.errors import StoreAwayError, StoreError
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
+from vitprof.names import masked
 
 STORE_VERSION = 7
 """Version of these tables, stamped as Alembic stamps a database's revision: this is the baseline that a later
@@ -141,13 +143,17 @@ def database_url() -> str | sa.URL:
 
 def _parse(url: str | sa.URL) -> sa.URL:
     try:
-        return sa.make_url(url)
+        parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # their messages can quote part of the password
         _, at, place = str(url).rpartition("@")
-        shown = f"***@{place}" if at else place
+        shown = masked(f"***@{place}" if at else place)
         raise StoreError(
             f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
         ) from None
+    if "@" in (parsed.host or ""):
+        shown = (parsed.host or "").rpartition("@")[2]
+        raise StoreError(f"VITPROF_DB: the password for {shown!r} has an @ in it: write %40 for it")
+    return parsed
 
 
 def _on_connect(connection: Any, _record: Any) -> None:
@@ -232,7 +238,7 @@ class Database:
 
     def __init__(self, url: str | None = None) -> None:
         parsed = _parse(url or database_url())
-        self.url = parsed.render_as_string(hide_password=True)
+        self.url = masked(parsed.render_as_string(hide_password=True))
         self.file = sqlite_file(parsed)
         """The file of an SQLite database; None for any other."""
         where = parsed.set(drivername=parsed.get_backend_name(), username=None, password=None, query={})
@@ -248,7 +254,7 @@ class Database:
             # A server may have been restarted since a connection was last used: test it before each use.
             self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
         except (sa.exc.ArgumentError, ImportError) as error:
-            raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {error}") from error
+            raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}") from error
         if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
         try:
@@ -289,14 +295,16 @@ class Database:
             with self._engine.begin() as connection:
                 yield connection
         except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-            why = str(error.orig).strip().partition("\n")[0]
-            raise StoreAwayError(f"the run store {self.url} failed: {error.orig}", why) from error
+            why = masked(str(error.orig)).strip().partition("\n")[0]
+            raise StoreAwayError(f"the run store {self.url} failed: {masked(str(error.orig))}", why) from error
         except sa.exc.TimeoutError as error:  # all connections are in use, waiting
             raise StoreAwayError(
                 f"the run store {self.url} failed: it does not answer", "it does not answer"
             ) from error
         except sa.exc.DBAPIError as error:
-            raise StoreError(f"the run store {self.url} failed: {error.orig}") from error
+            raise StoreError(f"the run store {self.url} failed: {masked(str(error.orig))}") from error
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise StoreError(f"the run store {self.url} is damaged: {error}") from error
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:

@@ -14,11 +14,21 @@ from vitprof.config import RunConfig, resolve
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
-from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, Phase, RunSummary, summary_to_dict
+from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, STARTED_BY, Phase, RunSummary, summary_to_dict
 from vitprof.store import database
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
 from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
-from vitprof.store.stored_run import STORED, Listing, StoredRun, helper_keys, is_alive, stored_run, this_program
+from vitprof.store.stored_run import (
+    STORED,
+    Listing,
+    StoredRun,
+    UnreadableRun,
+    helper_keys,
+    is_alive,
+    read_run,
+    stored_run,
+    this_program,
+)
 
 MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
@@ -63,6 +73,20 @@ class RunStore(Listing, SeriesStore):
         if row is None:
             raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
         return stored_run(row)
+
+    def check_values(self, run_id: int, values: Any) -> None:
+        """Raises `ValueError` for columns, from a file, with which a run could not be read."""
+        row = self.row(sa.select(*STORED), runs.c.id, run_id)
+        try:
+            plain = plain_columns(values)
+            float(plain.get("t_end_s") or 0.0)
+            for name, value in plain.items():
+                if name != "t_end_s" and not _fits(runs.c[name], value):
+                    raise ValueError
+            if row is not None:
+                read_run({name: plain.get(name, stored) for name, stored in row._mapping.items()})
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UnreadableRun):
+            raise ValueError("it has values that no run has") from None
 
     def has_run(self, wanted: Mapping[str, Any]) -> bool:
         """Returns whether there is a run with these values in its columns."""
@@ -161,6 +185,15 @@ class RunStore(Listing, SeriesStore):
                 if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
                     marked.append(run.id)
         return marked
+
+
+def _fits(column: sa.Column[Any], value: Any) -> bool:
+    if column.name == "status":
+        return value in (*LIVE_STATUSES, *ENDED_STATUSES)
+    kind = column.type.python_type
+    if isinstance(column.type, sa.JSON):
+        kind = list if column.name in ("phases", "notices", "spark") else dict
+    return (value is None and column.nullable is True) or isinstance(float(value) if kind is float else value, kind)
 
 
 def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -136,13 +136,17 @@ STORED = tuple(
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
     """Returns a row of the columns `STORED` as a run. Raises `UnreadableRun` where this version cannot read it."""
-    values = dict(row._mapping)
+    return read_run(row._mapping)
+
+
+def read_run(values: Mapping[Any, Any]) -> StoredRun:
+    """Returns the columns `STORED` as a run. Raises `UnreadableRun`."""
     try:
         return StoredRun(
             **(
-                values
+                dict(values)
                 | {
-                    "name": tamed_name(values["name"]) or UNNAMED,
+                    "name": tamed_name(values["name"] or "") or UNNAMED,
                     "config": RunConfig.from_dict(values["config"]),
                     "phases": tuple(Phase(*p) for p in values["phases"]),
                     "notices": tuple(values["notices"]),
@@ -358,7 +362,7 @@ def _has_word(word: str) -> sa.ColumnElement[bool]:
 
 def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
     """Returns a row's values with a name that can be shown: older versions of vitprof stored any name."""
-    return {**values, "name": tamed_name(values["name"]) or UNNAMED}
+    return {**values, "name": tamed_name(values["name"] or "") or UNNAMED}
 
 
 def _run_row(row: sa.Row[Any], tags: list[str]) -> RunRow:

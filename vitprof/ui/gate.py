@@ -129,7 +129,8 @@ PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass
 class Gate:
     """The check of every request: it needs one of the allowed `hosts`, an Origin that is the dashboard's own if it has
     one, and the token if one is set. `wide`: other machines reach the server; `login`: its pages ask for one; `files`:
-    the names that static/ serves; `base`: the server's base path ("" or "/name").
+    the names that static/ serves; `base`: the server's base path ("" or "/name"); `proxies`: some are trusted to
+    say in X-Forwarded-For who sent a request. Else anybody may have written that, and it counts as one address.
     """
 
     def __init__(
@@ -142,11 +143,12 @@ class Gate:
         login: bool,
         files: Sequence[str],
         base: str = "",
+        proxies: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._app, self._clock, self._attempts = app, clock, Attempts()
         self._hosts, self._token, self._files, self._base = hosts, token, files, base
-        self._wide, self._login = wide, login
+        self._wide, self._login, self._proxies = wide, login, proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself or passes it on. A WebSocket that is not let in is refused before it opens."""
@@ -190,7 +192,7 @@ class Gate:
         headers = Headers(scope=scope)
         if scope["type"] != "http" or scope["method"] != "POST" or headers.get("content-type") != FORM:
             return HTMLResponse(question(), status_code=401)
-        client = scope.get("client")
+        client = scope.get("client") if self._proxies or "x-forwarded-for" not in headers else None
         if wait_s := self._attempts.wait_s(client[0] if client else ""):
             problem = f"Too many attempts. Try again in {wait_s:.0f} s."
             return HTMLResponse(question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})

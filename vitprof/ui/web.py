@@ -39,6 +39,7 @@ def parts() -> dict[str, Any]:
         login=has_login,
         files=assets.SERVED,
         base=f"/{path}" if path else "",
+        proxies=bool(os.environ.get("FORWARDED_ALLOW_IPS")),  # without it uvicorn trusts this machine
     )
 
     @asynccontextmanager
