@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -129,3 +131,17 @@ def test_rows_and_columns_of_a_run_are_written_together_or_not_at_all(store: Run
     with pytest.raises(Exception, match="nonsense"):
         store.record(run_id, chunks, {"nonsense": 1})
     assert store.n_steps(run_id) == 0
+
+
+def test_steps_are_written_merged_and_read_without_pandas() -> None:
+    """It takes 0.4 s to import, in the middle of a watched training."""
+    script = (
+        "import sys, numpy as np\n"
+        "from vitprof.recording.columns import STEP_COLUMNS\n"
+        "from vitprof.store import chunks\n"
+        "rows = {name: np.arange(50) / 7 for name in STEP_COLUMNS} | {'step': np.arange(50.0), 'rank': np.zeros(50)}\n"
+        "(written,) = chunks.chunks_of('steps', rows)\n"
+        "assert chunks.merge([written])[0].read()['loss'].sum() == rows['loss'].sum()\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
