@@ -129,6 +129,7 @@ def live_chart(
     *,
     key: str,
     height: int = 260,
+    on_view_change: Callable[[], None] | None = None,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> LiveChartState:
     """Mounts the chart; returns what the browser reported. The callbacks run before the refresh they cause."""
@@ -144,7 +145,7 @@ def live_chart(
     result = mount(
         key=key,
         data=payload(update, key=key, height=height, view=chart_state(key).view, picks=on_pick is not None),
-        on_view_change=_ignore,
+        on_view_change=on_view_change or _ignore,
         on_picked_change=picked,
         on_resync_change=_ignore,
     )
