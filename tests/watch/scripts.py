@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import itertools
 import json
 import os
@@ -9,10 +11,11 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -129,28 +132,6 @@ def by_own_clock(*, epochs: int, in_place: bool = False) -> str:
     return json.dumps(told)
 
 
-def fetch_in_a_thread() -> int:
-    """Trains on batches that a thread of its own has fetched ahead; the number of batches."""
-    model, optimizer = linear()
-    fetched: queue.Queue[Any] = queue.Queue(1)
-
-    def fetch() -> None:
-        for batch in DataLoader(TensorDataset(torch.zeros(N_SAMPLES, 4)), batch_size=BATCH):
-            fetched.put(batch)
-        fetched.put(None)
-
-    thread = threading.Thread(target=fetch)
-    thread.start()
-    n = 0
-    while (batch := fetched.get()) is not None:
-        time.sleep(BODY_S)
-        model(batch[0]).mean().backward()
-        optimizer.step()
-        n += 1
-    thread.join()
-    return n
-
-
 class Slow(Dataset[Any]):
     """Samples that take `s` seconds each."""
 
@@ -201,6 +182,92 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> 
             for (x,) in DataLoader(Slow(0.0), batch_size=BATCH):
                 model(x)
     return share
+
+
+STEPS_ELSEWHERE = 32
+
+
+def _made(*, arrays: bool = False) -> Any:
+    for number in range(STEPS_ELSEWHERE):
+        time.sleep(4 * BODY_S)
+        yield number, {"x": np.zeros((BATCH, 4), np.float32) if arrays else torch.zeros(BATCH, 4)}
+
+
+def _queued(batches: Iterable[Any], *, polled: bool = False) -> Iterator[Any]:
+    filled: queue.Queue[Any] = queue.Queue(1)
+
+    def fill() -> None:
+        for batch in batches:
+            filled.put(batch)
+        filled.put(None)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    while thread.is_alive() or filled.qsize():
+        try:
+            batch = filled.get(timeout=0.003) if polled else filled.get()
+        except queue.Empty:
+            continue
+        if batch is not None:
+            yield batch
+    thread.join()
+
+
+def _promised(batches: Iterable[Any]) -> Iterator[Any]:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        batches = iter(batches)
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
+
+
+def _appended(batches: Iterable[Any]) -> Iterator[Any]:
+    ready: collections.deque[Any] = collections.deque()
+    thread = threading.Thread(target=lambda: [ready.append(batch) for batch in batches])
+    thread.start()
+    while thread.is_alive() or ready:
+        if ready:
+            yield ready.popleft()
+        else:
+            time.sleep(0.0005)
+    thread.join()
+
+
+def batches_from_elsewhere(*, how: str) -> list[float]:
+    """Trains on batches that reach the loop in one of several ways; the number of them, and the share of time that it
+    waits from step 10 on.
+    """
+
+    class Samples(Slow):
+        def __len__(self) -> int:
+            return STEPS_ELSEWHERE * BATCH
+
+    loader = DataLoader(Samples(2 * BODY_S), batch_size=BATCH)
+    batches = {
+        "queue": lambda: _queued(loader),
+        "polled": lambda: _queued(loader, polled=True),
+        "renewed": lambda: _queued({"x": batch[0] + 1} for batch in loader),
+        "future": lambda: _promised(loader),
+        "deque": lambda: _appended(loader),
+        "queue without loader": lambda: _queued(_made(arrays=True)),
+        "function": _made,
+    }[how]()
+    model, optimizer = linear()
+    waits: list[tuple[float, float]] = []
+    while True:
+        asked = time.perf_counter()
+        batch = next(batches, None)
+        waits.append((asked, time.perf_counter()))
+        if batch is None:
+            break
+        while not isinstance(batch, (Tensor, np.ndarray)):
+            batch = batch["x"] if isinstance(batch, dict) else batch[-1]
+        time.sleep(BODY_S)
+        model(torch.as_tensor(batch)).mean().backward()
+        optimizer.step()
+    waited_s = sum(got - asked for asked, got in waits[10:-1])
+    return [len(waits) - 1, waited_s / (waits[-1][0] - waits[10][0])]
 
 
 def evaluate() -> int:

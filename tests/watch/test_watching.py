@@ -252,13 +252,24 @@ def test_trouble_of_ours_is_one_line_and_training_goes_on(
     assert told.complaint.startswith(f"vitprof: gave up watching ({why}")
 
 
-@pytest.mark.slow
-def test_batches_that_another_thread_fetches_are_told_of(host: Host, in_the_loop: Told) -> None:
-    told = host.run("fetch_in_a_thread")
-    assert told.status == 0
-    assert told.returned == str(scripts.N_SAMPLES // scripts.BATCH)
-    assert told.note("facts").count({"fetched_in_a_thread": True}) == 1
-    assert {"fetched_in_a_thread": True} not in in_the_loop.note("facts")
+@pytest.mark.parametrize("how", ["queue", "polled", "renewed", "future", "queue without loader", "deque", "function"])
+def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None:
+    told = host.ok("batches_from_elsewhere", how=how)
+    steps, (n, waited) = told.steps, json.loads(told.returned)
+    assert n - 3 <= len(steps["step"]) <= n
+    facts = {name: value for note in told.note("facts") for name, value in note.items()}
+    telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+    verdict = judge(own_config("script", workers=0), steps, [], telemetry, {**told.note("environment")[0], **facts})
+    if how in ("deque", "function"):
+        assert np.isnan(steps["data_wait_s"]).all()
+        assert verdict.kind == "inconclusive"
+        assert "vitprof.watch(" in verdict.sentence
+        assert not verdict.advice
+        return
+    assert verdict.kind == "input-bound"
+    assert set(steps["samples"]) == {scripts.BATCH}
+    measured = steps["data_wait_s"][10:-2].sum() / (steps["t_start_s"][-2] - steps["t_start_s"][10])
+    assert measured == pytest.approx(waited, abs=0.05)
 
 
 @pytest.mark.parametrize(

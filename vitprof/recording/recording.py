@@ -196,6 +196,11 @@ class Facts(TypedDict, total=False):
     """The reason why no batches were kept; null where they were."""
     fetched_in_a_thread: bool
     """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
+    unknown_wait_steps: int
+    """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
+    than a few there is no verdict."""
+    fetched_by: str
+    """What fetches the batches of a watched run instead of the training thread: "a thread", or "no loader"."""
     loaders: list[LoaderWaits]
     """The loaders of a watched run whose steps ask several for a batch."""
     unclear_loaders_steps: int

@@ -12,10 +12,11 @@ from typing import Any
 
 from vitprof.watch.fetch_times import MAKING, TimedCollate, timed_compose, timed_fetch, unpacked
 from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, when_imported
-from vitprof.watch.watcher import Watcher, the_watcher
+from vitprof.watch.watcher import Watcher, report_optimizers, the_watcher
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and its method that transforms."""
+OPTIMIZER = "torch.optim.optimizer"
 MARK = "_vitprof_times"
 """Attribute of a function that is patched already."""
 ORIGINAL: list[Callable[..., None]] = []
@@ -31,6 +32,7 @@ def install(dataloader: ModuleType) -> None:
     _report_beginning(dataloader.DataLoader, watcher.guard, watcher)
     when_imported(STATEFUL, lambda module: _report_beginning(module.StatefulDataLoader, watcher.guard, watcher))
     _time_next(dataloader, watcher.guard, watcher)
+    when_imported(OPTIMIZER, functools.partial(report_optimizers, watcher))
     time_composes()
 
 

@@ -66,6 +66,12 @@ class Loaders:
         if facts is not None:
             self._seen[loader] = Seen(facts, declared=True, each_is_a_step=True)
 
+    def add(self, source: Any, facts: dict[str, Any]) -> Seen:
+        """Records what gives batches and is no loader; returns it as one."""
+        seen = self._seen[source] = Seen(facts, declared=self.declares)
+        seen.alive = (weakref.ref(source),)
+        return seen
+
     def of(self, loader_or_iterator: Any) -> Seen | None:
         """Returns what is known about a loader, given itself or its iterator; None if it was not iterated over."""
         return self._seen.get(loader_or_iterator)

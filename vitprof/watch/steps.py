@@ -151,7 +151,9 @@ class Steps:
         self.replay: Replay | None = None
         """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
-        self._fetched_in_a_thread = False
+        self.source = ""
+        """What stands in for the train loader where the waits of a step may not be known; "" where nothing does."""
+        self._n_unknown = self._n_sent_unknown = 0
         self._sampled = (
             SampledSteps(device, self._session.facts) if device.torch_device.type in WAIT_TO_BE_READ else None
         )
@@ -226,11 +228,11 @@ class Steps:
         if self.confirmed:
             self.others.send(self._session.facts, at_end=False)
 
-    def note_fetched_in_a_thread(self) -> None:
-        """Sends once that another thread than the one that trains fetches the batches: the verdict says what to do."""
-        if not self._fetched_in_a_thread:
-            self._fetched_in_a_thread = True
-            self._session.facts({"fetched_in_a_thread": True})
+    def _send_unknown(self) -> None:
+        """Sends how many steps got their batch where it was not seen: the verdict says what to do."""
+        if self._n_unknown > self._n_sent_unknown:
+            self._n_sent_unknown = self._n_unknown
+            self._session.facts({"unknown_wait_steps": self._n_unknown, "fetched_by": self.source})
 
     def plain_block(self, epoch: int) -> PlainBlock:
         """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""
@@ -267,6 +269,11 @@ class Steps:
         columns = derive(marks)
         if not self._device.timed:
             columns |= dict.fromkeys(DEVICE_COLUMNS, np.full(len(columns["step"]), np.nan))
+        if self.source:
+            unknown = np.isnan(columns["data_wait_s"])
+            columns |= {name: np.where(unknown, np.nan, columns[name]) for name in DEVICE_COLUMNS}
+            self._n_unknown += int((unknown & (columns["warmup"] == 0)).sum())
+            self._send_unknown()
         self._session.steps(columns if self.replay is None else self.replay.add(columns))
 
     def flush(self) -> None:

@@ -18,9 +18,12 @@ from vitprof.watch.patching import STEPS, Guard
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
     from vitprof.watch.send import Wanted
+    from vitprof.watch.sources import Source
 
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
 """Environment variable: the number of steps after which the script goes on unwatched."""
+STEPS_WITHOUT_LOADER = 3
+"""After so many steps of optimizers without a request for a batch the script is taken for one without DataLoader."""
 HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Environment variable: set where kept batches are served again, to measure headroom."""
 
@@ -51,6 +54,10 @@ class Watcher:
         """The number of steps that the script has entered and not left."""
         self._asked_in = self._stepped_in = 0
         """The threads of the last request for a batch of the train loader, and of the optimizer's last step."""
+        self.source: Source | None = None
+        """Where the training thread gets its batches, if not in `next()` of a loader."""
+        self._unfed = 0
+        """The optimizers' steps before any loader was iterated over with gradients on."""
         self._end_after = int(os.environ.get(STEPS) or 0)
         self._detach_after = int(os.environ.get(DETACH) or 0)
 
@@ -59,6 +66,8 @@ class Watcher:
     def beginning(self, loader: Any, now: float) -> None:
         """Notes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
         self.plain.leave()
+        if self.source is not None and self.source.fetched is not None:
+            self.source.epoch += self.loaders.of(loader) is self.source.fetched
         if self.loop is not None and self.loaders.is_ours(loader):
             self.loop.begin_epoch(now)
 
@@ -71,6 +80,11 @@ class Watcher:
         """Notes the script's request for a batch, at which the previous step ends."""
         import torch
 
+        if self.source is not None and iterator is not self.source:
+            if self.source.is_foreign(iterator):
+                return
+            if not self.source.has_given and torch.is_grad_enabled():  # it iterates over a loader after all
+                self.source.close()
         self.plain.leave()
         self.kept = None
         loop, seen = self.loop, self.loaders.of(iterator)
@@ -96,6 +110,9 @@ class Watcher:
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """Notes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
+        if self.source is not None and self.source.is_foreign(iterator):
+            self.source.note(batch, times)
+            return
         loop, ours = self.loop, self.loaders.ours
         if loop is None or ours is None or not self.loaders.is_ours(iterator):
             if loop is not None and loop.steps.others.receive(now, batch, times) and loop.copies is not None:
@@ -108,11 +125,13 @@ class Watcher:
         loop.receive(now, batch, times)
         if self._entered:  # the script requested the batch inside its step
             loop.enter(now)
-        elif not (self._end_after or self._detach_after) and self._stepped_in == self._asked_in:
+        elif not (self._end_after or self._detach_after or self.source) and self._stepped_in == self._asked_in:
             self.plain.enter(ours.iterator, loop, times)
 
     def left_empty(self, iterator: Any, now: float) -> None:
         """Notes the end of an iteration: it is over, or failed."""
+        if self.source is not None and self.source.is_foreign(iterator):
+            return
         self.plain.leave()
         loop = self.loop
         if loop is None:
@@ -143,14 +162,22 @@ class Watcher:
         trained = next((p for group in optimizer.param_groups for p in group["params"]), None)
         if trained is not None and trained.device.type != "cpu":  # optimizers that are offloaded have theirs there
             _follow(self, trained)
-        if (loop := self.loop) is None:
-            return
+        if self.loop is None:
+            self._unfed += 1
+            if self.loaders.declares or self._unfed < STEPS_WITHOUT_LOADER:
+                return
+            self.loop = _open(self, None if trained is None else trained.device)
+        loop = self.loop
         loop.optimizer_stepped(self._clock())
         self._stepped_in = threading.get_ident()
+        if self._asked_in != self._stepped_in and self.source is None:
+            from vitprof.watch.sources import open_source  # needs PyTorch
+
+            open_source(self, loop)
+        if self.source is not None:
+            self.source.stepped(optimizer)
         if loop.step is not None:
             self.confirm()
-        if self._asked_in not in (0, self._stepped_in) and loop.steps.confirmed:
-            loop.steps.note_fetched_in_a_thread()
 
     def confirm(self, batch: Any = None) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
@@ -177,6 +204,8 @@ class Watcher:
                 self.loop.steps.pause(status, error)
         if over:
             self.leave()
+            if self.source is not None:
+                self.source.close()
             self.loop = self.loaders.ours = None
 
     # ends
@@ -244,9 +273,8 @@ def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None
 
 
 def report_work(watcher: Watcher) -> None:
-    """Makes PyTorch report each backward pass, loss that a GradScaler has scaled, and step of an optimizer."""
+    """Makes PyTorch report each backward pass, and loss that a GradScaler has scaled."""
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     differentiate, scale = torch.autograd.backward, torch.amp.GradScaler.scale
     plain, guard = watcher.plain, watcher.guard
@@ -275,15 +303,21 @@ def report_work(watcher: Watcher) -> None:
         guard(note_scaled, outputs, result)
         return result
 
+    torch.autograd.backward = backward  # Tensor.backward() looks it up there, too
+    torch.amp.GradScaler.scale = scale_noted  # type: ignore[method-assign]
+
+
+def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
+    """Makes the module `torch.optim.optimizer` report each step of an optimizer."""
+    plain, guard = watcher.plain, watcher.guard
+
     def stepped(optimizer: Any, *_: Any) -> None:
         if plain.on:
             plain.worked = True
         else:
             guard(watcher.stepped, optimizer)
 
-    torch.autograd.backward = backward  # Tensor.backward() looks it up there, too
-    torch.amp.GradScaler.scale = scale_noted  # type: ignore[method-assign]
-    register_optimizer_step_post_hook(stepped)
+    optimizers.register_optimizer_step_post_hook(stepped)
 
 
 @functools.cache

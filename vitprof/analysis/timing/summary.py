@@ -185,6 +185,8 @@ def summarise(
     totals = Totals().plus(steps, keep)
     step_s = steps["step_s"][keep]
     samples_per_s, low, high = ratio_interval(steps["samples"][keep], step_s)
+    if not totals.samples:  # watched without a loader: nobody counted them
+        samples_per_s = low = high = math.nan
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts))
     firsts = steps["data_wait_s"][steady.first_of_epoch(steps)]
     median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if totals.steps else (math.nan, math.nan)

@@ -253,6 +253,8 @@ UNTESTED_DEVICE = "untested_device"
 """Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
 ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
 """Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
+UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
+"""Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
 FETCHED_IN_A_THREAD, UNCLEAR_LOADERS_STEPS, LOADERS = "fetched_in_a_thread", "unclear_loaders_steps", "loaders"
 """Facts of a watched run: whether another thread requests batches, the steps after which it is not clear what another
 loader is for, and the loaders of steps that ask several."""
@@ -282,7 +284,14 @@ def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) 
 
 def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
-    if facts.get(FETCHED_IN_A_THREAD):
+    unknown = int(facts.get(UNKNOWN_WAIT_STEPS) or 0)
+    known = unknown <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
+    if not known and facts.get(FETCHED_BY) == "no loader":
+        return (
+            f"the script takes its batches from no loader that vitprof knows: the waits of {unknown:,} of "
+            f"{n_steps:,} steps are not known; watch what gives the batches: for batch in vitprof.watch(batches)"
+        )
+    if facts.get(FETCHED_IN_A_THREAD) or not known:
         return (
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"

@@ -1,0 +1,157 @@
+"""Where the training thread gets its batches, if not from `next()` of a DataLoader: from a queue or a future that a
+thread of the script fills. Where nothing of it is seen, a step is what an optimizer steps for, and its wait is
+not known.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from vitprof.watch.batches import NOTHING, n_samples, tensors
+from vitprof.watch.fetch_times import MAKING, FetchTimes
+from vitprof.watch.loaders import Seen, generic_facts
+from vitprof.watch.loop import Loop, State
+
+if TYPE_CHECKING:
+    from vitprof.watch.watcher import Watcher
+
+TAKEN_FROM = (
+    ("queue", "Queue", "get"),
+    ("multiprocessing.queues", "Queue", "get"),
+    ("multiprocessing.queues", "SimpleQueue", "get"),
+    ("multiprocessing.pool", "IMapIterator", "next"),
+    ("concurrent.futures._base", "Future", "result"),
+)
+"""Modules, their classes, and the methods that return what another thread or process has made."""
+MOST_KEPT = 256
+
+
+def open_source(watcher: Watcher, loop: Loop) -> None:
+    """Goes on with what this thread gets, which trains: another one fetches the batches, or no loader does."""
+    fetched = watcher.loaders.ours
+    watcher.source = Source(watcher, fetched=fetched)
+    facts = generic_facts(None) if fetched is None else fetched.facts
+    watcher.loaders.ours = watcher.loaders.add(watcher.source, facts)
+    loop.change_loader(perf_counter(), expects_work=True)
+    loop.steps.source = "no loader" if fetched is None else "a thread"
+
+
+class Source:
+    """Reports each batch that its thread gets from a queue as a loader's iterator would: the request, then the batch.
+
+    A call that returns something else was no request. An optimizer that steps again without a batch between ends a step
+    whose wait is not known.
+    """
+
+    def __init__(self, watcher: Watcher, *, fetched: Seen | None) -> None:
+        """`fetched`: the loader that another thread iterates over; None if no loader is known."""
+        self._watcher, self._thread, self.fetched = watcher, threading.get_ident(), fetched
+        self.epoch = self._epoch = 0
+        """The iterations that other threads have begun, and the one of the last batch."""
+        self._busy = self._fed = self.has_given = False
+        """Whether a call is under way, a batch came since the last step of the optimizer, and any came."""
+        self._optimizer: weakref.ref[Any] | None = None
+        self._made: dict[int, tuple[weakref.ref[Any], int, FetchTimes | None]] = {}
+        """The first tensor of each batch fetched in other threads by `id()`, its epoch, and how it was made."""
+        self._patched: list[tuple[Any, str, Any]] = []
+        for module, kind, name in TAKEN_FROM:
+            if (owner := getattr(sys.modules.get(module), kind, None)) is not None:
+                method = getattr(owner, name)
+                self._patched.append((owner, name, method))
+                setattr(owner, name, self._timed(method))
+
+    def close(self) -> None:
+        """Takes the patches back: the next loader that is iterated over may train."""
+        for owner, name, method in self._patched:
+            setattr(owner, name, method)
+        watcher = self._watcher
+        watcher.source = watcher.loaders.ours = None
+        if watcher.loop is not None:
+            watcher.loop.steps.source = ""
+
+    def is_foreign(self, iterator: Any) -> bool:
+        """Returns whether an event of `iterator` is that of another thread, or part of a call that is under way."""
+        return iterator is not self and (self._busy or threading.get_ident() != self._thread)
+
+    def note(self, batch: Any, times: FetchTimes | None) -> None:
+        """Remembers a batch that another thread has fetched."""
+        made = self._made
+        while len(made) >= MOST_KEPT:
+            del made[next(iter(made))]
+        for tensor in tensors(batch):
+            made[id(tensor)] = weakref.ref(tensor), self.epoch, times
+            break
+
+    def stepped(self, optimizer: Any) -> None:
+        """Ends a step whose batch was not seen; of several optimizers, one alone does."""
+        if self._optimizer is None or self._optimizer() is None:
+            self._optimizer = weakref.ref(optimizer)
+        if threading.get_ident() == self._thread and self._optimizer() is optimizer:
+            if not self._fed:
+                self._watcher.asked(self, perf_counter())
+                self._watcher.given(self, math.nan, None, None)
+            self._fed = False
+
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def take(*args: Any, **kwargs: Any) -> Any:
+            if self._busy or threading.get_ident() != self._thread or MAKING.laps is not None:
+                return method(*args, **kwargs)
+            self._busy, guard = True, self._watcher.guard
+            try:
+                guard(self._ask, perf_counter())
+                taken = method(*args, **kwargs)  # where it fails, as at its time limit, the next call goes on with it
+                guard(self._give, perf_counter(), taken)
+            finally:
+                self._busy = False
+            return taken
+
+        return take
+
+    def _ask(self, now_s: float) -> None:
+        import torch
+
+        loop = self._watcher.loop
+        if loop is not None and loop.requested is None and torch.is_grad_enabled():
+            self._watcher.asked(self, now_s)
+            if math.isnan(loop.ahead.wait_s):  # what seemed to begin when the optimizer had stepped
+                loop.ahead = NOTHING
+
+    def _give(self, now_s: float, taken: Any) -> None:
+        loop = self._watcher.loop
+        if loop is None or loop.requested is None:
+            return
+        first = next(arrays(taken), None)
+        if first is None:
+            loop.requested, loop.state = None, State.IDLE
+            return
+        ref, epoch, times = self._made.pop(id(first), (None, self._epoch, None))
+        if ref is not None and ref() is not first:
+            epoch, times = self._epoch, None
+        if epoch != self._epoch:
+            self._epoch = epoch
+            loop.epoch += loop.steps.n > 0
+        self._fed = self.has_given = True
+        self._watcher.given(self, now_s, taken, times)
+        if loop.step is not None and not n_samples(taken) and first.shape:  # an array
+            loop.step.marks.samples += first.shape[0]
+
+
+def arrays(taken: Any, depth: int = 3) -> Iterator[Any]:
+    """Yields the tensors and arrays in what came from a queue: a batch, one with its number, an object that has it."""
+    if hasattr(taken, "dtype") and hasattr(taken, "shape"):
+        yield taken
+    elif depth and not isinstance(taken, (str, bytes, type)):
+        if isinstance(taken, dict):
+            taken = taken.values()
+        elif not isinstance(taken, (list, tuple)):
+            taken = getattr(taken, "__dict__", {}).values()
+        for part in taken:
+            yield from arrays(part, depth - 1)
