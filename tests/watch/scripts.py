@@ -270,6 +270,47 @@ def batches_from_elsewhere(*, how: str) -> list[float]:
     return [len(waits) - 1, waited_s / (waits[-1][0] - waits[10][0])]
 
 
+class Ending(torch.utils.data.IterableDataset[Any]):
+    """Takes a moment to end, as workers do."""
+
+    def __iter__(self) -> Any:
+        yield from (torch.full((4,), float(i)) for i in range(12 * BATCH))
+        time.sleep(CHECK_S)
+
+
+class Opening(DataLoader[Any]):
+    """Takes a moment to begin."""
+
+    def __iter__(self) -> Any:
+        time.sleep(CHECK_S)
+        return super().__iter__()
+
+
+class Generating(DataLoader[Any]):
+    """The same, in a generator."""
+
+    def __iter__(self) -> Any:
+        time.sleep(CHECK_S)
+        yield from super().__iter__()
+
+
+def epoch_starts(*, kind: str) -> list[float]:
+    """Trains for three epochs; how long each but the first was waited for, with the end of the one before."""
+    model, optimizer = linear()
+    loader: Any = globals()[kind](Ending(), BATCH)
+    waits, now = [], time.perf_counter()
+    for _ in range(3):
+        first = True
+        for x in loader:
+            if first:
+                waits.append(time.perf_counter() - now)
+                first = False
+            model(x).sum().backward()
+            optimizer.step()
+            now = time.perf_counter()
+    return waits[1:]
+
+
 def evaluate() -> int:
     """Trains nothing."""
     return sum(len(x) for (x,) in DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2))

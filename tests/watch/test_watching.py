@@ -298,6 +298,17 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))
 
 
+@pytest.mark.parametrize("kind", ["Opening", "Generating"])
+def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> None:
+    """The end of the workers before, and what a loader's own `__iter__` does: neither is work of the last step."""
+    told = host.ok("epoch_starts", kind=kind)
+    steps, waits = told.steps, json.loads(told.returned.replace("'", '"'))
+    firsts = np.flatnonzero(np.diff(steps["epoch"])) + 1
+    assert steps["data_wait_s"][firsts] == pytest.approx(waits, rel=0.05)
+    assert steps["exposed_wait_s"][firsts] == pytest.approx(waits, rel=0.05)
+    assert steps["compute_s"][firsts - 1].max() < scripts.CHECK_S
+
+
 def test_an_error_of_the_script_stays_its_own(host: Host) -> None:
     told = host.run("fail")
     assert (told.status, told.complaint) == (5, "")

@@ -13,7 +13,8 @@ MODERATE_FRAC = 0.05
 INPUT_BOUND_FRAC = 0.20
 """The same for input-bound: without that wait a run would be 1 / (1 - 0.20) = 1.25 times as fast."""
 EPOCH_STARTS_FRAC = 0.05
-"""Share of the wall clock of training waited at epoch starts, from which the steady steps' class is no verdict."""
+"""Share of the wall clock of training waited at epoch starts from which they are named apart, and no gain is one that
+was measured over steady steps."""
 UNCLEAR_LOADERS_FRAC = 0.05
 """Share of the steps after which another loader's part is not clear, from which there is no verdict."""
 LAUNCH_BOUND_FRAC = 0.20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from time import perf_counter
 from types import ModuleType
@@ -80,12 +81,36 @@ def time_fetching(dataloader: ModuleType) -> None:
 
 
 def _report_beginning(kind: Any, guard: Guard, watcher: Watcher) -> None:
-    begin = kind.__iter__
+    begin, began_own = kind.__iter__, dict[int, float]()
+
+    def time_own(loader: Any) -> None:
+        """Times the `__iter__` of the loader's own class from its next call on, which may do more than begin this."""
+        owner: Any = next(c for c in type(loader).__mro__ if "__iter__" in vars(c))
+        if hasattr(own := owner.__iter__, MARK):
+            return
+
+        def note(loader: Any) -> None:
+            guard(watcher.receiver.beginning, loader, perf_counter())
+            began_own[id(loader)] = perf_counter()
+
+        def begin_own(self: Any) -> Any:
+            note(self)
+            return own(self)
+
+        def generate_own(self: Any) -> Any:
+            note(self)
+            yield from own(self)
+
+        timed = functools.wraps(own)(generate_own if inspect.isgeneratorfunction(own) else begin_own)
+        setattr(timed, MARK, True)
+        owner.__iter__ = timed
 
     @functools.wraps(begin)
     def begin_reported(self: Any) -> Any:
-        guard(watcher.receiver.beginning, self, perf_counter())
-        began = perf_counter()
+        if (began := began_own.pop(id(self), 0.0)) == 0:
+            guard(time_own, self)
+            guard(watcher.receiver.beginning, self, perf_counter())
+            began = perf_counter()
         with watcher.forking:  # no thread of vitprof may hold a lock while workers are forked
             iterator = begin(self)
         guard(watcher.receiver.begun, self, iterator, began, perf_counter())

@@ -224,11 +224,14 @@ class Loop:
         self.steps.others.request(now_s, loader)
 
     def begin_epoch(self, now_s: float) -> None:
-        """Begins an epoch: batches fetched in the previous iteration and not used are not part of it."""
+        """Begins an epoch: batches fetched in the previous iteration and not used are not part of it, but the wait for
+        that to be over is, as its workers end.
+        """
         self.end(now_s)
         if self.state is State.VALIDATING:
             self.resume(now_s)
-        self.ahead = NOTHING
+        if self.ahead.samples:
+            self.ahead = NOTHING
         self.epoch += self.steps.n > 0
 
     def change_loader(self, now_s: float, *, expects_work: bool) -> None:
@@ -334,9 +337,10 @@ class Loop:
             if noted is not None and stepped is not None:  # where the step ended is known otherwise
                 self.device.release(stepped[1])
                 stepped = None
-            self.steps.step(marks, *(noted or (now_s, self.device.mark())), stepped, step.others)
+            ended = noted or (now_s, now_s if self.device.immediate else self.device.mark())
+            self.steps.step(marks, *ended, stepped, step.others)
         else:
-            self.ahead = NOTHING if step.last else Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
+            self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
         if validated:
             self.resume(now_s)
@@ -349,6 +353,8 @@ class Loop:
         """Makes the next step's gap count from here; ends validation or a pause, if there is one."""
         self._left_s = math.nan
         self.steps.resume()
+        if not self.ahead.samples:
+            self.ahead = NOTHING
         if self.state is State.PAUSED:
             self.steps.begin_again()
         elif self.state is State.VALIDATING:

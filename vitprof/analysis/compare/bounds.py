@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from vitprof.analysis import arrays, thresholds
-from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Series
-from vitprof.analysis.timing.steady import steady_state, wall_clock_weights
+from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Mask, Series
+from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
 from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_of_one
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import count, number
@@ -24,12 +24,14 @@ class Figure:
     """A figure with its 95% interval."""
 
     value: float
-    """Over the steady steps; of several runs their mean (the geometric mean for throughputs)."""
+    """Over the wall clock of whole epochs; of several runs their mean (the geometric mean for throughputs)."""
     low: float
     high: float
     n_runs: int
     """Runs behind it; for a slowdown those of both sides."""
     n_steps: int
+    n_starts: int
+    """Starts of later epochs in it."""
     between_runs: bool
     """Whether the interval includes the noise from run to run, as it does with more than one run on a side."""
     steps_missing: int = 0
@@ -44,9 +46,7 @@ def share(runs: Sequence[Series], column: str) -> Figure:
     if len(runs) > 1:
         found = _over_runs(_ratios(runs, column))
     else:
-        part, whole = _steady(runs[0], column)
-        value, low, high = arrays.ratio_interval(part, whole)
-        wider = _widening(part, whole)
+        (value, low, high), wider = _one_run(runs[0], column)
         found = Interval(value, value - wider * (value - low), value + wider * (high - value))
     return _of(runs, Interval(found.value, *(float(end) for end in np.clip(found[1:], 0, 1))))
 
@@ -84,41 +84,29 @@ def half_interval(deviation: float, n: int, m: int = 0) -> float:
     return student_t(n + m - (2 if m else 1)) * deviation * scale
 
 
-def wall_clock_value(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
-    """Returns a share, samples/s (`column` None) or a slowdown over the wall clock of training."""
-    ratios = []
-    for steps in runs:
-        weights = np.where(np.isfinite(steps["step_s"]), wall_clock_weights(steps), 0.0)
-        counted = weights > 0
-        ratios.append(_ratio(*((steps[name] * weights)[counted] for name in (column or "samples", "step_s"))))
-    value = float(np.mean(ratios)) if column else math.exp(float(np.mean(np.log(ratios))))
-    return 1 - value / wall_clock_value(baseline, None) if baseline else value
-
-
 def n_steady(steps: Series) -> int:
-    return len(_steady(steps, "step_s")[0])
+    return int((steady_state(steps) & np.isfinite(steps["step_s"])).sum())
 
 
 def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
     counts = [n_steady(steps) for steps in runs]
     missing = max(0, thresholds.MIN_STEPS - min(counts))
     low, high = (math.nan, math.nan) if missing else interval[1:]
-    return Figure(interval.value, low, high, len(runs), sum(counts), len(runs) > sides, missing)
+    n_starts = sum(int(epoch_starts(steps).sum()) for steps in runs)
+    return Figure(interval.value, low, high, len(runs), sum(counts), n_starts, len(runs) > sides, missing)
 
 
 def _rate(runs: Sequence[Series]) -> Interval:
     if len(runs) > 1:
         return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
-    part, whole = _steady(runs[0], "samples")
-    value, low, high = arrays.ratio_interval(part, whole)
+    (value, low, high), wider = _one_run(runs[0], "samples")
     if not low > 0:
         return Interval(value, math.nan, math.nan)
-    wider = _widening(part, whole)
     return Interval(value, value * (low / value) ** wider, value * (high / value) ** wider)
 
 
 def _ratios(runs: Sequence[Series], column: str) -> Floats:
-    return np.array([_ratio(*_steady(steps, column)) for steps in runs])
+    return np.array([_ratio(*_counted(steps, column)[:2]) for steps in runs])
 
 
 def _logs(runs: Sequence[Series]) -> Floats:
@@ -146,9 +134,17 @@ def _over_runs(values: Floats) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def _steady(steps: Series, column: str) -> tuple[Floats, Floats]:
-    keep = steady_state(steps) & np.isfinite(steps["step_s"])
-    return steps[column][keep], steps["step_s"][keep]
+def _counted(steps: Series, column: str) -> tuple[Floats, Floats, Mask]:
+    """Returns the column and the seconds of each step, as it counts for whole epochs, and which steps begin one."""
+    weights = np.where(np.isfinite(steps["step_s"]), whole_epochs(steps), 0.0)
+    keep = weights > 0
+    return (steps[column] * weights)[keep], (steps["step_s"] * weights)[keep], epoch_starts(steps)[keep]
+
+
+def _one_run(steps: Series, column: str) -> tuple[Interval, float]:
+    """Returns sum(column) / time with its interval, and by how much the steps between epoch starts widen that."""
+    part, whole, starts = _counted(steps, column)
+    return arrays.ratio_interval(part, whole, starts), _widening(part[~starts], whole[~starts])
 
 
 def _ratio(part: Floats, whole: Floats) -> float:
@@ -210,7 +206,8 @@ class Judged:
         ends = [number(v) if kind == "min_samples_per_s" else _amount(kind, v) for v in (f.low, f.high)]
         interval = " to ".join(ends) if f.known else "not known"
         noise = "" if f.between_runs else ", run-to-run noise not in it"
-        rests_on = f"n = {f.n_steps:,} steps of {count(f.n_runs, 'run')}{noise}"
+        starts = f" and {count(f.n_starts, 'epoch start')}" if f.n_starts else ""
+        rests_on = f"n = {f.n_steps:,} steps{starts} of {count(f.n_runs, 'run')}{noise}"
         words = f"{TITLES[kind]} {_amount(kind, f.value)} (95%: {interval}), {self.bound.limit_words}; {rests_on}"
         return words + (f"; {self.reason}" if self.reason else "")
 
@@ -231,13 +228,6 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
     outcome = _outcome(bound, figure.low, figure.high)
     if outcome == "undecided":
         return Judged(bound, outcome, figure, _what_would_decide(bound, figure, runs, baseline))
-    whole = wall_clock_value(runs, COLUMNS.get(bound.kind), baseline)
-    if _outcome(bound, whole, whole) != outcome and abs(whole - figure.value) >= thresholds.EPOCH_STARTS_FRAC * (
-        figure.value if bound.kind == "min_samples_per_s" else 1
-    ):
-        between, all_in_all = (_amount(bound.kind, value) for value in (figure.value, whole))
-        reason = f"epochs begin with long waits: {all_in_all} over the wall clock of training, {between} without them"
-        return Judged(bound, "refused", None, reason)
     return Judged(bound, outcome, figure)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, ratio_intervals
 from vitprof.analysis.timing.chain import LONG_AGO, Chain, Spans, covered_before, evaluated, find_chain, union
-from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.recording.columns import Phase
 
 CAUSE_DOCS: dict[str, str] = {
@@ -197,12 +197,14 @@ class RunGaps(NamedTuple):
     """The gaps of a run, which its summary, its verdict and its sparkline share."""
 
     every: Gaps
+    training: Gaps
+    """Those of the steady steps and of epoch starts: the wall clock of training."""
     steady: Gaps
 
     @classmethod
     def of(cls, steps: Series, phases: Sequence[Phase]) -> RunGaps:
         every = find_gaps(steps, phases)
-        return cls(every, every.only(steady_state(steps)))
+        return cls(every, every.only(training(steps)), every.only(steady_state(steps)))
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:

@@ -13,7 +13,7 @@ from vitprof import formats
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, known, mean
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
-from vitprof.analysis.timing.steady import epoch_starts, steady_state
+from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
 from vitprof.config import RunConfig
 from vitprof.config.parts import LOADERS
 from vitprof.recording import columns, verdict
@@ -178,33 +178,37 @@ MIN_EVENT_FRAC = 1 / 3
 
 
 class EpochStarts(NamedTuple):
-    """The waits with which epochs begin, which the steady steps leave out."""
+    """The waits with which later epochs begin."""
 
+    n: int = 0
+    """Epoch starts seen, other than the run's first one."""
     wait_s: float = 0.0
-    """Mean seconds that the device idled for data at the start of an epoch, other than the run's first one."""
-    idle_s: float = 0.0
-    """The same, summed over all epochs (`steady.epoch_starts`)."""
-    span_s: float = 0.0
-    """The time of the steps that begin an epoch, summed in the same way."""
-    steady_s: float = 0.0
-
-    @property
-    def frac(self) -> float:
-        """Returns the share of the wall clock of training that is spent waiting at the starts of epochs."""
-        return self.idle_s / (self.steady_s + self.span_s) if self.idle_s else 0.0
+    """Mean seconds that the device idled for data at one of them."""
+    excess_s: float = 0.0
+    """What that is more than at a steady step."""
+    frac: float = 0.0
+    """`excess_s` of all of them as a share of the wall clock of training."""
+    epoch_frac: float = 0.0
+    """Share of a whole epoch that the device idles for data."""
+    first_s: float = 0.0
+    """Where no other start was seen: the wait for the run's first batch."""
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """How long the device idled for data over the steady steps, and for what."""
+    """How long the device idled for data over the wall clock of training, and for what."""
 
     n: int
     idle: Interval
     """Exposed data wait and exposed copies as a share of the time, with the 95% interval."""
+    between: Interval
+    """The same over the steady steps, between epoch starts."""
     host: Interval
     """The rest of the idle time as a share: Python, launches, recording."""
     outside: Interval
-    """Share of the time between steps that the script spent on something else, on which the device may have worked."""
+    """Share of the time between steps and epochs that the script spent on something else, on which the device may have
+    worked.
+    """
     launches: Interval
     """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
     paced: Interval
@@ -212,19 +216,14 @@ class Exposure:
     host_paced: bool
     """Whether steps ended as they were launched: without `launches` the device may have waited inside them."""
     idle_ms: float
-    """Exposed data wait and copies, milliseconds a batch."""
+    """Exposed data wait and copies, milliseconds a steady batch."""
+    step_s: float
+    """Mean time of a steady step."""
     shares: tuple[verdict.Share, ...]
     """The largest first; empty if the device never idled for data."""
     starts: EpochStarts
     event: verdict.SingleEvent | None
     """The step that decides the class of the run; None if the class is the same without it."""
-
-    @property
-    def with_epoch_starts(self) -> Exposure:
-        """Returns the shares of idle time over the wall clock of training, epoch starts included."""
-        steady_s, whole_s = self.starts.steady_s, self.starts.steady_s + self.starts.span_s
-        idle = Interval(*((share * steady_s + self.starts.idle_s) / whole_s for share in self.idle))
-        return replace(self, idle=idle, paced=Interval(*(share * steady_s / whole_s for share in self.paced)))
 
 
 def synchronous(config: RunConfig) -> bool:
@@ -236,7 +235,7 @@ def synchronous(config: RunConfig) -> bool:
 def find_exposure(
     config: RunConfig, steps: Series, phases: Sequence[columns.Phase], run_gaps: RunGaps | None = None
 ) -> Exposure:
-    """Returns the idle time of the device in steady state, split by cause. `config` is resolved; needs a step. Exact,
+    """Returns the idle time of the device while it trained, split by cause. `config` is resolved; needs a step. Exact,
     from marks: for how much of each data wait and copy the device idled, the hand_over after the batch was made, and
     decoding on the device. The rest of the wait is apportioned among the stages of making a batch: by its own if it is
     made in the loop, else by the mean of all, since the loop then waits for the workers' pace. `Share.frac` divides the
@@ -244,29 +243,52 @@ def find_exposure(
     more.
     """
     run_gaps = run_gaps or RunGaps.of(steps, phases)
-    gaps = run_gaps.steady
-    waited, copied, launches = gaps.exposed_wait_ns / 1e9, gaps.by_step("h2d"), gaps.launches_s
-    idle, gap, outside = waited + copied, gaps.idle_s, gaps.by_step("outside")
-    whole = gap + gaps.compute_ns / 1e9
+    gaps, every = run_gaps.steady, run_gaps.training
+    waited, copied = every.exposed_wait_ns / 1e9, every.by_step("h2d")
+    idle, gap, launches = waited + copied, every.idle_s, every.launches_s
+    starts = epoch_starts(steps)[every.index]
+    outside = every.by_step("outside") + np.where(starts, every.by_step("epoch_boundary") - waited, 0.0)
+    whole = gap + every.compute_ns / 1e9
     python = gap - idle - outside
     parts = [idle, python, outside]
     if len(launches):
         parts += [launches, python + launches]
-    of_idle, of_host, of_outside, *rest = arrays.ratio_intervals(parts, whole)
+    of_idle, of_host, of_outside, *rest = arrays.ratio_intervals(parts, whole, starts)
     of_launches, of_both = rest or (arrays.UNKNOWN, of_host)
+    usual_s, n = mean(idle[~starts]), int(starts.sum())
+    of_start = EpochStarts(first_s=float(steps["data_wait_s"][0]))
+    if n:
+        wait_s, weights = mean(idle[starts]), whole_epochs(steps)[every.index]
+        excess_s = max(0.0, wait_s - usual_s)
+        epoch_frac = float((idle * weights).sum() / (whole * weights).sum())
+        of_start = EpochStarts(n, wait_s, excess_s, n * excess_s / float(whole.sum()), epoch_frac)
+    shares = _shares(config, steps, gaps, waited[~starts], copied[~starts]) if idle[~starts].sum() > 0 else ()
     return Exposure(
-        n=len(whole),
+        n=len(gaps.index),
         idle=of_idle,
+        between=arrays.ratio_interval(idle[~starts], whole[~starts]) if n else of_idle,
         host=of_host,
         outside=of_outside,
         launches=of_launches,
         paced=of_both,
         host_paced=_host_paced(steps, gaps.index),
-        idle_ms=float(idle.mean()) * 1e3 if len(whole) else math.nan,
-        shares=_shares(config, steps, gaps, waited, copied) if idle.sum() > 0 else (),
-        starts=_epoch_starts(steps, run_gaps),
-        event=_single_event(steps["step"][gaps.index], idle, whole, of_idle),
+        idle_ms=usual_s * 1e3,
+        step_s=mean(whole[~starts]),
+        shares=_with_starts(shares, of_start, float(idle.sum()), len(whole)),
+        starts=of_start,
+        event=_single_event(steps["step"][every.index], idle, whole, starts),
     )
+
+
+def _with_starts(
+    shares: tuple[verdict.Share, ...], starts: EpochStarts, idle_s: float, n: int
+) -> tuple[verdict.Share, ...]:
+    """Returns shares of the idle time between epoch starts as shares of all of it, `idle_s` in `n` steps."""
+    if not starts.excess_s > 0:
+        return shares
+    frac, ms = starts.n * starts.excess_s / idle_s, starts.n * starts.excess_s / n * 1e3
+    rest = (replace(share, frac=share.frac * (1 - frac)) for share in shares)
+    return tuple(sorted((verdict.Share("epoch_start", frac, ms, ms), *rest), key=lambda share: -share.frac))
 
 
 def _host_paced(steps: Series, rows: Ints) -> bool:
@@ -277,21 +299,13 @@ def _host_paced(steps: Series, rows: Ints) -> bool:
     return len(lag_s) > 0 and float(np.median(lag_s)) < most_s
 
 
-def _epoch_starts(steps: Series, gaps: RunGaps) -> EpochStarts:
-    starts, weight = epoch_starts(steps)
-    begins = gaps.every.only(starts)
-    if not (n := len(begins.index)):
-        return EpochStarts()
-    idle_s = int(begins.exposed_wait_ns.sum()) / 1e9 + begins.seconds("h2d")
-    return EpochStarts(idle_s / n, weight * idle_s, weight * begins.span_s, gaps.steady.span_s)
-
-
-def _single_event(numbers: Floats, waits: Floats, whole: Floats, idle: Interval) -> verdict.SingleEvent | None:
+def _single_event(numbers: Floats, waits: Floats, whole: Floats, starts: Mask) -> verdict.SingleEvent | None:
     """Returns the step that alone decides the class: one outlier moves a mean (Huber and Ronchetti 2009, 1.1)."""
-    worst = int(waits.argmax()) if len(waits) else 0
+    worst = int(np.where(starts, 0.0, waits).argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
         return None
-    without = arrays.ratio_interval(np.delete(waits, worst), np.delete(whole, worst))
+    idle = arrays.ratio_interval(waits, whole, starts)
+    without = arrays.ratio_interval(np.delete(waits, worst), np.delete(whole, worst), np.delete(starts, worst))
     edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
     if (np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")).all():
         return None

@@ -63,21 +63,25 @@ def steady_state(steps: Series) -> Mask:
     return inside if inside.any() else begins
 
 
-def epoch_starts(steps: Series) -> tuple[Mask, float]:
-    """Returns the first steps of later epochs, and how often each counts in the wall clock of training, where they are
-    not steady: a little more than once, as start-up hides how long the first epoch's took.
-    """
+def epoch_starts(steps: Series) -> Mask:
+    """Returns the steps that begin a later epoch, where they are not steady: start-up hides how long the first took."""
     inside, starts = past_warmup(steps)
     starts[:1] = False
-    starts &= inside.any()
-    n = int(starts.sum())
-    return starts, (n + 1) / max(n, 1)
+    return starts & inside.any()
 
 
-def wall_clock_weights(steps: Series) -> Floats:
-    """Returns how often each step counts in the wall clock of training: steady once, `epoch_starts` a little more."""
-    starts, weight = epoch_starts(steps)
-    return np.asarray(np.where(starts, weight, steady_state(steps)))
+def training(steps: Series) -> Mask:
+    """Returns the steps that are the wall clock of training: the steady ones and `epoch_starts`."""
+    return steady_state(steps) | epoch_starts(steps)
+
+
+def whole_epochs(steps: Series) -> Floats:
+    """Returns how often each step counts for the wall clock of whole epochs: steady ones once, `epoch_starts` so often
+    that there is one for each epoch's worth of steady steps, wherever the run began and ended.
+    """
+    starts, keep = epoch_starts(steps), steady_state(steps)
+    inside = mean(np.diff(np.flatnonzero(first_of_epoch(steps)))) - 1
+    return np.asarray(np.where(starts, keep.sum() / max(starts.sum() * inside, 1.0) if starts.any() else 0.0, keep))
 
 
 def while_steady(steps: Series, t_s: Floats) -> Mask:

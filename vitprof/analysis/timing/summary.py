@@ -19,7 +19,7 @@ from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the steady steps so far, and figures that follow from them."""
+    """Sums over the wall clock of training so far, and figures that follow from them."""
 
     steps: int = 0
     samples: float = 0.0
@@ -66,19 +66,24 @@ class RunningTotals:
 
     def __init__(self) -> None:
         self._last_epoch = -math.inf
-        self._inside = Totals()
+        self._training = Totals()
         self._begins = Totals()
-        """Sums over the steps past the warm-up: those inside an epoch (`_inside`), and those that begin one."""
+        """Sums over the steps past the warm-up: all but the run's first one (`_training`), and those that begin an
+        epoch.
+        """
+        self._inside = False
 
     @property
     def totals(self) -> Totals:
-        """Returns the sums over the steady steps so far, those that `steady_state` chooses."""
-        return self._inside if self._inside.steps else self._begins
+        """Returns the sums over the wall clock of training so far, the steps that `steady.training` chooses."""
+        return self._training if self._inside else self._begins
 
     def add(self, new: Series) -> None:
         inside, begins = steady.past_warmup(new, epoch_before=self._last_epoch)
-        self._last_epoch = float(new["epoch"][-1])
-        self._inside, self._begins = self._inside.plus(new, inside), self._begins.plus(new, begins)
+        counted = inside | begins
+        counted[:1] &= self._last_epoch > -math.inf
+        self._last_epoch, self._inside = float(new["epoch"][-1]), self._inside or bool(inside.any())
+        self._training, self._begins = self._training.plus(new, counted), self._begins.plus(new, begins)
 
 
 @dataclass(frozen=True)
@@ -181,17 +186,17 @@ def summarise(
 ) -> RunSummary:
     """Returns a run's figures from `t_origin_s` to `t_end_s` on the monotonic clock; `gaps`, if known."""
     gaps = gaps or RunGaps.of(steps, phases)
-    keep = steady.steady_state(steps)
-    totals = Totals().plus(steps, keep)
-    step_s = steps["step_s"][keep]
-    samples_per_s, low, high = ratio_interval(steps["samples"][keep], step_s)
+    keep, counted = steady.steady_state(steps), steady.training(steps)
+    totals, n_steady, step_s = Totals().plus(steps, counted), int(keep.sum()), steps["step_s"][keep]
+    starts = steady.epoch_starts(steps)[counted]
+    samples_per_s, low, high = ratio_interval(steps["samples"][counted], steps["step_s"][counted], starts)
     if not totals.samples:  # watched without a loader: nobody counted them
         samples_per_s = low = high = math.nan
     epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts))
     firsts = steps["data_wait_s"][steady.first_of_epoch(steps)]
-    median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if totals.steps else (math.nan, math.nan)
+    median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if n_steady else (math.nan, math.nan)
     trained = not config.loader_only
-    idle = gaps.steady.shares() if trained else {}
+    idle = gaps.training.shares() if trained else {}
 
     def spent(phase: str) -> float:
         took = [p.t_end_s - p.t_start_s for p in phases if p.name == phase]
@@ -209,7 +214,7 @@ def summarise(
     reserved_peak = fact("gpu_mem_reserved_peak_bytes")
     return RunSummary(
         n_steps=len(steps["step"]),
-        n_steady_steps=totals.steps,
+        n_steady_steps=n_steady,
         n_samples=int(steps["samples"].sum()),
         samples_per_s=samples_per_s,
         samples_per_s_low=low,
@@ -219,7 +224,7 @@ def summarise(
         step_ms_median=float(median_ms),
         step_ms_p95=float(p95_ms),
         data_wait_frac=totals.share(totals.data_wait_s),
-        h2d_frac=totals.share(float(steps["h2d_s"][keep].sum())),
+        h2d_frac=totals.share(float(steps["h2d_s"][counted].sum())),
         compute_frac=totals.share(totals.compute_s) if trained else math.nan,
         exposed_wait_frac=totals.share(totals.exposed_wait_s) if trained else math.nan,
         device_idle_frac=totals.share(totals.gap_s) if trained else math.nan,

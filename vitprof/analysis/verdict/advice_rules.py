@@ -9,7 +9,7 @@ from typing import Any
 
 from vitprof.analysis import thresholds
 from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
-from vitprof.config import PARTS, RunConfig, catalog, estimates, parts
+from vitprof.config import PARTS, RunConfig, catalog, estimates, own_script, parts
 from vitprof.cores import cores_in_words
 from vitprof.formats import percent, size
 from vitprof.recording.verdict import Advice, Signature
@@ -72,9 +72,7 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
         if s.cause == "transfer" and s.config.replay == "host":
             yield from (advice for advice in _transfer(s) if "strategy" not in advice.settings)
         return
-    if restart := _restart(s):
-        reason = f"Starting the workers again takes {percent(restart.cost_frac)} of each epoch."
-        yield Advice({"persistent_workers": True}, "persistent workers", reason)
+    yield from _epoch_starts(s)
     if s.cause == "cpu_contention":
         yield END_OTHERS
     rules = RULES.get(s.cause, _preparing)
@@ -84,9 +82,34 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
             yield from RULES.get(cause, _preparing)(s)
 
 
-def _restart(s: Situation) -> Signature | None:
-    restarts = (x for x in s.signatures if x.name == "epoch-start" and x.evidence.get("workers_restarted"))
-    return next(restarts, None)
+def _epoch_starts(s: Situation) -> Iterator[Advice]:
+    """Yields what shortens the waits with which epochs begin, where they are long."""
+    long = next((x for x in s.signatures if x.name == "epoch-start"), None)
+    matter, own = "epoch_start" in (s.cause, *s.causes), own_script.is_own_script(s.config)
+    if long is None and not matter:
+        return
+    workers, method = s.config.workers or 0, s.config.start_method
+    if workers and s.config.persistent_workers is False:
+        part = f"takes {percent(long.cost_frac)} of each epoch" if long is not None else "takes part of each epoch"
+        words = "setting persistent_workers=True in the DataLoader" if own else "persistent workers"
+        yield Advice({} if own else {"persistent_workers": True}, words, f"Starting the workers again {part}.")
+        if matter and method == "spawn":
+            words = 'multiprocessing_context="forkserver" with set_forkserver_preload(["torch"])'
+            reason = "Workers are then forked from a process that has imported PyTorch already."
+            yield Advice(
+                {} if own else {"start_method": "forkserver"}, words if own else "start method forkserver", reason
+            )
+    if matter and workers > 1:
+        fewer = {} if own else {"workers": workers // 2}
+        yield Advice(
+            fewer, f"fewer workers ({workers // 2})", "Each has to start and to fill its queue as an epoch begins."
+        )
+    elif matter and own:
+        yield Advice(
+            {},
+            "doing once what iter(loader) and its first batch do, or longer epochs",
+            "It is done anew for each epoch.",
+        )
 
 
 def _launches(s: Situation) -> Iterator[Advice]:
@@ -264,6 +287,7 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "hand_over": _hand_over,
     "transfer": _transfer,
     "launches": lambda s: iter(()),
+    "epoch_start": lambda s: iter(()),
     "": lambda s: iter(()),
 }
 
@@ -275,8 +299,7 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if s.cause == "launches":
         yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
-    if s.config.workers and s.config.persistent_workers is False and _restart(s):
-        yield Advice({}, "setting persistent_workers=True in the DataLoader", "Workers start again for each epoch.")
+    yield from _epoch_starts(s)
     if s.cause == "cpu_contention":
         yield END_OTHERS
     making = [cause for cause in (s.cause, *s.causes) if cause in ("read", "decode", "transform", "collate")]

@@ -14,7 +14,7 @@ from vitprof.analysis.signatures import find_signatures
 from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure
-from vitprof.analysis.timing.steady import Trace
+from vitprof.analysis.timing.steady import Trace, training
 from vitprof.analysis.timing.summary import gpu_util_pct
 from vitprof.analysis.verdict import advice_rules, wording
 from vitprof.analysis.verdict.advice import Alternative, advise
@@ -44,8 +44,8 @@ def judge(
     the measured speed-up (an own script's is in the facts), `alternatives` other ways to run the same job, `possible`
     whether a config can run here, `gaps` the run's. The lower end of the 95% interval of the share of time idle for
     data decides (`analysis.thresholds`). It is inconclusive with too few steady steps, without device work, if the
-    interval reaches from "not" to "input-bound", where the loop's waits are not known, and where epoch starts change
-    the class.
+    interval reaches from "not" to "input-bound", and where the loop's waits are not known. Shares are of the wall clock
+    of training: steady steps and epoch starts.
     """
     trace = Trace(steps, telemetry, config, facts)
     n, n_all = trace.n_steady, len(steps["step"])
@@ -80,8 +80,6 @@ def judge(
         "shares": exposure.shares,
     }
     kind = _kind(exposure)
-    if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and _kind(exposure.with_epoch_starts) != kind:
-        return inconclusive(wording.epoch_starts_count(exposure, device.words), **measured)
     measured["single_event"] = exposure.event
     if low < thresholds.MODERATE_FRAC and high > thresholds.INPUT_BOUND_FRAC:
         reason = (
@@ -93,7 +91,7 @@ def judge(
         config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention)
-    speed_up = _speed_up(exposure, facts, headroom)
+    speed_up, counted = _speed_up(exposure, facts, headroom), training(steps)
     situation = advice_rules.Situation(
         config=config,
         cause=cause,
@@ -103,7 +101,7 @@ def judge(
         on_cpu=device.on_cpu,
         facts=facts,
         free_cores=free_cores(trace),
-        samples_per_s=float(steps["samples"][trace.steady].sum()) / float(np.nansum(steps["step_s"][trace.steady])),
+        samples_per_s=float(steps["samples"][counted].sum()) / float(np.nansum(steps["step_s"][counted])),
         signatures=bare.signatures,
         causes=tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),
     )
@@ -163,12 +161,15 @@ def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Content
 
 
 def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None) -> wording.SpeedUp:
-    """Returns what was measured, else an upper bound: the same steps without the time idle for data."""
+    """Returns what was measured, else an upper bound: the same steps without the time idle for data. A headroom is one
+    of the steady steps: where epochs begin with long waits it is only what the steps between would gain.
+    """
+    own, gain = own_headroom(facts), arrays.UNKNOWN
     if measured is not None and math.isfinite(measured.speed_up):
-        gain = (measured.speed_up, measured.speed_up_low, measured.speed_up_high)
-        return wording.SpeedUp(*gain, measured=True, other_runs=True)
-    own = own_headroom(facts)
-    if own is not None and math.isfinite(own.speed_up.value):
-        return wording.SpeedUp(*own.speed_up, measured=True)
+        gain = arrays.Interval(measured.speed_up, measured.speed_up_low, measured.speed_up_high)
+    elif own is not None:
+        measured, gain = None, own.speed_up
+    if math.isfinite(gain.value) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
+        return wording.SpeedUp(*gain, measured=True, other_runs=measured is not None)
     bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle))
-    return wording.SpeedUp(*bound, measured=False)
+    return wording.SpeedUp(*bound, measured=False, between=gain.value)

@@ -55,6 +55,8 @@ class SpeedUp:
     measured: bool
     other_runs: bool = False
     """Whether it was measured in other runs of the same job, at another time."""
+    between: float = math.nan
+    """What was measured for the steps between epoch starts, where that is not the gain; else NaN."""
 
 
 def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
@@ -111,6 +113,10 @@ def _copies(exposure: Exposure) -> float:
     return sum(share.frac for share in exposure.shares if share.name == "transfer")
 
 
+LONG_FIRST_S = 0.5
+"""Wait for the first batch of the only epoch, in seconds, from which it is named where it would change the class."""
+WHOLE_EPOCHS_FRAC = 0.02
+"""Difference of the share over whole epochs from that of the run, which may end within one, for naming it."""
 MODERATE, INPUT_BOUND = (f"{share * 100:g}" for share in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC))
 CLASSES = (
     f"under {MODERATE}% of the time idle for data is not input-bound, {MODERATE} to {INPUT_BOUND}% moderately, over "
@@ -123,6 +129,7 @@ CAUSE_WORDS: dict[str, str] = {
     "rest": "Python between the stages of loading (loops, calls, locks) is",
     "hand_over": "handing over finished batches from the loader's workers is",
     "transfer": "the copy to the device is",
+    "epoch_start": "waiting as epochs begin is",
     "loading": "making batches is",
     "slow_drive": "reading from the slow drive is",
     "cpu_contention": "other programs that keep the CPU busy cost about",
@@ -132,6 +139,7 @@ CAUSE_WORDS: dict[str, str] = {
 CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
     "rest": "Python between the stages",
     "transfer": "the copy to the device",
+    "epoch_start": "epoch starts",
     "loading": "making batches",
     "slow_drive": "the slow drive",
     "cpu_contention": "other programs",
@@ -167,7 +175,7 @@ def verdict_sentence(
 ) -> str:
     idle, config, kind = exposure.idle, situation.config, situation.kind
     title = kind[0].upper() + kind[1:]
-    waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n))
+    waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n)) + _starts(exposure)
     gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
     try_first = f"; try {advice[0].words}" if advice else ""
     if config.replay:
@@ -193,9 +201,32 @@ def verdict_sentence(
     if slowest := slowest_loader(situation.facts):
         of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
     free = _free_data(device, config, exposure, speed_up)
+    if situation.cause == "epoch_start":
+        return f"{title}: {waited}; {free}{try_first}."
     if not speed_up.measured:
         free += _inflated(exposure, contention)
     return f"{title}: {waited}; {of_it}; {free}{try_first}."
+
+
+def _starts(exposure: Exposure) -> str:
+    """Returns a clause on the waits with which epochs begin; "" where they are few, or not known and short."""
+    idle, starts = exposure.idle.value, exposure.starts
+    if not starts.n:
+        whole_s = exposure.n * exposure.step_s + starts.first_s
+        with_first = (idle * exposure.n * exposure.step_s + starts.first_s) / whole_s
+        edges = [edge for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC) if idle < edge <= with_first]
+        if not edges or starts.first_s < LONG_FIRST_S:
+            return ""
+        first = seconds(starts.first_s)
+        return f" (no second epoch was seen: waits as epochs begin are not in that; the first took {first})"
+    if starts.frac < thresholds.EPOCH_STARTS_FRAC:
+        return ""
+    each = f"{seconds(starts.wait_s)} each, {starts.n} seen" if starts.n > 1 else f"{seconds(starts.wait_s)}, one seen"
+    clause = f", {percent(starts.frac / idle)} of that as epochs begin ({each})"
+    clause += f"; {percent(exposure.between.value)} in the steps between"
+    if abs(starts.epoch_frac - idle) >= WHOLE_EPOCHS_FRAC:
+        clause += f", {percent(starts.epoch_frac)} over whole epochs"
+    return clause
 
 
 def _spread(share: arrays.Interval, n: int) -> str:
@@ -230,7 +261,9 @@ def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: 
         if speed_up.other_runs and 1 / speed_up.high > 1 - exposure.idle.low + thresholds.EQUAL_FRAC:
             when = "measured while loading was faster than in this run: repeat both"
         return f"with free data this job runs {times} ({interval}, {when})"
-    if device.on_cpu and not synchronous(config):
+    if math.isfinite(speed_up.between):
+        times += f" ({number(speed_up.between)}x was measured for the steps between)"
+    elif device.on_cpu and not synchronous(config) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
         return f"with free data this job would run about {times} (loading and training share the CPU)"
     return f"with free data this job would run at most {times}"
@@ -242,7 +275,7 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
         return ""
     if contention.of_training_too:
         return ", as long as other programs, which slow loading and training alike, keep running"
-    step_ms = exposure.idle_ms / exposure.idle.value
+    step_ms = exposure.step_s * 1e3
     without = (step_ms - contention.waited_ms) / (step_ms - exposure.idle_ms)
     return f" ({number(without)}x without the other programs: they make data look slower)"
 
@@ -304,12 +337,3 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             "batches of a step: for batches in vitprof.watch(zip(loader, other))"
         )
     return ""
-
-
-def epoch_starts_count(exposure: Exposure, idle_words: str) -> str:
-    """Returns that the waits with which epochs begin change the answer; `idle_words` as in `wording.Device`."""
-    return (
-        f"each epoch begins with a wait of {seconds(exposure.starts.wait_s)}, {percent(exposure.starts.frac)} of the "
-        f"wall clock of training: {idle_words} {percent(exposure.with_epoch_starts.idle.value)} of the time with "
-        f"these waits, and {percent(exposure.idle.value)} in the steps between them"
-    )
