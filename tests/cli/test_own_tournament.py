@@ -38,32 +38,38 @@ def n_tournaments() -> int:
 
 @pytest.mark.slow
 def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, out, err = call(*TRIALS, *VARY, *PRETEND, "writes", "differs")
+    Path("model.pt").write_text("of weeks")
+    status, out, err = call(*TRIALS, "--in-place", *VARY, *PRETEND, "writes", "differs")
     assert (status, out) == (2, "")
-    lines = err.splitlines()
-    assert lines[0] == "without workers prefetch_factor has no meaning: left out"
-    assert lines[1:3] == [f"The first trial wrote 1 file under {Path.cwd()}:", "  model.pt"]
-    assert "VITPROF_TRIAL" in lines[3]
-    again = "to repeat the script: python -m vitprof tournament --resume 1 --yes"
-    assert lines[4] == f"vitprof: tournament 1 is paused; {again}"
-    assert Path("model.pt").read_text() == "of trial 1"
+    first, second = err.splitlines()
+    command = f"{sys.executable} -m tests.jobs.pretend writes differs"
+    assert first.startswith(f"Each trial runs {command} in {Path.cwd()} and")
+    assert first.endswith("trains for 60 steps; it writes what it always writes, such as checkpoints.")
+    again = "python -m vitprof tournament --resume 1 --yes"
+    assert second == f"vitprof: tournament 1 is paused; to run the script: {again}"
+    assert Path("model.pt").read_text() == "of weeks", "nobody agreed"
+    again = f"to repeat the script: {again}"
     asked: list[str] = []
 
     def refuse(question: str, err: bool) -> bool:
         asked.append(question)
-        if len(asked) > 1:
+        if len(asked) > 2:
             raise cli.tournament.typer.Abort  # Ctrl-C at the question
-        return False
+        return question == "Run it?"
 
     with monkeypatch.context() as on_a_terminal:
         on_a_terminal.setattr(cli.tournament.sys, "stdin", on_a_terminal)
         on_a_terminal.setattr(on_a_terminal, "isatty", lambda: True, raising=False)
         on_a_terminal.setattr(type(sys.stderr), "isatty", lambda self: True)
         on_a_terminal.setattr(cli.tournament.typer, "confirm", refuse)
-        for n in (1, 2):
+        for questions in (["Run it?", "Repeat it?"], ["Run it?", "Repeat it?", "Repeat it?"]):
             status, _, err = call("tournament", "--resume", "1")
-            assert (status, asked) == (2, ["Repeat it?"] * n)
+            assert (status, asked) == (2, questions)
             assert err.endswith(f"{again}\n")
+            if len(asked) == 2:
+                assert "without workers prefetch_factor has no meaning: left out" in err
+                assert f"The first trial in {Path.cwd()} wrote or deleted 1 file:\n  model.pt\n" in err
+                assert "VITPROF_TRIAL" in err
     assert Path("model.pt").read_text() == "of trial 1", "nobody agreed"
     status, out, err = call("tournament", "--resume", "1", "--yes")
     assert (status, Path("model.pt").read_text()) == (0, "of trial 4")
@@ -84,6 +90,24 @@ def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
     assert status == 0
     assert f"The first trial wrote no file under {Path.cwd()}." in err
     assert "Too early" in out
+
+
+@pytest.mark.slow
+def test_nothing_is_overwritten_and_no_secret_is_stored(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("model.pt").write_text("of weeks")
+    script = (*PRETEND, "writes", "--api-key=S3CRET")
+    status, _, err = call(*TRIALS, "--repeats", "1", *VARY, *script)
+    assert status == 0
+    assert "wrote or deleted 1 file, all of them gone with it:\n  model.pt\n" in err
+    assert Path("model.pt").read_text() == "of weeks"
+    store = Path(os.environ["VITPROF_HOME"], "recordings.sqlite")
+    assert b"S3CRET" not in store.read_bytes()  # closed: nothing is in its -wal file
+    monkeypatch.setattr(cli.tournament.planning, "_commands", {})
+    assert "give the whole command again after --" in one_line(
+        call, "tournament", "--resume", "1", "--more-rounds", "1"
+    )
+    assert "it is not that of the resumed tournament" in one_line(call, "tournament", "--resume", "1", *PRETEND)
+    assert call("tournament", "--resume", "1", *script)[0] == 0
 
 
 @pytest.mark.slow
@@ -126,7 +150,8 @@ def test_a_real_training(call: Call) -> None:
     options = ("--steps", "35", "--repeats", "1", "--no-until-decided", "--vary", "workers=4", "--json", "--yes")
     status, out, err = call("tournament", *options, *script)
     assert status == 0
-    assert err.splitlines()[:2] == [f"The first trial wrote 1 file under {Path.cwd()}:", "  model.pt"]
+    assert "wrote or deleted 1 file, all of them gone with it:\n  model.pt\n" in err
+    assert not Path("model.pt").exists()
     told = {t["key"]: t for t in read_json("tournament", out)["trials"]}
     four, as_it_is = told["own-script/workers=4"], told["own-script/unchanged"]
     assert (four["workers"], as_it_is["workers"], as_it_is["n_steps"]) == (4, 0, 30)

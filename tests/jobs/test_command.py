@@ -131,10 +131,10 @@ def run(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
     """Runs and records a trial of the pretended script."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def recorded(*words: str, opened: list[str] | None = None, **more: object) -> StoredRun:
+    def recorded(*words: str, changes: list[str] | None = None, **more: object) -> StoredRun:
         run_id = store.create_run(own_config("a trial", steps=40))
         made = a_trial(tmp_path, *words, **more)
-        start = lambda: TrialRunner(made, tmp_path / "log", opened)  # noqa: E731
+        start = lambda: TrialRunner(made, tmp_path / "log", changes)  # noqa: E731
         JobRecorder(store, run_id, threading.Event(), start=start).run()
         return store.run(run_id)
 
@@ -142,12 +142,12 @@ def run(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
 
 
 def test_what_is_measured_and_what_it_was_given(run: Run, store: RunStore, tmp_path: Path) -> None:
-    opened: list[str] = []
-    ended = run("writes", opened=opened, lists_opened=True)
+    changes: list[str] = []
+    ended = run("writes", changes=changes, lists_changes=True)
     assert (ended.status, ended.error, ended.config.batch_size, ended.config.workers) == ("done", "", 8, 0)
     assert store.n_steps(ended.id) == 40
     assert (tmp_path / "model.pt").read_text() == "of trial 3"
-    assert opened == ["model.pt"]
+    assert sorted(changes) == ["log", "model.pt"]
 
 
 def test_the_setting_is_in_the_runs_config(run: Run) -> None:

@@ -182,7 +182,7 @@ def test_the_size_of_a_sample() -> None:
 
 
 SCRIPT = """
-import os, sys
+import os, sys, tempfile
 from vitprof.watch.trial import report_written_files
 report_written_files()
 os.chdir("below")
@@ -192,19 +192,27 @@ open("log.txt", "a").close()
 open("read.txt").close()
 open(os.devnull, "w").close()
 open("../elsewhere/out.txt", "w").close()
-os.makedirs("__pycache__")
-open("__pycache__/a.pyc", "w").close()
+open("../elsewhere/out.txt", "w").close()
+open("../elsewhere/new", "w").close()
+os.replace("../elsewhere/new", "../kept.txt")
+os.remove("../elsewhere/out.txt")
+os.remove("../gone.txt")
+tempfile.NamedTemporaryFile().close()
+os.makedirs("../__pycache__")
+open("../__pycache__/a.pyc", "w").close()
 if os.fork() == 0:
-    os.close(os.open("forked.bin", os.O_WRONLY | os.O_CREAT))
+    os.close(os.open("../forked.bin", os.O_WRONLY | os.O_CREAT))
     os._exit(0)
 os.wait()
+import torch
+torch.save([1], "../saved.pt")
 """
 
 
-def test_each_file_that_is_written_is_reported_once(tmp_path: Path) -> None:
+def test_each_file_elsewhere_that_is_written_or_deleted_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     told = tmp_path / "below" / "told"
-    for file in (told, tmp_path / "below" / "read.txt"):
+    for file in (told, tmp_path / "below" / "read.txt", tmp_path / "gone.txt"):
         file.touch()
     variables = {
         "VITPROF_WATCH_TELL": str(told),
@@ -213,4 +221,6 @@ def test_each_file_that_is_written_is_reported_once(tmp_path: Path) -> None:
     }
     subprocess.run([sys.executable, "-c", SCRIPT], check=True, cwd=tmp_path, env={**os.environ, **variables})
     lines = [json.loads(line) for line in told.read_text().splitlines()]
-    assert lines == [["opened", "log.txt"], ["opened", "forked.bin"]]
+    shown = [path for _, path in lines if os.path.lexists(path) or path.endswith("(deleted)")]
+    names = ("kept.txt", "gone.txt (deleted)", "forked.bin", "saved.pt")
+    assert shown == [f"{tmp_path}/{name}" for name in names]

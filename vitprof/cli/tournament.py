@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Progress, job_manager
 from vitprof.experiments.tuning import DEFAULT_S, tune
 from vitprof.export import tournament, write_text
+from vitprof.jobs.trial_folder import isolation_of
+from vitprof.names import masked_command
 from vitprof.program import program
 from vitprof.store import RunStore, tournaments
 
@@ -31,14 +34,14 @@ POLL_S = 0.2
 TRIAL_STEPS = 100
 """Length of a trial of a user's own script in training steps, unless --steps is given."""
 NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *("command", "vary", "yes", "anyway", "steps", "repeats", "until_decided", "early_stop", "time"),
+    *("command", "vary", "yes", "in_place", "anyway", "steps", "repeats", "until_decided", "early_stop", "time"),
     *("name", "csv", "as_json", "markdown", "telemetry_hz"),
 }
 """Options of `tournament` that cannot be given with a user's own script."""
 NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *("resume", "more_rounds", "take_over", "yes", "anyway", "csv", "as_json", "markdown"),
+    *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown"),
 }
-NOT_WITH_AUTO = ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes")
+NOT_WITH_AUTO = ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes", "in_place")
 
 
 @reading.takes(*reading.TOURNAMENT)
@@ -66,6 +69,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         if resumed is not None:
             resumes = "a tournament that is resumed keeps its settings; leave it out"
             _refuse(NOT_WITH_RESUME, options | given, ctx, resumes)
+            _check_same_command(tournaments.tournament(store, resumed).spec.script, options["command"] or [])
             if options["take_over"]:
                 tournaments.release(store, resumed)
             if options["more_rounds"] is not None:
@@ -125,9 +129,21 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
         strategies=(OWN_SCRIPT,),
         batch_sizes=(1,),
         baseline=UNCHANGED,
-        script=OwnScript(tuple(options["command"]), os.getcwd(), tuple(read_varied(text) for text in options["vary"])),
+        script=OwnScript(
+            planning.keep_command(options["command"]),
+            os.getcwd(),
+            tuple(read_varied(text) for text in options["vary"]),
+            isolation="" if options["in_place"] else isolation_of(os.getcwd()),
+        ),
         **_rounds(options),
     )
+
+
+def _check_same_command(script: OwnScript | None, command: list[str]) -> None:
+    if command and (script is None or planning.keep_command(command) != script.command):
+        raise ConfigError("command", " ".join(masked_command(command)), "it is not that of the resumed tournament")
+    if script is not None:
+        planning.command_of(script)
 
 
 # running it
@@ -136,6 +152,7 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
 def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
     view = TournamentView(store, tournament_id)
     error, stopped = "", False
+    _announce(store, tournament_id, options["yes"])
     _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
     if tournaments.tournament(store, tournament_id).status != "done":
         error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
@@ -185,6 +202,17 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
         return runner.error, stop()
 
 
+def _announce(store: RunStore, tournament_id: int, yes: bool) -> None:
+    """Says what the first trial of a script will run, and asks where it may overwrite the user's files."""
+    spec = tournaments.tournament(store, tournament_id).spec
+    if (script := spec.script) is None or script.loader is not None:
+        return
+    words = planning.begin_words(script, spec.base.steps)
+    terminal.show(f"{words[0].upper()}{words[1:]}.", console=terminal.err)
+    if not script.isolation and not yes:
+        _confirm("Run it?", tournament_id, "to run the script")
+
+
 def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
     """Asks whether to repeat the first trial of a script, unless that is agreed or `yes`. Returns whether it was agreed
     just now; ends the program with status 2 if it is not.
@@ -196,26 +224,24 @@ def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
     sentence = f"{words[0].upper()}{words[1:].partition(': ')[0]}{':' if ': ' in words else '.'}"
     remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
     terminal.show(*remarks, sentence, *(f"  {path}" for path in script.writes), console=terminal.err)
-    if script.writes and not yes:
+    if script.lasting and not yes:
         terminal.show(
             "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
             "number of the trial, which the script finds in the environment variable VITPROF_TRIAL.",
             console=terminal.err,
         )
-        if not (sys.stdin.isatty() and sys.stderr.isatty() and _confirmed()):
-            again = f"{planning.resume_command(tournament_id)} --yes"
-            terminal.complain(
-                f"tournament {tournament_id} is paused; to repeat the script: {again}", terminal.EXIT_BAD_VALUE
-            )
+        _confirm("Repeat it?", tournament_id, "to repeat the script")
     planning.agree(store, tournament_id)
     return True
 
 
-def _confirmed() -> bool:
-    try:
-        return typer.confirm("Repeat it?", err=True)
-    except typer.Abort:  # Ctrl-C or end of input
-        return False
+def _confirm(question: str, tournament_id: int, purpose: str) -> None:
+    """Ends the program with status 2 unless the user, at a terminal, says yes."""
+    with contextlib.suppress(typer.Abort):  # Ctrl-C or end of input
+        if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, err=True):
+            return
+    again = f"{planning.resume_command(tournament_id)} --yes"
+    terminal.complain(f"tournament {tournament_id} is paused; {purpose}: {again}", terminal.EXIT_BAD_VALUE)
 
 
 def _write_csv(path: Path, text: str, again: str) -> None:

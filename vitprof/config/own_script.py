@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -133,9 +134,11 @@ class OwnScript:
     loader: Mapping[str, Any] | None = None
     """The train loader of the unchanged script (`vitprof.watch.loaders.loader_facts`); None until the first trial."""
     writes: tuple[str, ...] = ()
-    """Files under the working directory that the first trial opened for writing, or changed; relative to it."""
+    """Files that the first trial wrote or deleted: relative to the working directory, or outside it whole paths."""
     agreed: bool = False
     """Whether a person agreed, after the first trial, to repeat the script."""
+    isolation: str = ""
+    """How its trials leave the working directory as it is: "layer" or "copy"; "" where they don't."""
 
     def __post_init__(self) -> None:
         _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
@@ -157,6 +160,11 @@ class OwnScript:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
         if (n := math.prod(len(values) for _, values in self.vary)) > bounds.MOST_TRIALS:
             raise ConfigError("vary", n, f"that makes {n} settings; {bounds.MOST_TRIALS} are allowed")
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """Returns those of `writes` that stay when a trial has ended."""
+        return tuple(path for path in self.writes if not self.isolation or os.path.isabs(path))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from vitprof.errors import JobError
 from vitprof.home import open_log, temporary_prefix
+from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import POLL_S, Listener
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -55,12 +57,14 @@ class CommandRunner:
         headroom: bool = False,
         on_steps: Callable[[Columns], object] | None = None,
         variables: Mapping[str, str] | None = None,
+        directory: str = "",
         **process: Any,
     ) -> None:
         """`steps`: ends the script after that number; `detach_after`: stops watching then. `headroom`: measures it on
-        kept batches. `on_steps` gets finished steps, in the listener's thread; `process`: for `subprocess.Popen`.
+        kept batches. `on_steps` gets finished steps, in the listener's thread; `directory`: a temporary one of its own;
+        `process`: for `subprocess.Popen`.
         """
-        self._directory = tempfile.mkdtemp(prefix=temporary_prefix("watch"))
+        self._directory = directory or tempfile.mkdtemp(prefix=temporary_prefix("watch"))
         self._listening = socket.socket(socket.AF_UNIX)
         path = str(Path(self._directory) / "socket")
         self._listening.bind(path)
@@ -209,8 +213,9 @@ class Trial:
     """Memory for samples that are kept after they were first read; None: they are not kept."""
     remarks: tuple[str, ...] = ()
     """Lines on the setting for the user; they become notices of the run."""
-    lists_opened: bool = False
-    """Whether to report files that are opened for writing."""
+    lists_changes: bool = False
+    """Whether to report the files that are written or deleted."""
+    isolation: str = trial_folder.IN_PLACE
 
     @property
     def changes(self) -> bool:
@@ -224,39 +229,42 @@ class Trial:
         if self.changes:
             wanted = {"place": self.place, "nth": self.nth, "arguments": dict(self.arguments)}
             wanted["cache_bytes"] = self.cache_bytes
-        variables = {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
-        if self.lists_opened:
-            variables["VITPROF_WATCH_OPENED_UNDER"] = os.path.realpath(self.directory)
-        return variables
+        return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
 
 
 class TrialRunner(CommandRunner):
     """The running script, in a session of its own, without a terminal; it prints to `log`. Raises `JobError`."""
 
-    def __init__(self, trial: Trial, log: Path, opened: list[str] | None = None) -> None:
-        """`opened`: the list to which `close` adds the files that were opened for writing, with `lists_opened`."""
-        self._trial, self._log, self._opened = trial, log, opened if opened is not None else []
+    def __init__(self, trial: Trial, log: Path, changes: list[str] | None = None) -> None:
+        """`changes`: the list to which `close` adds the files that were written or deleted, with `lists_changes`."""
+        self._trial, self._log, self._changes = trial, log, changes if changes is not None else []
         self._n = 0
         self._wrong = ""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
-        handle, name = tempfile.mkstemp(prefix=temporary_prefix("trial"))
-        os.close(handle)
-        self._reports = Path(name)
+        looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
+        self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, looked_at)
+        directory = tempfile.mkdtemp(prefix=temporary_prefix("trial"))
+        self._reports = Path(directory) / "reports"
+        variables = {**trial.variables, "VITPROF_WATCH_TELL": str(self._reports)}
+        if trial.lists_changes:
+            variables["VITPROF_WATCH_OPENED_UNDER"] = os.path.realpath(self._folder.cwd)
         try:
             with open_log(log) as out:
                 super().__init__(
-                    trial.command,
+                    self._folder.command(trial.command, directory),
                     steps=trial.steps,
-                    variables={**trial.variables, "VITPROF_WATCH_TELL": name},
-                    cwd=trial.directory,
+                    variables=variables,
+                    directory=directory,
+                    cwd=self._folder.cwd,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
         except BaseException:
-            self._reports.unlink(missing_ok=True)
+            shutil.rmtree(directory, ignore_errors=True)
+            self._folder.remove()
             raise
 
     def messages(self) -> Iterator[Message | None]:
@@ -325,10 +333,20 @@ class TrialRunner(CommandRunner):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_GRACE_S)
         self._signal(signal.SIGKILL)  # its processes that outlived it
+        self._process.wait()
+        self._end_others()
+        self._changes += [text for about, text in self._lines() if about == "opened"]
+        self._changes += self._folder.changes() if self._trial.lists_changes else []
         why = super().close()
-        self._opened += [text for about, text in self._lines() if about == "opened"]
-        self._reports.unlink(missing_ok=True)
+        self._folder.remove()
         return why
+
+    def _end_others(self) -> None:
+        """Kills the processes of the script that have left its session: they still have its environment."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get("VITPROF_WATCH_TELL") == str(self._reports):
+                    process.kill()
 
     def _notices(self) -> list[str]:
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))

@@ -26,6 +26,9 @@ MOST_FRAMES = 60
 SAMPLE_OVERHEAD = 100
 """Approximate bytes for the entry of a kept sample itself."""
 BYTE_CODE = f"{os.sep}__pycache__{os.sep}"
+NO_FILES = ("/dev/", "/proc/", "/sys/")
+DELETES = ("os.remove", "os.rmdir", "os.rename", "shutil.rmtree")
+DELETED = " (deleted)"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 _counts: Counter[str] = Counter()
@@ -118,7 +121,8 @@ def _led_here(frame: FrameType | None) -> tuple[list[str], str]:
     where = ""
     while frame is not None and len(chain) < MOST_FRAMES:
         name = frame.f_code.co_filename
-        chain.append(f"{name}:{frame.f_lineno}:{frame.f_lasti}")  # one line may have two calls
+        # one line may have two calls; the folder is another one where trials run in copies of it
+        chain.append(f"{os.path.basename(name)}:{frame.f_lineno}:{frame.f_lasti}")
         if not where and "site-packages" not in name:
             where = f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
@@ -191,19 +195,47 @@ def n_bytes(value: Any) -> int:
 
 
 def report_written_files() -> None:
-    """Reports each file below `OPENED_UNDER` once that Python opens to write, in this process and its forks."""
+    """Reports each file outside `OPENED_UNDER` once that Python or `torch.save` writes or deletes, in this process and
+    its forks; the program that started the trial looks at the folder itself.
+    """
     under = os.path.join(os.environ[OPENED_UNDER], "")
-    seen = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file
+    own = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file, and those that are made to be temporary
+    created, seen = set[str](), set[str]()
 
-    def hook(event: str, args: tuple[object, ...]) -> None:
-        if event != "open":
+    def report(path: object, what: str = "") -> None:
+        if not isinstance(path, (str, bytes, os.PathLike)):
             return
-        path, _, flags = args
-        if not (isinstance(flags, int) and flags & WRITES and isinstance(path, str)):
+        whole = os.path.realpath(os.fsdecode(path))
+        ours = {whole, *(whole[:i] for i, c in enumerate(whole) if c == os.sep)} & own
+        if ours or whole.startswith((under, *NO_FILES)) or BYTE_CODE in whole or (what and whole in created):
             return
-        whole = os.path.abspath(path)
-        if whole.startswith(under) and whole not in seen and BYTE_CODE not in whole:
-            seen.add(whole)
-            tell("opened", whole[len(under) :])
+        if not what and not os.path.lexists(whole):
+            created.add(whole)
+        if whole + what not in seen:
+            seen.add(whole + what)
+            tell("opened", whole + what)
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        with contextlib.suppress(Exception):  # the script would get it
+            if event == "open" and isinstance(args[2], int) and args[2] & WRITES:
+                if not os.path.isdir(args[0]):  # of a file without a name
+                    report(args[0])
+            elif event in DELETES and (args[-1] in (-1, None) or len(args) == 1):  # no names in a folder that is open
+                report(args[0], DELETED)
+                if event == "os.rename":
+                    report(args[1])
+            elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
+                own.add(os.path.realpath(os.fsdecode(args[0])))
+
+    def save_reported(module: ModuleType) -> None:
+        save = module.save
+
+        @functools.wraps(save)
+        def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+            report(f)  # PyTorch writes past Python
+            return save(obj, f, *args, **kwargs)
+
+        module.save = saved  # type: ignore[attr-defined]
 
     sys.addaudithook(hook)
+    when_imported("torch.serialization", save_reported)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments import trials
-from vitprof.experiments.tournament import planning
-from vitprof.experiments.tournament.planning import agree, create_tournament, written_since
+from vitprof.experiments.tournament import tournament_trials
+from vitprof.experiments.tournament.planning import agree, create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.jobs.manager import JobManager
@@ -66,7 +65,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     assert script is not None
     assert script.writes == ("model.pt",)
     assert found.note == (
-        f"the first trial wrote 1 file under {tmp_path / 'work'}: model.pt; agree that the script is repeated: "
+        f"the first trial in {tmp_path / 'work'} wrote or deleted 1 file: model.pt; agree that the script is repeated: "
         f"python -m vitprof tournament --resume {number} --yes"
     )
     ran(manager, number)
@@ -160,22 +159,14 @@ def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(manager: JobMan
     assert run.status == "stopped"
 
 
-def test_files_that_were_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("old.txt", "again.pt", "replaced.pt"):
-        (tmp_path / name).write_text("a")
-        os.utime(tmp_path / name, (1, 1))
-    time.sleep(2 * planning.CLOCK_S)
-    since = time.time()
-    (tmp_path / "again.pt").write_text("b")
-    os.utime(tmp_path / "again.pt", (1, 1))  # as copies do that keep the time
-    (tmp_path / "runs" / "__pycache__").mkdir(parents=True)
-    (tmp_path / "runs" / "__pycache__" / "a.pyc").touch()
-    (tmp_path / "runs" / "new.txt").touch()
-    (tmp_path / "new.pt").write_text("c")
-    (tmp_path / "new.pt").replace(tmp_path / "replaced.pt")
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "recordings.sqlite").touch()
-    found, whole = written_since(tmp_path, since)
-    assert (sorted(found), whole) == (["again.pt", "replaced.pt", "runs/new.txt"], True)
-    monkeypatch.setattr(planning, "MOST_FILES", 2)
-    assert not written_since(tmp_path, since)[1]
+@pytest.mark.slow
+def test_a_trial_that_makes_no_step_is_ended_by_the_time_limit(manager: JobManager, tmp_path: Path) -> None:
+    number = made(manager.store, tmp_path, "hangs", seconds=10.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tournament_trials, "LOOK_S", 0.05)
+        patch.setattr(tournament_trials, "_since_prepared_s", lambda run: 11.0)
+        ran(manager, number)
+    found = tournament(manager.store, number)
+    why = "no training step within the time limit of 10 s"
+    assert found.note == f"the first trial, the script as it is, did not end as it should: {why}"
+    assert found.status == "stopped"

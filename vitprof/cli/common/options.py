@@ -139,7 +139,8 @@ HELP = {
     "until_decided": f"add up to {bounds.MORE_ROUNDS} rounds of the settings that can still be the fastest, until it "
     "is decided",
     "early_stop": "stop a setting early once it clearly cannot be the fastest",
-    "yes": "repeat your own script without asking, whatever it writes",
+    "yes": "run and repeat your own script without asking, whatever it writes",
+    "in_place": "run your own script in its folder itself, where it overwrites its own files",
     "auto": "find workers, prefetch factor and batch size of one strategy",
     "take_over": "with --resume: take it over from a machine or container that is gone",
     "anyway": ANYWAY_HELP,
@@ -161,6 +162,7 @@ OPTIONS = (
     keyword("command", Annotated[list[str] | None, typer.Argument(help=COMMAND_HELP, metavar="[-- COMMAND...]")]),
     parameter("vary", list[str] | None, None, VARY_HELP, "Tournament", metavar="NAME=VALUES"),
     _own("yes", bool, False, "Work"),
+    _own("in_place", bool, False, "Work"),
     *(_own(name, str, "") for name in ("strategies", "batch_sizes", "workers", "page_caches")),
     _whole("repeats", 3),
     _own("until_decided", bool, True, flag="--until-decided/--no-until-decided"),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
-from vitprof import home
 from vitprof.analysis.tournament.entries import trial_key
 from vitprof.config import KNOBS, PARTS, RunConfig, bounds, catalog, own_script
 from vitprof.config.availability import Machine, availability
@@ -22,9 +20,9 @@ from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments.headroom import why_no_cold
-from vitprof.jobs import command
+from vitprof.jobs import command, trial_folder
 from vitprof.jobs.runners import Runner
-from vitprof.names import tamed_name
+from vitprof.names import MASKED, masked_command, tamed_name
 from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament, set_spec, tournament
@@ -137,22 +135,34 @@ CACHE_SHARE = 0.5
 """Share of the free memory for samples that are kept; the rest is for additional workers and batches."""
 MOST_WRITES, WRITES_NAMED = 1000, 4
 """The most names of written files that the store keeps, and that a line names."""
-IGNORED = ("__pycache__", ".git")
-"""Folders that are not searched: what is written there does not matter to the user, such as byte code."""
-MOST_FILES, MOST_S = 300_000, 20.0
-"""The most files that are checked, and the most seconds: a folder of samples can have millions."""
-CLOCK_S = 0.05
-"""Tolerance for the times of files, whose clock advances only every few milliseconds."""
+_commands: dict[tuple[str, ...], tuple[str, ...]] = {}
+"""A command as it is stored, without its secrets -> the command that was given to this program."""
+
+
+def keep_command(command: Sequence[str]) -> tuple[str, ...]:
+    """Returns a command as it may be stored, without its secrets; this program can then start it."""
+    stored = masked_command(command)
+    _commands[stored] = tuple(command)
+    return stored
+
+
+def command_of(script: own_script.OwnScript) -> tuple[str, ...]:
+    """Returns the command to start. Raises `ConfigError` where its secrets were given to another program."""
+    if script.command not in _commands and any(MASKED in part for part in script.command):
+        raise ConfigError(
+            "command", shlex.join(script.command), "its secrets are not stored; give the whole command again after --"
+        )
+    return _commands.get(script.command, script.command)
 
 
 def start_trial(
-    spec: TournamentSpec, planned: PlannedTrial, number: int, opened: list[str] | None = None
+    spec: TournamentSpec, planned: PlannedTrial, number: int, changes: list[str] | None = None
 ) -> Callable[[Path], Runner]:
     """Returns a function that starts a trial of the script, given the file for what the script prints."""
     script, setting = _own(spec), planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
     trial = command.Trial(
-        command=script.command,
+        command=command_of(script),
         directory=script.directory,
         number=number,
         steps=spec.base.steps or 1,
@@ -162,19 +172,18 @@ def start_trial(
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
         cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
         remarks=setting.remarks,
-        lists_opened=opened is not None,
+        lists_changes=changes is not None,
+        isolation=script.isolation,
     )
-    return lambda log: command.TrialRunner(trial, log, opened)
+    return lambda log: command.TrialRunner(trial, log, changes)
 
 
-def learn(store: RunStore, tournament_id: int, run_id: int, opened: list[str], began_s: float) -> None:
-    """Stores what the first trial showed: the loader, and the files written since `began_s`. Raises `StoreError`."""
+def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[str]) -> None:
+    """Stores what the first trial showed: the loader, and the files it wrote and deleted. Raises `StoreError`."""
     spec, environment = tournament(store, tournament_id).spec, store.run(run_id).environment
     script = _own(spec)
-    written, whole = written_since(Path(script.directory), began_s)
-    files = sorted({*opened, *written})[:MOST_WRITES]
-    if not whole:
-        files.append("(and perhaps more: there are too many files to check all of them)")
+    lasting = {path for path in changes if not os.path.isabs(path) or path.endswith(")") or os.path.lexists(path)}
+    files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
     known = replace(script, loader=dict(environment.get("watched") or {}), writes=tuple(files))
     seen = own_script.with_loader(spec.base, environment)
     base = replace(spec.base, dataset=seen.dataset, device=seen.device, batch_size=seen.batch_size)
@@ -187,6 +196,17 @@ def agree(store: RunStore, tournament_id: int) -> None:
     set_spec(store, tournament_id, replace(spec, script=replace(_own(spec), agreed=True)))
 
 
+def begin_words(script: own_script.OwnScript, steps: int | None) -> str:
+    """Returns what each trial runs, that it trains, and what becomes of what it writes, in a line."""
+    runs = f"each trial runs {shlex.join(script.command)} in {script.directory} and trains for {steps} steps"
+    removed = "the trial ends; what it writes elsewhere stays"
+    stays = {
+        trial_folder.LAYER: f"what it writes there is in a layer (overlayfs) that is removed when {removed}",
+        trial_folder.COPY: f"it works in a copy of that folder, removed when {removed}",
+    }
+    return f"{runs}; {stays.get(script.isolation, 'it writes what it always writes, such as checkpoints')}"
+
+
 def written_words(script: own_script.OwnScript) -> str:
     """Returns what the first trial wrote, in a line."""
     if not script.writes:
@@ -194,7 +214,8 @@ def written_words(script: own_script.OwnScript) -> str:
     few = ", ".join(script.writes[:WRITES_NAMED])
     more = f" and {len(script.writes) - WRITES_NAMED} more" if len(script.writes) > WRITES_NAMED else ""
     n = "1 file" if len(script.writes) == 1 else f"{len(script.writes)} files"
-    return f"the first trial wrote {n} under {script.directory}: {few}{more}"
+    gone = ", all of them gone with it" if not script.lasting else ""
+    return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {few}{more}"
 
 
 def resume_command(tournament_id: int) -> str:
@@ -213,31 +234,3 @@ def _own(spec: TournamentSpec) -> own_script.OwnScript:
     if spec.script is None:
         raise StoreError("this tournament does not run a script of your own")
     return spec.script
-
-
-def written_since(folder: Path, since_s: float) -> tuple[list[str], bool]:
-    """Returns the files below `folder` that were made or changed since `since_s` (`time.time()`, compared with ctime),
-    relative to it, and whether all files were checked.
-    """
-    written: list[str] = []
-    own, until, n = home.home().resolve(), time.monotonic() + MOST_S, 0
-    folders = [folder.resolve()]
-    while folders:
-        here = folders.pop()
-        try:
-            entries = list(os.scandir(here))
-        except OSError:  # such as a folder that this user may not read
-            continue
-        for entry in entries:
-            n += 1
-            if n > MOST_FILES or (n % 1000 == 0 and time.monotonic() > until):
-                return written, False
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in IGNORED and Path(entry.path) != own:
-                        folders.append(Path(entry.path))
-                elif entry.stat(follow_symlinks=False).st_ctime >= since_s - CLOCK_S:
-                    written.append(os.path.relpath(entry.path, folder.resolve()))
-            except OSError:  # gone meanwhile
-                continue
-    return written, True

@@ -231,6 +231,9 @@ class TournamentTrials:
         self._early_stop: EarlyStop | None = None
         """The rule for the trial that is running; None where it must not be cut short."""
         self._end: End | None = None
+        self._spent_s = self._look_at = 0.0
+        self._hung = ""
+        """Why the running trial was stopped; "" unless it made no step in time."""
 
     def __iter__(self) -> Iterator[Trial]:
         """Yields the trials one after another; the one before must be in the store when the next is asked for."""
@@ -259,10 +262,23 @@ class TournamentTrials:
 
     def is_cut(self, trial: Trial, run_id: int) -> bool:
         """Returns whether the running trial is to be stopped, because it can no longer win."""
+        if self._hangs(run_id):
+            return True
         reason = "" if self._early_stop is None else self._early_stop.during(run_id)
         if reason:
             self._cut_short(trial.words, reason)
         return bool(reason)
+
+    def _hangs(self, run_id: int) -> bool:
+        """Returns whether a script has made no step when the time limit is reached."""
+        limit, now = self._spec.seconds, time.monotonic()
+        if self._spec.script is None or limit is None or now < self._look_at:
+            return False
+        self._look_at = now + LOOK_S
+        if self._spent_s + _since_prepared_s(self._store.run(run_id)) < limit or self._store.n_steps(run_id):
+            return False
+        self._hung = f"no training step within the time limit of {limit:g} s"
+        return True
 
     def end(self) -> End:
         """Returns the status to end with and why, once there are no more trials."""
@@ -279,15 +295,15 @@ class TournamentTrials:
     def _first(self) -> Iterator[Trial]:
         assert self._spec.script is not None
         if self._spec.script.loader is None:
-            opened: list[str] = []
-            began_s, first = time.time(), self._planned[0]
-            yield self._trial(self._view.look(), first, 1, opened)
+            changes: list[str] = []
+            first = self._planned[0]
+            yield self._trial(self._view.look(), first, 1, changes)
             run = self._store.run(newest_runs(self._store, self._id)[first.key][1].id)
             if run.status != "done":
-                error = run.error or "it was stopped"
+                error = self._hung or run.error or "it was stopped"
                 self._end = "stopped", f"the first trial, the script as it is, did not end as it should: {error}"
                 return
-            planning.learn(self._store, self._id, run.id, opened, began_s)
+            planning.learn(self._store, self._id, run.id, changes)
             self._spec = tournament(self._store, self._id).spec
             self._planned = planning.plan(self._spec)
             refused = {t.key: t.refused for t in self._planned if t.refused}
@@ -300,12 +316,12 @@ class TournamentTrials:
             self._end = "done", planning.nothing_to_compare(self._planned)
 
     def _trial(
-        self, now: TournamentState, planned: planning.PlannedTrial, number: int, opened: list[str] | None = None
+        self, now: TournamentState, planned: planning.PlannedTrial, number: int, changes: list[str] | None = None
     ) -> Trial:
-        """Returns the run of a setting in a round. Files that an own script opens for writing are added to `opened`."""
-        start = None
+        """Returns the run of a setting in a round. Files that an own script writes are added to `changes`."""
+        start, self._spent_s = None, now.spent_s
         if self._spec.script is not None:
-            start = planning.start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), opened)
+            start = planning.start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), changes)
         return Trial(planned.config, role_of(planned.key, number), planned.key, start)
 
     def _cut_short(self, key: str, why: str) -> None:

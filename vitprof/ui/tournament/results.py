@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -88,16 +87,16 @@ def _draw_title(now: TournamentState) -> None:
     number, unit = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
     lasts = f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
     what = f"{spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}"
-    what = what if spec.script is None else title_words(spec.script)
+    what = what if spec.script is None else title_words(spec.script, spec.base.steps)
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
     st.caption(escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}"))
 
 
-def title_words(script: OwnScript) -> str:
+def title_words(script: OwnScript, steps: int | None) -> str:
     words = {True: "on", False: "off"}
     varied = ((name, [words[v] if isinstance(v, bool) else str(v) for v in values]) for name, values in script.vary)
     given = "; ".join(f"{name} {', '.join(values)}" for name, values in varied)
-    return f"{shlex.join(script.command)} in {script.directory}; {given}"
+    return f"{planning.begin_words(script, steps)}; {given}"
 
 
 def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:

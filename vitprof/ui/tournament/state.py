@@ -276,8 +276,8 @@ def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript
         )
     elif script.loader is not None and not script.agreed:
         words, options = "If it may write them again, continue in a terminal:", " --yes"
-        if script.writes:
-            st.markdown("Each trial runs the script again, which wrote these files:")
-            st.code("\n".join(script.writes), language=None, height=min(300, 60 + 24 * len(script.writes)))
+        if script.lasting:
+            st.markdown("Each trial runs the script again, which wrote or deleted these files:")
+            st.code("\n".join(script.lasting), language=None, height=min(300, 60 + 24 * len(script.lasting)))
     st.caption(words)
     st.code(f"{planning.resume_command(t.id)}{options}", language="bash", wrap_lines=True)

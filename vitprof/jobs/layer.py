@@ -1,0 +1,79 @@
+"""Runs a command with a layer over a folder: whatever it writes there goes into the layer, and the folder stays as it
+is (overlayfs, in a mount namespace of its own, https://docs.kernel.org/filesystems/overlayfs.html).
+
+Started as a script, with the arguments LAYER FOLDER KEPT -- COMMAND: what is below KEPT stays outside the layer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+NEW_MOUNTS, NEW_USERS = 0x20000, 0x10000000
+BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000
+NO_LAYER, NOT_STARTED = 125, 127
+
+
+def _system(name: str, *arguments: object) -> None:
+    ctypes.set_errno(0)
+    plain = [a.encode() if isinstance(a, str) else a for a in arguments]
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*plain) != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def _own_mounts(folder: str) -> str:
+    """Gives this process mounts of its own, as a user who may, or in a user namespace; returns overlayfs's options."""
+    user, group = os.getuid(), os.getgid()
+    try:
+        _system("unshare", NEW_MOUNTS)
+        return "redirect_dir=on"
+    except PermissionError:
+        if os.stat(folder).st_uid != user:  # only files of the users of the new namespace can be changed in a layer
+            raise
+        _system("unshare", NEW_USERS | NEW_MOUNTS)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    return "userxattr"
+
+
+def _mounted_below(folder: str) -> list[str]:
+    with open("/proc/self/mountinfo", "rb") as file:
+        points = [os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in file]
+    return [point for point in points if point.startswith(os.path.join(folder, ""))]
+
+
+def cover(layer: str, folder: str, kept: str) -> None:
+    """Mounts a new layer over `folder`; other mounts below it, and `kept`, stay what they are. Raises `OSError`."""
+    options = _own_mounts(folder)
+    _system("mount", None, "/", None, RECURSIVE | PRIVATE, None)
+    stay = _mounted_below(folder) + [kept] * kept.startswith(os.path.join(folder, ""))
+    opened = {path: os.open(path, os.O_PATH) for path in stay}
+    for name in ("upper", "work"):
+        os.mkdir(os.path.join(layer, name))
+    names = {"lowerdir": folder, "upperdir": f"{layer}/upper", "workdir": f"{layer}/work"}
+    # by descriptor: a path may have commas and colons, which part the options
+    places = [f"{name}=/proc/self/fd/{os.open(path, os.O_PATH)}" for name, path in names.items()]
+    _system("mount", "overlay", folder, "overlay", 0, ",".join([*places, options]))
+    for path, descriptor in opened.items():
+        _system("mount", f"/proc/self/fd/{descriptor}", path, None, BIND | RECURSIVE, None)
+
+
+def main() -> None:
+    layer, folder, kept, _, *command = sys.argv[1:]
+    try:
+        cover(layer, folder, kept)
+        os.chdir(folder)
+    except OSError as error:
+        sys.stderr.write(f"vitprof: no layer could be put over {folder}: {error.strerror or error}\n")
+        sys.exit(NO_LAYER)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"vitprof: cannot start {command[0]}: {error.strerror}\n")
+        sys.exit(NOT_STARTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Where a trial of a user's own script runs, so that it changes none of the user's files: in a layer over its folder
+(`jobs.layer`), else in a copy of a small one, else in the folder itself; and what it wrote and deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from vitprof import home
+from vitprof.errors import JobError
+
+LAYER, COPY, IN_PLACE = "layer", "copy", ""
+LAYER_SCRIPT = Path(__file__).with_name("layer.py")
+PROBE_S = 10.0
+COPIED_FILES, COPIED_BYTES = 2_000, 100 << 20
+"""The largest folder that is copied for each trial: files, and bytes. Links would not do: a write goes through them."""
+IGNORED = ("__pycache__", ".git")
+"""Folders that are not searched: what is written there does not matter to the user, such as byte code."""
+MOST_FILES, MOST_S = 300_000, 20.0
+"""The most files that are checked, and the most seconds: a folder of samples can have millions."""
+MORE = "(and perhaps more: there are too many files to check all of them)"
+Files = dict[str, tuple[int, ...]]
+"""Path -> what differs once the file was written."""
+
+
+def isolation_of(folder: str) -> str:
+    """Returns how trials in `folder` can leave it as it is: `LAYER`, `COPY`; `IN_PLACE` where they can't."""
+    with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
+        trial = TrialFolder(folder, LAYER)
+        try:
+            subprocess.run(trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S)
+            return LAYER
+        finally:
+            trial.remove()
+    n, size = 0, 0
+    for entry in _entries(folder, ()):
+        about = entry.stat(follow_symlinks=False)
+        n, size = n + 1, size + about.st_size
+        if n > COPIED_FILES or size > COPIED_BYTES or not (stat.S_ISREG(about.st_mode) or entry.is_symlink()):
+            return IN_PLACE
+    return IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY
+
+
+class TrialFolder:
+    """The folder of one trial. Raises `JobError` where it can't be made."""
+
+    def __init__(self, folder: str, isolation: str, looked_at: Sequence[str] | None = None) -> None:
+        """`looked_at`: other folders to look for changes in; None: `changes` is not asked for."""
+        self._folder, self._isolation = os.path.realpath(folder), isolation
+        self.cwd = folder
+        self._made = _new_folder(self._folder) if isolation else ""
+        if isolation == COPY:
+            self.cwd = os.path.join(self._made, os.path.basename(self._folder))
+            try:
+                shutil.copytree(self._folder, self.cwd, symlinks=True)
+            except (OSError, shutil.Error) as error:
+                self.remove()
+                raise JobError(f"{folder} could not be copied for the trial: {error}") from error
+        own = [] if looked_at is None or isolation == LAYER else [self.cwd]
+        self._before = {place: _files(place) for place in (*own, *(looked_at or ()))}
+
+    def command(self, command: Sequence[str], kept: str) -> list[str]:
+        """Returns the command to start, in `cwd`; `kept`: a folder of vitprof's own that it writes to."""
+        if self._isolation == LAYER:
+            start = [sys.executable, "-I", str(LAYER_SCRIPT), self._made, self._folder, kept, "--"]
+            return [*start, *command]
+        if self._isolation == COPY:
+            inside = os.path.join(self._folder, "")
+            return [os.path.join(self.cwd, a[len(inside) :]) if a.startswith(inside) else a for a in command]
+        return list(command)
+
+    def changes(self) -> list[str]:
+        """Returns the files that were written or deleted since, relative to the folder; others as whole paths."""
+        found = self._of_layer() if self._isolation == LAYER else []
+        for place, before in self._before.items():
+            after = _files(place)
+            shown = {path: path if place == self.cwd else os.path.join(place, path) for path in before | after}
+            found += [shown[path] for path, about in after.items() if before.get(path) != about and path != MORE]
+            if MORE in before | after:
+                found.append(MORE)
+            else:
+                found += [f"{shown[path]} (deleted)" for path in before if path not in after]
+        return found
+
+    def _of_layer(self) -> list[str]:
+        found = []
+        upper = os.path.join(self._made, "upper")
+        for entry in _entries(upper, (), whole=True):
+            path, about = os.path.relpath(entry.path, upper), entry.stat(follow_symlinks=False)
+            under = os.path.join(self._folder, path)
+            if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
+                gone = [os.path.relpath(e.path, self._folder) for e in _entries(under, ())] or [path]
+                found += [f"{name} (deleted)" for name in gone]
+            elif not stat.S_ISDIR(about.st_mode):
+                found.append(path)
+            elif _is_opaque(entry.path):
+                here = (os.path.relpath(e.path, self._folder) for e in _entries(under, ()))
+                found += [f"{name} (deleted)" for name in here if not os.path.lexists(os.path.join(upper, name))]
+        return found
+
+    def remove(self) -> None:
+        if self._made:
+            with contextlib.suppress(OSError):  # the system made it so that only root can list it
+                os.rmdir(os.path.join(self._made, "work", "work"))
+            shutil.rmtree(self._made, ignore_errors=True)
+
+
+def named_folders(command: Sequence[str], folder: str) -> list[str]:
+    """Returns the folders outside `folder` that the arguments of a command name, or that the files are in they name."""
+    found: dict[str, None] = {}
+    for argument in command[1:]:
+        for text in argument.partition("=")[::2]:
+            path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
+            place = path if os.path.isdir(path) else os.path.dirname(path)
+            inside = os.path.commonpath([place, os.path.realpath(folder)]) in (os.path.realpath(folder), place)
+            if os.sep in text and "\n" not in text and os.path.isdir(place) and not inside:
+                found[place] = None
+    return [place for place in found if not any(other in Path(place).parents for other in map(Path, found))]
+
+
+def _new_folder(folder: str) -> str:
+    """Returns a new folder outside `folder`, on a disk that overlayfs can write to where there is one."""
+    places = [Path(tempfile.gettempdir()), home.home(), Path("/dev/shm")]
+    for place in places:
+        if place.is_dir() and not place.resolve().is_relative_to(folder):
+            with contextlib.suppress(OSError):
+                return tempfile.mkdtemp(prefix=home.temporary_prefix("layer"), dir=place)
+    raise JobError(f"there is no place for what a trial in {folder} writes; give --in-place")
+
+
+def _is_opaque(path: str) -> bool:
+    """Returns whether a folder of a layer hides all that was in the one below it."""
+    for name in ("user.overlay.opaque", "trusted.overlay.opaque"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(path, name) == b"y":
+                return True
+    return False
+
+
+def _entries(folder: str, skipped: Sequence[str], *, whole: bool = False) -> Iterator[os.DirEntry[str]]:
+    """Yields the files below `folder`; with `whole` its folders too. What cannot be read is left out."""
+    folders = [folder]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:  # such as a folder that this user may not read
+            continue
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                yield entry
+            elif entry.name not in IGNORED and entry.path not in skipped:
+                folders.append(entry.path)
+                if whole:
+                    yield entry
+
+
+def _files(folder: str) -> Files:
+    found: Files = {}
+    until = time.monotonic() + MOST_S
+    for n, entry in enumerate(_entries(folder, [str(home.home().resolve()), str(home.home())])):
+        if n >= MOST_FILES or (n % 1000 == 0 and time.monotonic() > until):
+            return {**found, MORE: ()}
+        with contextlib.suppress(OSError):  # gone meanwhile
+            about = entry.stat(follow_symlinks=False)
+            found[os.path.relpath(entry.path, folder)] = (about.st_ino, about.st_size, about.st_ctime_ns)
+    return found
