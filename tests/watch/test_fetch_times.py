@@ -49,7 +49,7 @@ def test_a_batch_of_a_worker_brings_its_times_through_queue_and_pinning_thread()
     assert type(batch) is Batch
     assert batch.pinned
     assert times is not None
-    assert (times[5], times[-1]) == (3, ())
+    assert (times[5], [names for names, *_ in times[-1]]) == (3, [fetch_times.WORK])
     assert 0.0 <= times[0] <= times[4] - times[3]
 
 
@@ -132,7 +132,10 @@ def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:
     """How a batch was made."""
     _, times = fetch_times.unpacked(timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0))
     assert times is not None
-    return times
+    *transforms, (names, _, (took_s, cpu_s, opened)) = times[-1]
+    assert (names, took_s, opened) == (fetch_times.WORK, times[4] - times[3], 0.0)
+    assert cpu_s >= 0
+    return (*times[:-1], tuple(transforms))
 
 
 @pytest.mark.parametrize("kind", [Compose, ComposeV2])

@@ -24,6 +24,8 @@ OUTSIDE_TOLD_FRAC = 0.10
 
 QUEUED_FRAC = 0.3
 """Share of the largest stage waited for a core, from which other programs are the cause: one on each takes half."""
+WAITING_FRAC = 0.5
+"""Share of the time of making a batch that is no CPU work, from which it mostly waits: two workers then need a core."""
 WORTH_ADVICE_FRAC = 0.20
 """Share of the idle time from which a stage gets advice after the cause's own: the rest would stay above 4/5."""
 BUBBLES_TOLD_FRAC = 0.01

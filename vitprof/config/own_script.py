@@ -26,6 +26,17 @@ ARGUMENTS = {
     "batch_size": "batch_size",
 }
 VARIED = (*ARGUMENTS, "decode_cache")
+CALLS: dict[str, tuple[str, dict[str, str]]] = {
+    "transformers": (
+        "TrainingArguments",
+        {name: f"dataloader_{name}" for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")}
+        | {"batch_size": "per_device_train_batch_size"},
+    ),
+    "ultralytics": ("YOLO(...).train", {"num_workers": "workers", "batch_size": "batch"}),
+    "fastai": ("DataLoaders", {"num_workers": "num_workers", "pin_memory": "pin_memory", "batch_size": "bs"}),
+    "skorch": ("NeuralNet", {name: f"iterator_train__{name}" for name in ARGUMENTS.values()}),
+}
+"""Framework that makes the DataLoader -> the call that takes its arguments, and their names there."""
 
 
 def is_own_script(config: RunConfig) -> bool:
@@ -90,15 +101,41 @@ def own_key_in_words(key: str) -> str:
     return ", ".join(WORDS.get(part, WORDS.get(name, "{}")).format(value) for part, name, value in named) or key
 
 
+def is_dataloader(loader: Mapping[str, Any]) -> bool:
+    """Returns whether the facts of a loader are those of a DataLoader, as far as they are known."""
+    return not loader or "prefetch_factor" in loader
+
+
+def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:
+    """Returns "num_workers=4 in the DataLoader", as the script's framework has it."""
+    call, names = _call(loader)
+    if name not in names:
+        call, names = "DataLoader", {name: name}
+    return f"{names[name]}={value!r} in {'the ' if call == 'DataLoader' else ''}{call}"
+
+
+def _call(loader: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
+    framework = "" if loader.get("made_by_script") else str(loader.get("framework"))
+    return CALLS.get(
+        framework, ("DataLoader", {name: name for name in WITHOUT_WORKERS | dict.fromkeys(ARGUMENTS.values())})
+    )
+
+
 def code_line(script: OwnScript, key: str) -> str:
     """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is."""
     setting = next((s for s in settings_of(script) if s.key == key), None)
     if setting is None or not setting.changes:
         return ""
-    given = str((script.loader or {}).get("made_given") or "").split()
-    wanted = {*given, *(ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS)}
-    arguments = [f"{name}={value!r}" for name, value in setting.arguments.items() if name in wanted]
-    line = f"DataLoader(..., {', '.join(arguments)})" if arguments else ""
+    loader = script.loader or {}
+    changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
+    wanted = {*str(loader.get("made_given") or "").split(), *changed}
+    call, names = _call(loader)
+    arguments = [f"{names[name]}={v!r}" for name, v in setting.arguments.items() if name in wanted and name in names]
+    line = f"{call}(..., {', '.join(arguments)})" if arguments else ""
+    if missing := sorted(changed - set(names)):
+        line += f"  # {call} does not take {' and '.join(missing)}"
+    elif "lightning" in str(loader.get("framework")):
+        line += "  # in the LightningDataModule, or wherever train_dataloader() is"
     if not setting.keeps_samples:
         return line
     return f"{line}  # and {KEEP_SAMPLES}" if line else f"# {KEEP_SAMPLES}"

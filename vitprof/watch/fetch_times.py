@@ -7,7 +7,7 @@ import marshal
 import math
 import threading
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -16,6 +16,9 @@ TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose."""
+WORK = ("made_s", "cpu_s", "opened")
+"""The names of an entry like that of a Compose: the seconds that a batch took to make, those of them that its thread
+used a core, and the files that it opened."""
 UNKNOWN = (math.nan,) * 7
 """The last figures of `Fetched` for a batch of which nothing is known."""
 MARK = "vitprof.watch.fetch_times"
@@ -54,11 +57,19 @@ class Making(threading.local):
         self.collate_s = 0.0
         self.laps: dict[int, Laps] | None = None
         """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
+        self.opened = 0
+        """Files that this thread opened since it began to make a batch, by Python's own functions."""
         self.times: FetchTimes | None = None
         """Times of the last batch that this thread made for a loop of its own; None once `unpacked` has taken them."""
 
 
 MAKING = Making()
+
+
+def count_opened(event: str, _: object) -> None:
+    """Counts the files that a thread opens: a hook for `sys.addaudithook`."""
+    if event == "open":
+        MAKING.opened += 1
 
 
 class TimedCollate:
@@ -86,9 +97,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making = MAKING
         if making.laps is not None:
             return fetch(self, index)
-        making.collate_s = 0.0
+        making.collate_s, making.opened = 0.0, 0
         laps = making.laps = {}
-        began = perf_counter()
+        cpu_s, began = thread_time(), perf_counter()
         try:
             data = fetch(self, index)
         finally:
@@ -102,7 +113,8 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
                 transform_s += sum(seconds)
         dataset_s = ended - began - collate_s
         worker = self._vitprof_worker
-        times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
+        work = (WORK, 1, (ended - began, thread_time() - cpu_s, float(making.opened)))
+        times = (dataset_s, transform_s, collate_s, began, ended, worker, (*transforms, work))
         if worker >= 0:
             return MARK, data, marshal.dumps(times)
         making.times = times

@@ -6,12 +6,13 @@ import contextlib
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from time import perf_counter
 from types import ModuleType
 from typing import Any
 
-from vitprof.watch.fetch_times import MAKING, TimedCollate, timed_compose, timed_fetch, unpacked
+from vitprof.watch.fetch_times import MAKING, TimedCollate, count_opened, timed_compose, timed_fetch, unpacked
 from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, when_imported
 from vitprof.watch.watcher import Watcher, report_optimizers, the_watcher
 
@@ -67,6 +68,7 @@ def time_fetching(dataloader: ModuleType) -> None:
         self._vitprof_worker = -1 if info is None else int(info.id)
 
     setattr(begin_timed, MARK, True)
+    sys.addaudithook(count_opened)
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     begin_single = dataloader._SingleProcessDataLoaderIter.__init__
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import weakref
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ class Begun(NamedTuple):
     told_s: float
 
 
+FRAMEWORKS = frozenset(("transformers", "ultralytics", "fastai", "skorch", "lightning", "pytorch_lightning"))
+"""Packages that make the DataLoader, or say where it is made."""
 UNKNOWN = Begun(math.nan, math.nan, math.nan)
 
 
@@ -119,8 +122,19 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "collate": name(loader.collate_fn),
         "sampler": name(loader.sampler),
         "drop_last": bool(loader.drop_last),
+        **({"framework": framework} if (framework := framework_here()) else {}),
         **made_of(loader),
     }
+
+
+def framework_here() -> str:
+    """Returns the framework whose training loop this thread is in; "" without one."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if (package := str(frame.f_globals.get("__name__")).partition(".")[0]) in FRAMEWORKS:
+            return package
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
 
 
 def generic_facts(loader: Any) -> dict[str, Any]:

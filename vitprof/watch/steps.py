@@ -19,7 +19,7 @@ from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 from vitprof.watch.batches import n_samples
-from vitprof.watch.fetch_times import Fetched, TransformTimes
+from vitprof.watch.fetch_times import WORK, Fetched, TransformTimes
 from vitprof.watch.loaders import Seen
 from vitprof.watch.other_loaders import OtherBatch, OtherLoaders, with_others
 from vitprof.watch.patching import Guard, is_watched_rank
@@ -305,7 +305,7 @@ class TransformSums:
         self._sending = threading.Lock()
 
     def send(self, facts: Callable[[dict[str, Any]], None], now_s: float = math.inf) -> None:
-        """Sends the fact "transforms", at most every `TRANSFORMS_EVERY_S`: name -> s a sample, calls."""
+        """Sends the facts "transforms", name -> s a sample, calls, and "making", at most every `TRANSFORMS_EVERY_S`."""
         if now_s - self._sent_s < TRANSFORMS_EVERY_S:
             return
         with self._sending:
@@ -317,11 +317,15 @@ class TransformSums:
                     self._sums[names] = calls_before + calls, [a + b for a, b in zip(before, took_s, strict=True)]
             used: Counter[str] = Counter()
             by_name: dict[str, Any] = {}
+            making: dict[str, float] = {}
             for names, (calls, seconds) in self._sums.items():
+                if names == WORK:
+                    making = dict(zip(WORK, seconds, strict=True)) | {"batches": calls}
+                    continue
                 for name, total_s in zip(names, seconds, strict=True):
                     used[name] += 1
                     key = f"{name} ({used[name]})" if used[name] > 1 else name
                     by_name[key] = {"s_per_sample": total_s / self._samples, "calls": calls}
-            if by_name:
+            if sent := {name: of for name, of in (("making", making), ("transforms", by_name)) if of}:
                 self._sent_s = now_s
-                facts({"transforms": by_name})
+                facts(sent)

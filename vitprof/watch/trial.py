@@ -83,9 +83,10 @@ def made_of(loader: Any) -> dict[str, Any]:
     """Returns what was noted when a DataLoader was made, with "made_" before each name; empty outside of trials.
 
     "place": a hash of the lines of code that led to it, its dataset and its sampler; "where": the script's own line;
-    "nth": its number among those made there; "alone": whether it is the only one so far; "changed": whether its
-    arguments were changed; "given": the names of the arguments that the script passed, separated by spaces;
-    "own_batches": whether the script makes its batches itself; "iterable": whether it is an IterableDataset's.
+    "by_script": whether that line made it, not a framework; "nth": its number among those made there; "alone": whether
+    it is the only one so far; "changed": whether its arguments were changed; "given": the names of the arguments that
+    the script passed, separated by spaces; "own_batches": whether the script makes its batches itself; "iterable":
+    whether it is an IterableDataset's.
     """
     made = _made.get(loader)
     if not made:
@@ -108,6 +109,7 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
     return {
         "place": place,
         "where": where,
+        "by_script": frame is not None and "site-packages" not in frame.f_code.co_filename,
         "nth": _counts[place],
         "changed": False,
         "given": " ".join(name for name in given if name not in ("self", "dataset")),

@@ -301,6 +301,52 @@ def test_advice_on_workers_names_the_cores_that_it_rests_on(own: bool, mine: int
     assert all(("cores are yours" in line) is bool(words) and words in line for line in chosen)
 
 
+WORK = {"made_s": 4.0, "cpu_s": 0.2, "opened": 0.0, "batches": 100}
+READ = {"cause": "read", "idle_ms": 38.0, "step_ms": 42.0, "waiting_frac": 0.95}
+DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
+
+
+@pytest.mark.parametrize(
+    ("workers", "facts", "changes", "first"),
+    [
+        (0, {"making": WORK}, READ, "setting num_workers=2 in the DataLoader"),
+        (2, {"making": WORK}, READ | {"idle_ms": 16.0, "step_ms": 20.0}, "setting num_workers=4 in the DataLoader"),
+        (0, {"making": WORK}, READ | {"waiting_frac": 0.1}, "less work in the dataset for each sample"),
+        (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),
+        (0, {"making": DECODED}, READ | {"waiting_frac": 0.0, "free_cores": 0.7}, "setting num_workers=1 in"),
+        (0, {"making": WORK, "watched": {"dataset": "L"}}, READ, "making the next batches in a thread or in"),
+        (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 90.0, "step_ms": 95.0}, "setting num_workers=0 in"),
+        (4, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "setting num_workers=2 in"),
+    ],
+)
+def test_an_own_script_is_first_advised_what_helps_its_loader(
+    workers: int, facts: dict[str, Any], changes: dict[str, Any], first: str
+) -> None:
+    situation = Situation(own_config("x", workers=workers), "", "input-bound", on_cpu=True, free_cores=0.0)
+    found = advise(dataclasses.replace(situation, facts={"cpu_count": 2, **facts}, **changes))
+    assert found[0].words.startswith(first)
+    words = " ".join(a.words for a in found)
+    assert ("decoder" in words) is (facts["making"] is DECODED)
+    assert "prefetch" not in words, "the workers are slower than training"
+
+
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [
+        ("transformers", "dataloader_num_workers=2 in TrainingArguments"),
+        ("ultralytics", "workers=2 in YOLO(...).train"),
+        ("fastai", "num_workers=2 in DataLoaders"),
+        ("lightning", "num_workers=2 in the DataLoader"),
+    ],
+)
+def test_an_argument_is_named_as_the_framework_has_it(framework: str, words: str) -> None:
+    watched = {"dataset": "D", "prefetch_factor": None, "framework": framework}
+    situation = Situation(
+        own_config("x"), kind="input-bound", on_cpu=True, facts={"watched": watched, "making": WORK}, **READ
+    )
+    assert words in advise(situation)[0].words
+
+
 def test_an_own_script_is_told_its_heaviest_transform() -> None:
     facts = {"transforms": {name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))}}
     situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)

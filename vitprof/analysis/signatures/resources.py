@@ -75,6 +75,22 @@ def saturated(trace: steady.Trace) -> bool:
     return _lasts(found, _cores(trace)) and found.machine_pct >= thresholds.BUSY_PCT
 
 
+def waiting_frac(trace: steady.Trace) -> float:
+    """Returns the share of the time of making a batch that its thread neither used nor waited for a core; NaN where
+    that is not known.
+    """
+    making, queued = loading.making_of(trace.facts), _queued(trace)
+    if not making or (math.isnan(queued) and not _others(trace).machine_pct < thresholds.BUSY_PCT):
+        return math.nan
+    queued_s = np.nan_to_num(queued) * trace.step_s * making["batches"]
+    return max(0.0, 1 - float((making["cpu_s"] + queued_s) / making["made_s"]))
+
+
+def _queued(trace: steady.Trace) -> float:
+    """Returns how many threads of the job waited for a core, on average; NaN where that is not counted."""
+    return arrays.mean(trace.while_training("job_cpu_wait_pct")[1]) / 100
+
+
 @dataclass(frozen=True)
 class Contention:
     """The time that a run lost to other programs that keep the CPU busy."""
@@ -93,9 +109,8 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
     """Returns what others cost of `idle_ms` a batch; a batch's wait is one worker's share. `on_cpu`: the CPU trains."""
     if not saturated(trace):
         return Contention(0.0, on_cpu)
-    _, waited_pct = trace.while_training("job_cpu_wait_pct")
     makers = 1 if loading.synchronous(trace.config) else max(1, trace.config.workers or 1)
-    return Contention(min(arrays.mean(waited_pct) / 100 * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
+    return Contention(min(_queued(trace) * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
 
 
 def other_programs(trace: steady.Trace) -> Signature | None:
@@ -104,11 +119,12 @@ def other_programs(trace: steady.Trace) -> Signature | None:
     if not _lasts(found, cores):
         return None
     full = found.machine_pct >= thresholds.BUSY_PCT
-    effect = (
-        "All cores are busy, so the job waits for cores: end those programs and measure again."
-        if full
-        else "Cores are still free, so this slows the job only a little."
-    )
+    effect = "Cores are still free, so this slows the job only a little."
+    if full and _queued(trace) < thresholds.OTHERS_CORES_FRAC:
+        effect = "All cores are busy, but the job hardly waits for one."
+    elif full:
+        waits = "" if math.isnan(_queued(trace)) else ", and the job waits for cores"
+        effect = f"All cores are busy{waits}: end those programs and measure again."
     share = percent(found.cores / cores)
     return Signature(
         name="other-programs",

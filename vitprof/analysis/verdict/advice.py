@@ -1,16 +1,28 @@
-"""What to try next: settings of vitprof that are legal, not in use yet, and aimed at the cause."""
+"""What to try next: settings of vitprof that are legal, not in use yet, and aimed at the cause; for a user's own script
+arguments of its DataLoader.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vitprof import errors, formats
-from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules, own_script_advice
+from vitprof.analysis.timing.loading import heaviest, making_of, synchronous, transform_times
+from vitprof.analysis.verdict.advice_rules import (
+    END_OTHERS,
+    LAUNCH_LESS,
+    Situation,
+    advice_of_rules,
+    epoch_starts,
+    part_of_machine,
+    workers_wanted,
+)
 from vitprof.config import KNOBS, PARTS, RunConfig, catalog, estimates, own_script, parts, strategies
 from vitprof.config.resolve import resolve
+from vitprof.formats import percent, seconds
 from vitprof.recording.verdict import Advice
 
 MAX_ADVICE = 3
@@ -156,3 +168,105 @@ def _fits(config: RunConfig, situation: Situation) -> bool:
     if not needs.device_bytes or situation.on_cpu:
         return True
     return bool(device) and needs.device_bytes <= DEVICE_FRAC * float(device or 0)
+
+
+MAKING = ("read", "transform", "collate", "loading")
+
+
+def own_script_advice(s: Situation) -> Iterator[Advice]:
+    """Yields what may help, the best first. `settings` are empty: vitprof cannot set any of it."""
+    if s.kind == "not input-bound" and s.sure:
+        return
+    if s.cause == "launches":
+        yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
+        return
+    yield from epoch_starts(s)
+    loader, workers = s.facts.get("watched") or {}, s.config.workers or 0
+    if s.cause == "cpu_contention":
+        yield END_OTHERS
+    if s.cause == "hand_over" and workers:
+        yield from _less_handed_over(s, workers)
+        return
+    making = [cause for cause in (s.cause, *s.causes) if cause in MAKING]
+    if making and own_script.is_dataloader(loader):
+        yield from _more_dataloader_workers(s)
+    elif making:
+        ahead = "making the next batches in a thread or in worker processes, such as a DataLoader's"
+        yield Advice({}, ahead, f"The loop waits while {loader['dataset']} makes each batch.")
+    for cause in dict.fromkeys(making):
+        yield from _lighter(s, cause)
+    if workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
+        reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
+        yield _argument(s, "prefetch_factor", 4, reason)
+    if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
+        reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
+        yield _argument(s, "pin_memory", True, reason)
+
+
+def _argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") -> Advice:
+    """Returns the advice to set an argument of the DataLoader, where the script's framework has it."""
+    return Advice({}, f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}", reason)
+
+
+def _less_handed_over(s: Situation, workers: int) -> Iterator[Advice]:
+    if s.making_ms < s.idle_ms:
+        takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
+        yield _argument(s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over.")
+    elif workers > 1:
+        yield _argument(s, "num_workers", workers // 2, "Batches wait to be handed over: fewer workers make enough.")
+    yield Advice(
+        {},
+        "batches of few large tensors, with their final conversion on the device",
+        "Each object of a batch is pickled by a worker and read again: lists, dictionaries and float32 cost most.",
+    )
+
+
+def _lighter(s: Situation, cause: str) -> Iterator[Advice]:
+    making, most = making_of(s.facts), heaviest(transform_times(s.facts))
+    if cause == "read" and s.waits:
+        words = "what the dataset waits for (a network, a drive, a lock) at once for a whole batch, in __getitems__"
+        yield Advice({}, words, f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.")
+        return
+    if cause == "read" and making and making["opened"] >= making["batches"]:
+        cause = "files"
+    words, work = LIGHTER.get(cause, ("", ""))
+    if cause == "transform":
+        once = "transforms that are not random done once beforehand"
+        if s.on_cpu:  # the device is where transforms run anyway
+            words = f"{f'a lighter {most.name}' if most is not None else 'lighter transforms'}, or {once}"
+        elif most is not None:
+            words = f"{most.name} on the device, and {once}"
+        work += f", {percent(most.frac)} of it in {most.name}" if most is not None else ""
+    if words:
+        yield Advice({}, words, f"Most of the work on a batch is {work}.")
+
+
+MOST_FOR_WAITS = 16
+"""The most workers to advise where they mostly wait."""
+EVEN = 0.9
+"""Share of a step in which the workers make a batch, below which they are fast enough and only some batches slow."""
+LIGHTER = {
+    "read": ("less work in the dataset for each sample", "done in the dataset"),
+    "files": (
+        "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
+        "done in the dataset: reading and decoding",
+    ),
+    "transform": ("transforms on the device, or those that are not random done once beforehand", "done in transforms"),
+    "collate": ("a collate function that fills one tensor, or __getitems__ in the dataset", "putting samples together"),
+}
+
+
+def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
+    """Yields advice to use all free cores; without one, where batches mostly wait, or one where a device computes."""
+    workers, wanted, free = workers_wanted(s)
+    if s.waits:
+        work_ms = max(s.step_ms - s.idle_ms, s.making_ms / MOST_FOR_WAITS)
+        wanted = max(wanted, min(max(2, 2 * workers), math.ceil(s.making_ms / work_ms)))
+    unsure = s.on_cpu and math.isnan(s.free_cores)
+    if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
+        return
+    now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
+    reason = f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
+    if s.waits:
+        reason = f"Batches are made {now}, which mostly waits: workers wait at the same time, also without a free core."
+    yield _argument(s, "num_workers", wanted, reason, part_of_machine(s))

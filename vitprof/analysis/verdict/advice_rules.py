@@ -1,4 +1,4 @@
-"""What helps against each cause: settings of vitprof, and for a user's own script arguments of its DataLoader."""
+"""What helps against each cause: settings of vitprof's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.analysis import thresholds
-from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
+from vitprof.analysis.timing.loading import making_of, synchronous
 from vitprof.config import PARTS, RunConfig, catalog, estimates, own_script, parts
 from vitprof.cores import cores_in_words
 from vitprof.formats import percent, size
@@ -33,6 +33,11 @@ class Situation:
     """Cores that are idle while the job trains; NaN if not known."""
     samples_per_s: float = math.nan
     signatures: Sequence[Signature] = ()
+    idle_ms: float = math.nan
+    """Milliseconds of a step that the device idles for data, of the `step_ms` that it takes."""
+    step_ms: float = math.nan
+    waiting_frac: float = math.nan
+    """Share of the time of making a batch that is neither CPU work nor a wait for a core (`resources.waiting_frac`)."""
     causes: Sequence[str] = ()
     """Stages with a large share of the idle time, the largest first; their advice follows that for `cause`."""
 
@@ -47,6 +52,17 @@ class Situation:
         return parts.STORAGES[self.config.storage or ""].form
 
     @property
+    def waits(self) -> bool:
+        """Returns whether making a batch is mostly a wait: for a network, a drive, a lock or a sleep."""
+        return self.waiting_frac >= thresholds.WAITING_FRAC
+
+    @property
+    def making_ms(self) -> float:
+        """Returns the milliseconds that an own script takes to make a batch, in whichever process; NaN if not known."""
+        making = making_of(self.facts)
+        return 1e3 * making["made_s"] / making["batches"] if making else math.nan
+
+    @property
     def warm(self) -> bool:
         """Returns whether the files were in the page cache when training began; True if that is not known."""
         cached = self.facts.get("page_cached_frac")
@@ -58,6 +74,20 @@ def _choose(kind: str, name: str, reason: str) -> Advice:
     return Advice({kind: name}, f"{kind} {name}", reason)
 
 
+LAUNCH_LESS = (
+    Advice({}, "a larger batch", "Python and launches cost the same for each step, however large it is."),
+    Advice(
+        {},
+        'torch.compile(model, mode="reduce-overhead"), or CUDA graphs',
+        "A step is launched as a whole. The first steps take long.",
+    ),
+    Advice(
+        {},
+        "an optimizer with fused=True, and fewer small operations",
+        "Each parameter's update and each small operation is a launch of its own.",
+    ),
+)
+"""Advice where Python launches slower than the device works."""
 END_OTHERS = Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
 
 
@@ -72,7 +102,7 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
         if s.cause == "transfer" and s.config.replay == "host":
             yield from (advice for advice in _transfer(s) if "strategy" not in advice.settings)
         return
-    yield from _epoch_starts(s)
+    yield from epoch_starts(s)
     if s.cause == "cpu_contention":
         yield END_OTHERS
     rules = RULES.get(s.cause, _preparing)
@@ -82,7 +112,7 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
             yield from RULES.get(cause, _preparing)(s)
 
 
-def _epoch_starts(s: Situation) -> Iterator[Advice]:
+def epoch_starts(s: Situation) -> Iterator[Advice]:
     """Yields what shortens the waits with which epochs begin, where they are long."""
     long = next((x for x in s.signatures if x.name == "epoch-start"), None)
     matter, own = "epoch_start" in (s.cause, *s.causes), own_script.is_own_script(s.config)
@@ -244,23 +274,23 @@ def _transfer(s: Situation) -> Iterator[Advice]:
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
     """Yields advice to use all free cores; one worker alone does not help an asynchronous device."""
-    workers, wanted, _ = _workers(s)
+    workers, wanted, _ = workers_wanted(s)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
         return
     settings = {"workers": wanted}
-    words = f"{wanted} worker{'s' if wanted > 1 else ''}{_of_machine(s)}"
+    words = f"{wanted} worker{'s' if wanted > 1 else ''}{part_of_machine(s)}"
     if s.config.loader == "dataloader" and not workers:
         yield Advice({"strategy": "workers", **settings}, f"strategy workers with {words}", reason)
     yield Advice(settings, words, reason)
 
 
-def _workers(s: Situation) -> tuple[int, int, int]:
+def workers_wanted(s: Situation) -> tuple[int, int, int]:
     cores, workers = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0), s.config.workers or 0
-    free = int(s.free_cores) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
+    free = int(s.free_cores + 0.5) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
     return workers, min(cores, workers + free), free
 
 
-def _of_machine(s: Situation) -> str:
+def part_of_machine(s: Situation) -> str:
     """Returns which of the machine's cores the advice rests on; "" where the job has all of them."""
     mine, all_cores = (int(s.facts.get(name) or 0) for name in ("job_cpu_count", "cpu_count"))
     return f" ({cores_in_words(mine, all_cores)})" if 0 < mine < all_cores else ""
@@ -290,88 +320,3 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "epoch_start": lambda s: iter(()),
     "": lambda s: iter(()),
 }
-
-
-def own_script_advice(s: Situation) -> Iterator[Advice]:
-    """Yields what may help, the best first. `settings` are empty: vitprof cannot set any of it."""
-    if s.kind == "not input-bound" and s.sure:
-        return
-    if s.cause == "launches":
-        yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
-        return
-    yield from _epoch_starts(s)
-    if s.cause == "cpu_contention":
-        yield END_OTHERS
-    making = [cause for cause in (s.cause, *s.causes) if cause in ("read", "decode", "transform", "collate")]
-    if making:
-        yield from _more_dataloader_workers(s)
-    if s.config.workers and (s.config.prefetch_factor or 2) < 4:
-        yield Advice(
-            {}, "setting prefetch_factor=4 in the DataLoader", "More batches kept ready make up for slow ones."
-        )
-    for cause in dict.fromkeys(making):
-        yield _lighter_transforms(s) if cause == "transform" else Advice({}, *LIGHTER[cause])
-    if "hand_over" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
-        yield Advice(
-            {},
-            "setting pin_memory=True in the DataLoader and non_blocking=True in .to()",
-            "Pinned batches are copied without another copy on the host.",
-        )
-
-
-LAUNCH_LESS = (
-    Advice({}, "a larger batch", "Python and launches cost the same for each step, however large it is."),
-    Advice(
-        {},
-        'torch.compile(model, mode="reduce-overhead"), or CUDA graphs',
-        "A step is launched as a whole. The first steps take long.",
-    ),
-    Advice(
-        {},
-        "an optimizer with fused=True, and fewer small operations",
-        "Each parameter's update and each small operation is a launch of its own.",
-    ),
-)
-"""Advice where Python launches slower than the device works."""
-LIGHTER = {
-    "read": (
-        "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
-        "Most of the work on a batch is done in the dataset: reading and decoding.",
-    ),
-    "decode": ("a faster decoder (simplejpeg, OpenCV)", "Most of the work on a batch is decoding."),
-    "transform": (
-        "transforms on the device, or those that are not random done once beforehand",
-        "Most of the work on a batch is done in transforms.",
-    ),
-    "collate": (
-        "a collate function that fills one tensor, or __getitems__ in the dataset",
-        "Most of the work on a batch is putting its samples together.",
-    ),
-}
-
-
-def _lighter_transforms(s: Situation) -> Advice:
-    words, reason = LIGHTER["transform"]
-    most = heaviest(transform_times(s.facts))
-    if most is not None:
-        reason = f"{reason.removesuffix('.')}, {percent(most.frac)} of it in {most.name}."
-    if s.on_cpu:  # the device is where transforms run anyway
-        heavy = f"a lighter {most.name}" if most is not None else "lighter transforms"
-        words = f"{heavy}, or transforms that are not random done once beforehand"
-    elif most is not None:
-        words = f"{most.name} on the device, and transforms that are not random done once beforehand"
-    return Advice({}, words, reason)
-
-
-def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
-    """Yields advice to use all free cores; one worker where a device computes or a core is free."""
-    workers, wanted, free = _workers(s)
-    unsure = s.on_cpu and math.isnan(s.free_cores)
-    if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
-        return
-    now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
-    yield Advice(
-        {},
-        f"setting num_workers={wanted} in the DataLoader{_of_machine(s)}",
-        f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free.",
-    )

@@ -11,7 +11,7 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores
+from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores, waiting_frac
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure
 from vitprof.analysis.timing.steady import Trace, training
@@ -101,6 +101,9 @@ def judge(
         on_cpu=device.on_cpu,
         facts=facts,
         free_cores=free_cores(trace),
+        waiting_frac=waiting_frac(trace),
+        idle_ms=exposure.idle_ms,
+        step_ms=trace.step_s * 1e3,
         samples_per_s=float(steps["samples"][counted].sum()) / float(np.nansum(steps["step_s"][counted])),
         signatures=bare.signatures,
         causes=tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),

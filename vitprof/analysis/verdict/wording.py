@@ -149,10 +149,10 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 """A verdict's cause, or the signature with that meaning -> its name in a table or a list."""
 
 
-def cause_words(config: RunConfig, cause: str) -> str:
+def cause_words(config: RunConfig, cause: str, *, waits: bool = False) -> str:
     storage = parts.STORAGES.get(config.storage or "")
     if own_script.is_own_script(config) and cause == "read":
-        return "the dataset (reading and decoding) is"
+        return "the dataset (mostly waiting, not CPU work) is" if waits else "the dataset (what is no transform) is"
     if cause == "read":
         return f"reading ({storage.title if storage else 'storage'}) is"
     if cause == "decode":
@@ -197,7 +197,7 @@ def verdict_sentence(
                 f"them too, {_idle_inside(device, idle.value)}"
             )
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
-    of_it = f"{cause_words(config, situation.cause)} {percent(cause_frac)} of that"
+    of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
         of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
     free = _free_data(device, config, exposure, speed_up)
