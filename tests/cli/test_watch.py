@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -99,6 +100,46 @@ def test_without_a_store_the_command_still_runs(call: Call, tmp_path: Path, monk
     assert status == 4
     assert err.startswith("vitprof: not watching: ")
     assert err.count("\n") == 1
+
+
+NOBODY = """
+import os, pwd, runpy, sys
+pwd.getpwuid = {}.__getitem__
+del os.environ["HOME"], os.environ["VITPROF_HOME"]
+runpy.run_module("vitprof", run_name="__main__")
+"""
+"""Python that runs vitprof as a user without an entry in the list of users."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("watch", "recorded"),
+    [
+        ("TMPDIR=$PWD/$LONG WATCH SCRIPT", True),
+        ("VITPROF_HOME=$PWD/$BYTES WATCH SCRIPT", False),
+        (f"env -u XDG_DATA_HOME {sys.executable} -c '{NOBODY}' watch -- SCRIPT", False),
+        ("exec WATCH SCRIPT <&- >&- 2>&-", True),
+        ("exec WATCH SCRIPT 2>/dev/full", True),
+        ("mkdir json; COMMAND --json json/x -- sh -c 'rm -r json; exec SCRIPT'", True),
+        ("VITPROF_WATCH_STEPS=x VITPROF_WATCH_OVERRIDES={ VITPROF_WATCH_ROOT=/none WATCH SCRIPT", True),
+        ("ulimit -f 0; WATCH sh -c 'exit 7'", None),
+    ],
+)
+def test_whatever_is_wrong_the_script_starts_and_its_status_is_its_own(
+    watch: str, recorded: bool | None, tmp_path: Path, vitprof_home: Path
+) -> None:
+    env = {**os.environ, "LONG": "x" * 132, "BYTES": os.fsdecode(b"\xff\xfe"), "PYTHONDONTWRITEBYTECODE": "1"}
+    (tmp_path / env["LONG"]).mkdir()
+    (tmp_path / "script").write_text("#!/bin/sh\necho > started\nexit 7\n")
+    (tmp_path / "script").chmod(0o700)
+    command = f"{sys.executable} -m vitprof watch"
+    words = {"WATCH": f"{command} --", "COMMAND": command, "SCRIPT": str(tmp_path / "script")}
+    line = re.sub(r"\b(WATCH|COMMAND|SCRIPT)\b", lambda word: words[word[0]], watch)
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (7, False), done.stderr
+    if recorded is not None:
+        assert (tmp_path / "started").exists()
+        assert (vitprof_home / "recordings.sqlite").exists() is recorded
 
 
 @pytest.mark.parametrize("options", [["--steps", "0"], ["--json", "/no/such/folder/run.json"], []])

@@ -41,3 +41,4 @@ def watched(**facts: Any) -> Iterator[Callable[[Message], None]]:
             send(Note("environment", known | facts))
             send(Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))
             yield send
+            send(Note("end", {"status": "done", "error": ""}))

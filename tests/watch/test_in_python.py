@@ -167,7 +167,7 @@ def test_a_program_beside_the_script_records_each_run(host: Host, vitprof_home: 
     assert first.verdict is not None
     assert (first.config.batch_size, first.config.workers) == (scripts.BATCH, 0)
     assert (second.name, second.status) == ("second", "failed")
-    ended = {"fails": "the script ended with ValueError: no more", "killed": "ended without a last message"}[then]
+    ended = {"fails": "the script ended with ValueError: no more", "killed": "without a last message"}[then]
     assert ended in second.error
     assert second.summary is not None
     assert second.summary.n_steps == 3

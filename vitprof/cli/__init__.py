@@ -44,6 +44,7 @@ app.command("tournament")(tournament.run_tournament)
 
 
 def main() -> None:
+    terminal.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no failure

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -67,80 +67,86 @@ def watch(
     """Watch your own training script. The script, its output and its exit status stay as they are."""
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
-    try:
-        store = RunStore()
-    except errors.VitprofError as error:
-        terminal.show(f"vitprof: not watching: {errors.one_line(error)}", console=terminal.err)
-        raise SystemExit(_unobserved(command)) from None
-    with contextlib.closing(store):
-        options = {"steps": steps, "detach_after": detach_after, "headroom": headroom}
-        code, run = _watched(store, command, name or shlex.join(masked_command(command)), options, quiet=quiet)
-    if run is not None:
-        if json_file is not None:
-            write_text(json_file, terminal.json_text(tables.run_object(run)))
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            _show_result(run, quiet=quiet)
-    raise SystemExit(_status(code))
-
-
-def _unobserved(command: list[str]) -> int:
-    with terminal.signals_relayed() as signals:
-        try:
-            process = subprocess.Popen(command)
-        except OSError as error:
-            terminal.complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
-        signals.to(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
-        return _status(process.wait())
-
-
-def _watched(
-    store: RunStore, command: list[str], name: str, options: dict[str, Any], *, quiet: bool
-) -> tuple[int, StoredRun | None]:
-    from vitprof.jobs.killed_jobs import clear_orphans
-    from vitprof.jobs.supervisor import JobRecorder, create_run
-
     so_far = None if quiet or not can_show(sys.stderr) else WatchedSoFar()
-    stop = threading.Event()
-    with terminal.signals_relayed() as signals:
-        clear_orphans()
+    with terminal.signals_relayed() as signals, contextlib.ExitStack() as stack:
         try:
-            runner = CommandRunner(command, **options, on_steps=None if so_far is None else so_far.take)
+            from vitprof.jobs.killed_jobs import clear_orphans
+
+            store = stack.enter_context(contextlib.closing(RunStore()))
+            clear_orphans()
+            on_steps = None if so_far is None else so_far.take
+            runner = CommandRunner(
+                command, steps=steps, detach_after=detach_after, headroom=headroom, on_steps=on_steps
+            )
         except errors.JobError as error:
             terminal.complain(errors.one_line(error), EXIT_NOT_FOUND)
+        except Exception as error:  # whatever it is, the script starts
+            _say(f"not watching: {errors.one_line(error)}")
+            stack.close()
+            raise SystemExit(_unobserved(command, signals)) from None
         signals.to(runner.signalled)
-        failed: list[str] = []
-        config, run_id = own_script.own_config(name), 0
-        with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
-            run_id = store.create_run(config)
+        try:
+            run = _watched(store, runner, name or shlex.join(masked_command(command)), so_far)
+            if run is not None:
+                _show_result(run, quiet=quiet)
+                if json_file is not None:
+                    write_text(json_file, terminal.json_text(tables.run_object(run)))
+        except Exception as error:  # the script goes on, and how it ends is how this command does
+            _say(errors.one_line(error))
+            runner.finish()
+    terminal.drop_what_is_not_printed()
+    raise SystemExit(_status(runner.returncode or 0))
 
-        def record() -> None:
-            nonlocal run_id
-            try:
-                run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
-                recorder = JobRecorder(store, run_id, stop, start=lambda: runner)
-            except errors.StoreError as error:  # the script goes on, not recorded
-                failed.append(f"watching failed: {errors.one_line(error)}")
-                runner.finish()
-                return
+
+def _say(line: str) -> None:
+    with contextlib.suppress(Exception):  # the terminal may be gone
+        terminal.show(f"vitprof: {line}", console=terminal.err)
+
+
+def _unobserved(command: list[str], signals: terminal.SignalRelay) -> int:
+    try:
+        process = subprocess.Popen(command)
+    except OSError as error:
+        terminal.complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
+    signals.to(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
+    return _status(process.wait())
+
+
+def _watched(store: RunStore, runner: CommandRunner, name: str, so_far: WatchedSoFar | None) -> StoredRun | None:
+    """Records the script to its end. Returns its run, if the store has all of it."""
+    from vitprof.jobs.supervisor import JobRecorder, create_run
+
+    stop = threading.Event()
+    failed: list[str] = []
+    config, run_id = own_script.own_config(name), 0
+    with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
+        run_id = store.create_run(config)
+
+    def record() -> None:
+        nonlocal run_id
+        try:
+            run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
+            recorder = JobRecorder(store, run_id, stop, start=lambda: runner)
             recorder.run()
             if left := recorder.leave():
                 failed.append(f"run {run_id} has ended, but {left}")
+        except Exception as error:  # the script goes on, not recorded
+            failed.append(f"watching failed: {errors.one_line(error)}")
+            runner.finish()
 
-        recording = threading.Thread(target=record, name="vitprof-recorder")
-        recording.start()
-        with contextlib.nullcontext() if so_far is None else status_line() as show:
-            while recording.is_alive():
-                if runner.stopping:
-                    stop.set()
-                if show is not None and so_far is not None:
-                    show(so_far.words(run_id, _state(runner)))
-                recording.join(POLL_S)
-    code = runner.returncode or 0
+    recording = threading.Thread(target=record, name="vitprof-recorder")
+    recording.start()
+    with contextlib.nullcontext() if so_far is None else status_line() as show:
+        while recording.is_alive():
+            if runner.stopping:
+                stop.set()
+            if show is not None and so_far is not None:
+                show(so_far.words(run_id, _state(runner)))
+            recording.join(POLL_S)
     if failed:
-        with contextlib.suppress(OSError):
-            terminal.show(f"vitprof: {failed[0]}", console=terminal.err)
-        return code, None
-    return code, store.run(run_id)
+        _say(failed[0])
+        return None
+    return store.run(run_id)
 
 
 def _state(runner: CommandRunner) -> str:

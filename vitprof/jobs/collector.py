@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,14 +18,34 @@ import psutil
 
 from vitprof.config.own_script import own_config
 from vitprof.errors import VitprofError, one_line
+from vitprof.home import temporary_prefix
 from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.measure.step_columns import Columns
-from vitprof.measure.wire import Message, Note, read_messages
+from vitprof.measure.wire import SEND_EVERY_S, Message, Note, read_messages
 from vitprof.store import RunStore, chunks
 from vitprof.store.stored_run import is_alive
 
 POLL_S = 0.5
 """How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
+
+
+def listen(purpose: str) -> socket.socket:
+    """Returns a socket that listens in a new directory of its own. Raises `OSError`. The path of a socket has 107 bytes
+    at most (`man 7 unix`), which that of TMPDIR may fill.
+    """
+    for parent in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
+        listening, directory = socket.socket(socket.AF_UNIX), ""
+        try:
+            directory = tempfile.mkdtemp(prefix=temporary_prefix(purpose), dir=parent)
+            listening.bind(f"{directory}/socket")
+            listening.listen()
+            listening.settimeout(SEND_EVERY_S)
+            return listening
+        except OSError as error:
+            listening.close()
+            shutil.rmtree(directory, ignore_errors=True)
+            failed = error
+    raise failed
 
 
 class Listener:
@@ -66,7 +88,7 @@ class Listener:
 
 LOOK_EVERY_S = 1.0
 """How often (s) to check that the script still runs: a process that it left behind may hold the socket open."""
-GONE = "the script's process ended without a last message"
+GONE = "the script ended, or closed its connection to vitprof, without a last message"
 
 
 class ScriptRunner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import re
@@ -11,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ import numpy as np
 import psutil
 
 from vitprof.errors import JobError
-from vitprof.home import open_log, temporary_prefix
+from vitprof.home import open_log
 from vitprof.jobs import trial_folder
-from vitprof.jobs.collector import POLL_S, Listener
+from vitprof.jobs.collector import POLL_S, Listener, listen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
 from vitprof.names import masked
@@ -37,6 +37,9 @@ STOP_GRACE_S = 30.0
 """How long (s) a script may take to end after it was asked to, before it is killed: enough to write a checkpoint."""
 LAST_WORDS_S = 10.0
 """How long (s) reading the last messages of a script that has ended may take."""
+LOST_AFTER_S = 1.0
+"""How long (s) after its connection ended without a last message a script has to run on for that to be a loss."""
+LOST = "the training process closed its connection to vitprof, or ended, without a last message"
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the script as well as to vitprof."""
 NOT_WATCHED = (
@@ -57,19 +60,15 @@ class CommandRunner:
         headroom: bool = False,
         on_steps: Callable[[Columns], object] | None = None,
         variables: Mapping[str, str] | None = None,
-        directory: str = "",
+        listening: socket.socket | None = None,
         **process: Any,
     ) -> None:
         """`steps`: ends the script after that number; `detach_after`: stops watching then. `headroom`: measures it on
-        kept batches. `on_steps` gets finished steps, in the listener's thread; `directory`: a temporary one of its own;
+        kept batches. `on_steps` gets finished steps, in the listener's thread; `listening`: a socket to listen on;
         `process`: for `subprocess.Popen`.
         """
-        self._directory = directory or tempfile.mkdtemp(prefix=temporary_prefix("watch"))
-        self._listening = socket.socket(socket.AF_UNIX)
-        path = str(Path(self._directory) / "socket")
-        self._listening.bind(path)
-        self._listening.listen()
-        self._listening.settimeout(SEND_EVERY_S)
+        self._listening = listening or listen("watch")
+        self._directory = os.path.dirname(path := self._listening.getsockname())
         environment = _watching(os.environ, path) | dict(variables or {})
         if steps is not None:
             environment["VITPROF_WATCH_STEPS"] = str(steps)
@@ -77,9 +76,13 @@ class CommandRunner:
             environment["VITPROF_WATCH_DETACH_AFTER"] = str(detach_after)
         if headroom:
             environment["VITPROF_WATCH_HEADROOM"] = "1"
+        self._closing = threading.Event()
+        self._listener = Listener(self._connections(), str(os.getpid()), on_steps)
         try:
             self._process = subprocess.Popen(list(command), env=environment, **process)
         except OSError as error:
+            self._closing.set()
+            self._listener.join(LAST_WORDS_S)
             self._clean_up()
             missing = f" ({error.filename})" if error.filename not in (None, command[0]) else ""  # its directory
             raise JobError(f"cannot start {command[0]}: {error.strerror or error}{missing}") from error
@@ -87,8 +90,8 @@ class CommandRunner:
         self._asked = False
         """Whether the script was asked to end, or a signal that does so reached vitprof."""
         self._stop_by: float | None = None
-        self._closing = threading.Event()
-        self._listener = Listener(self._connections(), str(self.pid), on_steps)
+        self._left = False
+        """Whether the training process sent a last message."""
 
     @property
     def returncode(self) -> int | None:
@@ -114,17 +117,31 @@ class CommandRunner:
                 return
 
     def messages(self) -> Iterator[Message | None]:
+        silent_s = math.inf
         while self._process.poll() is None:
             quiet = self._listener.heard and self._listener.listens and self._stop_by is None
             try:
-                yield self._listener.inbox.get(timeout=POLL_S if quiet else SEND_EVERY_S)
+                message = self._listener.inbox.get(timeout=POLL_S if quiet else SEND_EVERY_S)
             except queue.Empty:
                 yield None
+                continue
+            silent_s = time.monotonic() if message is None else silent_s
+            yield self._passed_on(message)
+        went_on = time.monotonic() - silent_s > LOST_AFTER_S
         self._closing.set()
         self._listener.join(LAST_WORDS_S)
         while not self._listener.inbox.empty():
-            yield self._listener.inbox.get_nowait()
+            yield self._passed_on(self._listener.inbox.get_nowait())
+        if self._listener.heard and not self._left and (went_on or not (self._process.returncode or self._asked)):
+            yield Note("facts", {"partly_watched": LOST})
         yield self._last()
+
+    def _passed_on(self, message: Message | None) -> Message | None:
+        """Returns the message, but for the training process's last one: the script may go on after that."""
+        if isinstance(message, Note) and message.kind == "end":
+            self._left = True
+            return None
+        return message
 
     def _last(self) -> Note:
         code = self._process.returncode
@@ -181,7 +198,7 @@ class CommandRunner:
 def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
     before = environment.get("PYTHONPATH")
     return {
-        **environment,
+        **{name: value for name, value in environment.items() if not name.startswith("VITPROF_WATCH_")},
         "VITPROF_WATCH_SOCKET": path,
         "VITPROF_WATCH_ROOT": str(STARTUP.parents[2]),
         "PYTHONPATH": os.pathsep.join([str(STARTUP), *([before] if before else [])]),
@@ -206,7 +223,6 @@ class Trial:
     place: str = ""
     """Where that loader is made (`vitprof.watch.trial.made_of`); "" in a first trial, which changes nothing."""
     where: str = ""
-    """The same for people: "train.py:88"."""
     nth: int | None = None
     """Which of the loaders made there; None: all of them."""
     cache_bytes: int | None = None
@@ -244,7 +260,8 @@ class TrialRunner(CommandRunner):
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
         self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, looked_at)
-        directory = tempfile.mkdtemp(prefix=temporary_prefix("trial"))
+        listening = listen("trial")
+        directory = os.path.dirname(listening.getsockname())
         self._reports = Path(directory) / "reports"
         variables = {**trial.variables, "VITPROF_WATCH_TELL": str(self._reports)}
         if trial.lists_changes:
@@ -255,7 +272,7 @@ class TrialRunner(CommandRunner):
                     self._folder.command(trial.command, directory),
                     steps=trial.steps,
                     variables=variables,
-                    directory=directory,
+                    listening=listening,
                     cwd=self._folder.cwd,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
@@ -263,6 +280,7 @@ class TrialRunner(CommandRunner):
                     start_new_session=True,
                 )
         except BaseException:
+            listening.close()
             shutil.rmtree(directory, ignore_errors=True)
             self._folder.remove()
             raise

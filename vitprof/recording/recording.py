@@ -194,6 +194,8 @@ class Facts(TypedDict, total=False):
     """Blocks of a watched run by number; odd ones reuse kept batches."""
     replay_refused: str | None
     """The reason why no batches were kept; null where they were."""
+    partly_watched: str
+    """Why the watching of a run ended before its training may have: there is no verdict."""
     fetched_in_a_thread: bool
     """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
     unknown_wait_steps: int

@@ -28,7 +28,7 @@ from vitprof.names import tamed_name
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
 from vitprof.watch.loaders import generic_facts, loader_facts
-from vitprof.watch.patching import DATALOADER, SOCKET, STEPS, is_watched_rank, when_imported
+from vitprof.watch.patching import DATALOADER, SOCKET, STEPS, is_watched_rank, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
@@ -90,9 +90,9 @@ class Runs:
         if run.over:
             run.passive = True
             followed = "" if self._current is None else f": '{self._current.wanted.name}' was looped over after it"
-            sys.stderr.write(
-                f"vitprof: not watching '{run.wanted.name}' any more{followed}. A validation loop belongs under "
-                "torch.no_grad(); to begin another run, call vitprof.watch() again\n"
+            say(
+                f"not watching '{run.wanted.name}' any more{followed}. A validation loop belongs under "
+                "torch.no_grad(); to begin another run, call vitprof.watch() again"
             )
             return
         if not takes_part():
@@ -137,9 +137,9 @@ class Runs:
     def _say_unused(self) -> None:
         failed = getattr(sys, "last_value", None) is not None
         if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_first_rank():
-            sys.stderr.write(
-                "vitprof: nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
-                "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned\n"
+            say(
+                "nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
+                "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned"
             )
 
     def end_cell(self, result: Any) -> None:

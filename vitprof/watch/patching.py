@@ -44,7 +44,10 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
         def execute_and_tell(module: ModuleType) -> None:
             execute(module)
-            self._then(module)
+            try:
+                self._then(module)
+            except Exception as error:  # the script's import succeeds all the same
+                say(f"not watching: {type(error).__name__}: {error}")
 
         spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec
@@ -70,6 +73,19 @@ def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
         sys.meta_path.insert(0, AfterImport(name, then))
     else:
         then(module)
+
+
+def say(line: str) -> None:
+    """Prints a line on standard error, if that is open."""
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"vitprof: {line}\n")
+        sys.stderr.flush()
+
+
+def whole_number(name: str) -> int:
+    """Returns a variable of the environment; 0 where it is not set, or no number."""
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else 0
 
 
 class Guard:
@@ -98,11 +114,9 @@ class Guard:
         self.given_up = True
         self.why = why.splitlines()[0] if why else "unknown"
         trial = bool(os.environ.get(TRIAL_OVERRIDES))
-        then = "the trial ends" if trial else "training goes on"
-        sys.stderr.write(f"vitprof: gave up watching ({self.why}); {then}\n")
+        say(f"gave up watching ({self.why}); {'the trial ends' if trial else 'training goes on'}")
         if self.at_end is not None:
             with contextlib.suppress(Exception):  # watching has ended already
                 self.at_end()
         if trial:  # nothing else would end it after its steps
-            sys.stderr.flush()
             os.kill(os.getpid(), signal.SIGTERM)

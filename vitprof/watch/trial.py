@@ -234,7 +234,8 @@ def report_written_files() -> None:
 
         @functools.wraps(save)
         def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            report(f)  # PyTorch writes past Python
+            with contextlib.suppress(Exception):
+                report(f)  # PyTorch writes past Python
             return save(obj, f, *args, **kwargs)
 
         module.save = saved  # type: ignore[attr-defined]

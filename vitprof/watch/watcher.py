@@ -8,12 +8,12 @@ import os
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loaders import Begun, Loaders
-from vitprof.watch.patching import STEPS, Guard
+from vitprof.watch.patching import STEPS, Guard, whole_number
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
@@ -58,8 +58,8 @@ class Watcher:
         """Where the training thread gets its batches, if not in `next()` of a loader."""
         self._unfed = 0
         """The optimizers' steps before any loader was iterated over with gradients on."""
-        self._end_after = int(os.environ.get(STEPS) or 0)
-        self._detach_after = int(os.environ.get(DETACH) or 0)
+        self._end_after = whole_number(STEPS)
+        self._detach_after = whole_number(DETACH)
 
     # events of the loaders
 
@@ -268,8 +268,22 @@ def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None
     if not watcher.has_begun:
         watcher.has_begun = True
         report_work(watcher)
-        atexit.register(watcher.guard, watcher.leave)
+        _leave_at_the_end(watcher)
     return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock, instead_of=instead_of)
+
+
+def _leave_at_the_end(watcher: Watcher) -> None:
+    """Sends what is left before the script ends, also by `os._exit`, in whatever thread that is called."""
+    atexit.register(watcher.guard, watcher.leave)
+    leave_process = os._exit
+
+    @functools.wraps(leave_process)
+    def send_and_exit(status: int) -> NoReturn:
+        in_its_thread = threading.get_ident() in (watcher._asked_in, watcher._stepped_in)
+        watcher.guard(watcher.leave if in_its_thread else watcher.close)
+        leave_process(status)
+
+    os._exit = send_and_exit
 
 
 def report_work(watcher: Watcher) -> None:

@@ -288,6 +288,8 @@ ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_ste
 """Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
 UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
 """Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
+PARTLY_WATCHED = "partly_watched"
+"""Fact of a watched run whose watching ended before its training: why."""
 FETCHED_IN_A_THREAD, UNCLEAR_LOADERS_STEPS, LOADERS = "fetched_in_a_thread", "unclear_loaders_steps", "loaders"
 """Facts of a watched run: whether another thread requests batches, the steps after which it is not clear what another
 loader is for, and the loaders of steps that ask several."""
@@ -317,6 +319,8 @@ def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) 
 
 def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
+    if ended := facts.get(PARTLY_WATCHED):
+        return f"partly watched: watching ended after {n_steps:,} steps, and the script may have trained on ({ended})"
     unknown = int(facts.get(UNKNOWN_WAIT_STEPS) or 0)
     known = unknown <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
     if not known and facts.get(FETCHED_BY) == "no loader":

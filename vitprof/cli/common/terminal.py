@@ -144,6 +144,22 @@ def print_text(text: str) -> None:
     sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
 
 
+def open_closed_streams() -> None:
+    """Opens standard output and standard error where whoever started this program has closed them."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def drop_what_is_not_printed() -> None:
+    """Drops what standard output and error refuse to take: Python would end with a status of its own for it."""
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except Exception:
+            setattr(sys, name, None)
+
+
 def name_to_keep(name: str) -> str:
     """Returns a name as it is stored, cut with a remark. Raises `ConfigError` for one that cannot be shown."""
     kept = names.cut_name(name)

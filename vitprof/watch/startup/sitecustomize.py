@@ -1,36 +1,63 @@
-"""Python runs this at the start of each process below `vitprof watch`. It is idle where PyTorch is never imported."""
+"""Python runs this at the start of each process below `vitprof watch`. It is idle where PyTorch is never imported. Any
+Python must be able to read it, also those that are too old to be watched.
+"""
 
+import contextlib
 import importlib
 import os
 import sys
 
 ROOT = "VITPROF_WATCH_ROOT"
-"""Environment variable: the folder that contains vitprof, for an environment in which it is not installed."""
+"""Environment variable: the folder that contains vitprof. Nothing else in it can be imported."""
+LEAST = (3, 10)
+"""The oldest Python that is watched."""
 
 
-def _run_the_next_one() -> None:
+def _say(line):
+    # type: (str) -> None
+    with contextlib.suppress(Exception):  # standard error is closed
+        sys.stderr.write("vitprof: not watching: " + line + "\n")
+
+
+class _Vitprof:
+    """A finder of vitprof alone: other packages beside it may be for another Python, or missing where the script is."""
+
+    def find_spec(self, name, path=None, target=None):
+        # type: (str, object, object) -> object
+        if name == "vitprof":
+            from importlib.machinery import PathFinder
+
+            return PathFinder.find_spec(name, [os.environ[ROOT]])
+        if name == "torch" and sys.version_info < LEAST:
+            _say("this Python is " + ".".join(map(str, sys.version_info[:2])) + "; vitprof watches 3.10 and newer")
+        return None
+
+
+def _run_the_next_one():
+    # type: () -> None
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
     ours = sys.modules.pop("sitecustomize", None)
     try:
         importlib.import_module("sitecustomize")
-    except ModuleNotFoundError as error:
-        if error.name != "sitecustomize":
+    except ImportError as error:
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
         if ours is not None:
             sys.modules["sitecustomize"] = ours
 
 
-def _watch() -> None:
+def _watch():
+    # type: () -> None
     try:
-        root = os.environ.get(ROOT)
-        if root and root not in sys.path:
-            sys.path.append(root)  # last, so that the script's own imports do not change
-        from vitprof.watch.install import install
+        if os.environ.get(ROOT) and sys.version_info >= (3,):
+            sys.meta_path.insert(0, _Vitprof())  # type: ignore[arg-type]
+        if sys.version_info >= LEAST:
+            from vitprof.watch.install import install
 
-        install()
+            install()
     except Exception as error:  # the script must not fail because of us
-        sys.stderr.write(f"vitprof: not watching: {error}\n")
+        _say(type(error).__name__ + ": " + str(error))
 
 
 _watch()
