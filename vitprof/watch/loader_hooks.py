@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import sys
 from collections.abc import Callable
 from time import perf_counter
@@ -21,18 +22,22 @@ COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transf
 OPTIMIZER = "torch.optim.optimizer"
 MARK = "_vitprof_times"
 """Attribute of a function that is patched already."""
+BEGINNING: list[Any] = []
+"""The iterators that are being made or begun again."""
+BEGAN_OWN: dict[int, float] = {}
+"""When the `__iter__` of a loader's own class was called, by the loader's `id`."""
 ORIGINAL: list[Callable[..., None]] = []
 """PyTorch's own worker function, where `work` has replaced it: in this process, and in a forked worker."""
 
 
 def install(dataloader: ModuleType) -> None:
     """Patches the classes of `torch.utils.data.dataloader`, and both `Compose`; once in a process."""
-    if hasattr(dataloader.DataLoader.__iter__, MARK):
+    if hasattr(dataloader._BaseDataLoaderIter.__init__, MARK):
         return
     watcher = the_watcher()
     time_fetching(dataloader)
-    _report_beginning(dataloader.DataLoader, watcher.guard, watcher)
-    when_imported(STATEFUL, lambda module: _report_beginning(module.StatefulDataLoader, watcher.guard, watcher))
+    _report_beginning(dataloader, watcher)
+    when_imported(STATEFUL, lambda module: _report_beginning(module, watcher))
     _time_next(dataloader, watcher.guard, watcher)
     when_imported(OPTIMIZER, functools.partial(report_optimizers, watcher))
     time_composes()
@@ -82,44 +87,59 @@ def time_fetching(dataloader: ModuleType) -> None:
         fetcher.fetch = timed_fetch(fetcher.fetch)
 
 
-def _report_beginning(kind: Any, guard: Guard, watcher: Watcher) -> None:
-    begin, began_own = kind.__iter__, dict[int, float]()
+def _report_beginning(module: ModuleType, watcher: Watcher) -> None:
+    """Reports each iteration as its iterator is made or begun again: some frameworks call no `DataLoader.__iter__`."""
+    kinds = [kind for name, kind in vars(module).items() if name.endswith("DataLoaderIter")]
+    for kind, name in itertools.product(kinds, ("__init__", "_reset")):
+        begin = vars(kind).get(name)
+        if begin is not None and not hasattr(begin, MARK):
+            setattr(kind, name, _reported(begin, watcher, watcher.guard))
 
-    def time_own(loader: Any) -> None:
-        """Times the `__iter__` of the loader's own class from its next call on, which may do more than begin this."""
-        owner: Any = next(c for c in type(loader).__mro__ if "__iter__" in vars(c))
-        if hasattr(own := owner.__iter__, MARK):
-            return
 
-        def note(loader: Any) -> None:
-            guard(watcher.receiver.beginning, loader, perf_counter())
-            began_own[id(loader)] = perf_counter()
-
-        def begin_own(self: Any) -> Any:
-            note(self)
-            return own(self)
-
-        def generate_own(self: Any) -> Any:
-            note(self)
-            yield from own(self)
-
-        timed = functools.wraps(own)(generate_own if inspect.isgeneratorfunction(own) else begin_own)
-        setattr(timed, MARK, True)
-        owner.__iter__ = timed
-
+def _reported(begin: Callable[..., None], watcher: Watcher, guard: Guard) -> Callable[..., None]:
     @functools.wraps(begin)
-    def begin_reported(self: Any) -> Any:
-        if (began := began_own.pop(id(self), 0.0)) == 0:
-            guard(time_own, self)
-            guard(watcher.receiver.beginning, self, perf_counter())
-            began = perf_counter()
+    def begin_reported(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         with watcher.forking:  # no thread of vitprof may hold a lock while workers are forked
-            iterator = begin(self)
-        guard(watcher.receiver.begun, self, iterator, began, perf_counter())
-        return iterator
+            if any(iterator is self for iterator in BEGINNING):  # a base class, or part of making it
+                begin(self, loader, *args, **kwargs)
+                return
+            if (began := BEGAN_OWN.pop(id(loader), 0.0)) == 0:
+                guard(_time_own, loader, watcher, guard)
+                guard(watcher.receiver.beginning, loader, perf_counter())
+                began = perf_counter()
+            BEGINNING.append(self)
+            try:
+                begin(self, loader, *args, **kwargs)
+            finally:
+                BEGINNING.remove(self)
+            guard(watcher.receiver.begun, loader, self, began, perf_counter())
 
     setattr(begin_reported, MARK, True)
-    kind.__iter__ = begin_reported
+    return begin_reported
+
+
+def _time_own(loader: Any, watcher: Watcher, guard: Guard) -> None:
+    """Times the `__iter__` of the loader's own class from its next call on, which may do more than begin this."""
+    base = sys.modules[DATALOADER].DataLoader
+    owner: Any = next((c for c in type(loader).__mro__ if "__iter__" in vars(c)), base)
+    if not isinstance(loader, base) or owner is base or hasattr(own := owner.__iter__, MARK):
+        return
+
+    def note(loader: Any) -> None:
+        guard(watcher.receiver.beginning, loader, perf_counter())
+        BEGAN_OWN[id(loader)] = perf_counter()
+
+    def begin_own(self: Any) -> Any:
+        note(self)
+        return own(self)
+
+    def generate_own(self: Any) -> Any:
+        note(self)
+        yield from own(self)
+
+    timed = functools.wraps(own)(generate_own if inspect.isgeneratorfunction(own) else begin_own)
+    setattr(timed, MARK, True)
+    owner.__iter__ = timed
 
 
 def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:

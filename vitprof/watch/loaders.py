@@ -94,7 +94,9 @@ class Loaders:
     def begun(self, loader: Any, iterator: Any) -> Seen:
         """Records that an iteration over `loader` has begun, and returns what is known about it."""
         if loader not in self._seen:
-            declared = any(ref() is each for ref in self._declared for each in (loader, loader.dataset))
+            declared = any(
+                ref() is each for ref in self._declared for each in (loader, getattr(loader, "dataset", None))
+            )
             self._seen[loader] = Seen(loader_facts(loader), declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
@@ -102,26 +104,34 @@ class Loaders:
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:
-    """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function."""
+    """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function; None for what
+    one of a framework does not have.
+    """
+
+    def of(name: str) -> Any:
+        return getattr(loader, name, None)
 
     def name(value: Any) -> str | None:
         return None if value is None else getattr(value, "__name__", value.__class__.__name__)
 
-    context, n_samples = getattr(loader, "multiprocessing_context", None), None
+    context, n_samples, dataset = of("multiprocessing_context"), None, of("dataset")
+    batch_size = of("batch_size") or getattr(of("batch_sampler"), "batch_size", None)
+    if dataset is loader:  # fastai's, which stands in for the one that has them
+        dataset, batch_size = getattr(of("d"), "dataset", None), getattr(of("d"), "bs", None)
     with contextlib.suppress(TypeError, NotImplementedError):
-        n_samples = len(loader.dataset)
+        n_samples = len(dataset)
     return {
-        "dataset": name(loader.dataset),
+        "dataset": name(dataset),
         "n_samples": n_samples,
-        "batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
-        "num_workers": loader.num_workers,
-        "prefetch_factor": loader.prefetch_factor,
-        "pin_memory": bool(loader.pin_memory),
-        "persistent_workers": bool(loader.persistent_workers),
+        "batch_size": batch_size,
+        "num_workers": of("num_workers") or 0,
+        "prefetch_factor": of("prefetch_factor"),
+        "pin_memory": bool(of("pin_memory")),
+        "persistent_workers": bool(of("persistent_workers")),
         "start_method": context.get_start_method() if context is not None else None,
-        "collate": name(loader.collate_fn),
-        "sampler": name(loader.sampler),
-        "drop_last": bool(loader.drop_last),
+        "collate": name(of("collate_fn")),
+        "sampler": name(of("sampler")),
+        "drop_last": bool(of("drop_last")),
         **({"framework": framework} if (framework := framework_here()) else {}),
         **made_of(loader),
     }

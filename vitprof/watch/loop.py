@@ -232,7 +232,8 @@ class Loop:
             self.resume(now_s)
         if self.ahead.samples:
             self.ahead = NOTHING
-        self.epoch += self.steps.n > 0
+        self.epoch += self.steps.n > self.steps.n_before_epoch
+        self.steps.n_before_epoch = self.steps.n
 
     def change_loader(self, now_s: float, *, expects_work: bool) -> None:
         """Goes on with another loader: in the next epoch if the steps so far are training; else drops them."""
@@ -248,11 +249,11 @@ class Loop:
 
     # the work
 
-    def backward(self, differentiated: Any) -> None:
-        """Notes the beginning of a backward pass, from one or several losses."""
+    def backward(self, differentiated: Any) -> bool:
+        """Notes the beginning of a backward pass, from one or several losses; returns whether it is part of a step."""
         step = self.step
         if step is None or not _follow(self.device):
-            return
+            return False
         self.expects_work = True
         if self.state is State.FETCHED:
             self.state = State.WORKED
@@ -265,6 +266,7 @@ class Loop:
             loss = differentiated
         if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device:
             step.marks.loss = self.device.keep(loss, self.steps.n)
+        return True
 
     def optimizer_stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer: it is work, too, unless it comes after the last batch, which was counted."""
@@ -311,6 +313,8 @@ class Loop:
         """
         step, state, others = self.step, self.state, self.steps.others
         if step is None:
+            if others.are_validation(last=False):
+                _end_validation(self, now_s)
             self._carried += others.take()
             return
         self.step, self.state = None, State.IDLE
@@ -343,11 +347,8 @@ class Loop:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
         if validated:
-            self.resume(now_s)
-            self.steps.phase("evaluate", others.batches[0].asked_s, now_s)
-            others.drop()
-        else:
-            self._carried += others.take()
+            _end_validation(self, now_s)
+        self._carried += others.take()
 
     def resume(self, now_s: float) -> None:
         """Makes the next step's gap count from here; ends validation or a pause, if there is one."""
@@ -375,6 +376,12 @@ class Loop:
         if self.copies is not None:
             self.copies.close()
         self.steps.close()
+
+
+def _end_validation(loop: Loop, now_s: float) -> None:
+    loop.resume(now_s)
+    loop.steps.phase("evaluate", loop.steps.others.batches[0].asked_s, now_s)
+    loop.steps.others.drop()
 
 
 def _follow(device: Device) -> bool:

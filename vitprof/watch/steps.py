@@ -18,7 +18,6 @@ from vitprof.measure.devices.events import WAIT_TO_BE_READ
 from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
-from vitprof.watch.batches import n_samples
 from vitprof.watch.fetch_times import WORK, Fetched, TransformTimes
 from vitprof.watch.loaders import Seen
 from vitprof.watch.other_loaders import OtherBatch, OtherLoaders, with_others
@@ -144,8 +143,8 @@ class Steps:
         self._sending = threading.Lock()
         self.may_be_plain = device.immediate and device.timed and watched
         self.confirmed = False
-        self.n = 0
-        """The number of steps so far, without those on kept batches."""
+        self.n = self.n_before_epoch = 0
+        """The number of steps so far, without those on kept batches; and before this epoch."""
         self.others = OtherLoaders(device, self.add_transforms)
         self.transforms = TransformSums()
         self.replay: Replay | None = None
@@ -169,13 +168,12 @@ class Steps:
     def drop(self) -> None:
         """Drops what was recorded for a loader that turned out not to train."""
         self._buffer.clear()
-        self.n, self.others = 0, OtherLoaders(self._device, self.add_transforms)
+        self.n = self.n_before_epoch = 0
+        self.others = OtherLoaders(self._device, self.add_transforms)
         self.transforms = TransformSums()
 
-    def confirm(self, loader: dict[str, Any], batch: Any, *, headroom: bool) -> None:
+    def confirm(self, loader: dict[str, Any], *, headroom: bool) -> None:
         """Sends the steps so far, and from here on those of `loader` (its facts). Raises `OSError` without receiver."""
-        if loader.get("batch_size") is None:
-            loader = {**loader, "batch_size": n_samples(batch) or None}
         if headroom:
             self.may_be_plain = False
             self.replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))

@@ -6,7 +6,7 @@ import atexit
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +32,51 @@ class EnoughSteps(SystemExit):
     """Raised to end the script after the number of steps to run, as `sys.exit(0)` in its own loop would."""
 
 
+LEAST_PASSES = 3
+"""Batches with a backward pass that show training, where no optimizer of PyTorch's steps."""
+MOST_KEPT = 8
+"""The most parameters of which the values are kept, to see whether they change."""
+
+
+class BackwardPasses:
+    """The backward passes on batches of a loader that is not known to train: in training, parameters change between
+    them; where gradients are only looked at, such as those of a validation with attacks, they do not.
+    """
+
+    def __init__(self) -> None:
+        self._step: Any = None
+        self._n, self._look_at = 0, LEAST_PASSES
+        self._kept: list[tuple[Any, Any]] = []
+        """Parameters that the first loss depends on, and their values then."""
+
+    def train(self, loop: Loop, loss: Any) -> bool:
+        """Returns whether this one, from `loss`, shows that the loop trains."""
+        if loop.steps.confirmed or loop.step is self._step:
+            return False
+        self._step, self._n = loop.step, self._n + 1
+        if self._n == 1:
+            parameters = sorted(_parameters(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
+            self._kept = [(p, p.detach().clone()) for p in parameters]
+        if self._n < self._look_at:
+            return False
+        self._look_at += self._n // 2  # gradients may be accumulated over many
+        now = set(map(id, _parameters(loss)))  # a batch of its own that was changed is none
+        return any(id(p) in now and not p.detach().equal(before) for p, before in self._kept)
+
+
+def _parameters(loss: Any) -> Iterator[Any]:
+    """Returns the tensors that a backward pass from `loss` computes the gradients of."""
+    nodes = [getattr(loss, "grad_fn", None)]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if (variable := getattr(node, "variable", None)) is not None:
+            yield variable
+        new = {following for following, _ in getattr(node, "next_functions", ())} - seen
+        seen |= new
+        nodes += new
+
+
 class Watcher:
     """The watching of this process: which loader trains, and when its loop begins and ends."""
 
@@ -43,6 +88,7 @@ class Watcher:
         """The wishes of a script that watches itself."""
         self.loaders = Loaders()
         self.plain = PlainSteps(self)
+        self.passes = BackwardPasses()
         self.forking = threading.RLock()
         """Held while workers are forked, and by the thread that sends; beginning an iteration may begin another one."""
         self.loop: Loop | None = None
@@ -120,8 +166,12 @@ class Watcher:
             return
         if loop.requested is None:
             return
+        if ours.facts.get("batch_size") is None:
+            from vitprof.watch.batches import n_samples
+
+            ours.facts["batch_size"] = n_samples(batch) or None
         if ours.declared:
-            self.confirm(batch)
+            self.confirm()
         loop.receive(now, batch, times)
         if self._entered:  # the script requested the batch inside its step
             loop.enter(now)
@@ -153,7 +203,8 @@ class Watcher:
             self.loop = _open(self)
         if seen is None or (self.loop.steps.confirmed and ours is not None and ours.is_alive):
             return False
-        self.loaders.ours = seen
+        if seen is not ours:
+            self.loaders.ours, self.passes = seen, BackwardPasses()
         self.loop.change_loader(now, expects_work=not seen.each_is_a_step)
         return True
 
@@ -179,10 +230,10 @@ class Watcher:
         if loop.step is not None:
             self.confirm()
 
-    def confirm(self, batch: Any = None) -> None:
+    def confirm(self) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
         if self.loop is not None and self.loaders.ours is not None and not self.loop.steps.confirmed:
-            self.loop.steps.confirm(self.loaders.ours.facts, batch, headroom=bool(os.environ.get(HEADROOM)))
+            self.loop.steps.confirm(self.loaders.ours.facts, headroom=bool(os.environ.get(HEADROOM)))
 
     # a script that marks its steps, and watches itself
 
@@ -295,8 +346,11 @@ def report_work(watcher: Watcher) -> None:
 
     def note_backward(tensors: Any) -> None:
         if watcher.loop is not None:
-            _follow(watcher, tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors)
-            watcher.loop.backward(tensors)
+            loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
+            _follow(watcher, loss)
+            if watcher.loop.backward(tensors) and watcher.passes.train(watcher.loop, loss):
+                watcher._stepped_in = threading.get_ident()
+                watcher.confirm()
 
     def note_scaled(loss: Any, result: Any) -> None:
         plain.leave()

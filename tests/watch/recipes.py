@@ -1,0 +1,400 @@
+"""Training as frameworks and people write it where PyTorch's own `DataLoader.__iter__` and optimizers are not used, or
+where a framework drives the loop. Each has a timer of its own, and returns its steps and the share of them that it
+waited; a framework is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+import vitprof
+
+BATCH, N_SAMPLES, EPOCHS, SKIPPED = 4, 80, 2, 10
+N_STEPS = EPOCHS * N_SAMPLES // BATCH
+READ_S, WORK_S = 0.001, 0.004
+warnings.simplefilter("ignore")
+
+
+class Samples(Dataset[tuple[Tensor, int]]):
+    def __init__(self, n: int = N_SAMPLES) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if index >= self.n:
+            raise IndexError
+        time.sleep(READ_S)
+        return torch.full((4,), float(index)), torch.tensor(index % 3)
+
+
+class Timer:
+    """Times a loop: `ask` as it requests a batch, `got` as it has it; the next `ask` ends the step."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+        self.steps_s: list[float] = []
+        self._asked = self._got = 0.0
+
+    def ask(self, *, ends: bool = True) -> None:
+        now = time.perf_counter()
+        if ends:
+            self.waits_s.append(self._got - self._asked)
+            self.steps_s.append(now - self._asked)
+        self._asked = now
+
+    def got(self) -> None:
+        self._got = time.perf_counter()
+
+    def told(self, n: int | None = None) -> str:
+        share = sum(self.waits_s[SKIPPED:]) / sum(self.steps_s[SKIPPED:])
+        return json.dumps({"steps": len(self.steps_s) if n is None else n, "wait": share})
+
+
+class Work(torch.nn.Linear):
+    """A model whose steps take a while, to train as to check."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(WORK_S)
+        return super().forward(x)
+
+
+def change(model: torch.nn.Module) -> None:
+    """Steps without any optimizer."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.sub_(0.001 * parameter.grad)
+            parameter.grad = None
+
+
+def loop(batches: Any, step: Any, timer: Timer, epochs: int = EPOCHS) -> None:
+    for _ in range(epochs):
+        timer.ask(ends=False)
+        for x, y in batches:
+            timer.got()
+            step(x, y)
+            timer.ask()
+
+
+def by_hand(batches: Any = None, timer: Timer | None = None) -> str:
+    model, timer = Work(), timer or Timer()
+
+    def step(x: Tensor, y: Tensor) -> None:
+        cross_entropy(model(x), y).backward()
+        change(model)
+
+    loop(DataLoader(Samples(), BATCH) if batches is None else batches, step, timer)
+    return timer.told()
+
+
+def by_optimizer(batches: Any) -> str:
+    model, timer = Work(), Timer()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    loop(batches, step, timer)
+    return timer.told()
+
+
+def accumulating() -> str:
+    """By hand, and parameters change after every fifth batch only."""
+    model, timer, n = Work(), Timer(), 0
+
+    def step(x: Tensor, y: Tensor) -> None:
+        nonlocal n
+        n += 1
+        cross_entropy(model(x), y).backward()
+        if n % 5 == 0:
+            change(model)
+
+    loop(DataLoader(Samples(), BATCH), step, timer)
+    return timer.told()
+
+
+class Infinite(DataLoader[Any]):
+    """As the one of ultralytics: one iterator, which is not made by `DataLoader.__iter__`."""
+
+    def __init__(self) -> None:
+        super().__init__(Samples(), BATCH)
+        self.iterator: Any = None
+
+    def __iter__(self) -> Any:
+        iterator: Any = self._get_iterator()
+        return (next(iterator) for _ in range(len(self)))
+
+
+def own_iterator() -> str:
+    return by_optimizer(Infinite())
+
+
+class Fake:
+    """As the one of fastai: it has what an iterator needs and no more, and stands in for another loader."""
+
+    _IterableDataset_len_called = generator = multiprocessing_context = None
+    _auto_collation, drop_last, pin_memory, pin_memory_device = True, False, False, ""
+    _dataset_kind, num_workers, timeout, persistent_workers = 0, 0, 0, False
+
+    def __init__(self) -> None:
+        self.dataset, self._index_sampler = Samples(), [range(i, i + BATCH) for i in range(0, N_SAMPLES, BATCH)]
+
+    def collate_fn(self, samples: Any) -> Any:
+        return torch.utils.data.default_collate(samples)
+
+
+def fake_loader() -> str:
+    class Loader:
+        def __init__(self) -> None:
+            self.fake = Fake()
+
+        def __iter__(self) -> Any:
+            yield from _SingleProcessDataLoaderIter(self.fake)  # type: ignore[arg-type]
+
+    return by_hand(Loader())
+
+
+def attacked_validation() -> str:
+    """Gradients of a validation's inputs, of parameters that don't change, and of a peek; then another one trains."""
+    model = Work()
+    validation = DataLoader(Samples(32), BATCH)
+    for x, y in validation:
+        x.requires_grad_()
+        cross_entropy(model(x), y).backward()
+        with torch.no_grad():
+            x.add_(0.01 * x.grad.sign())
+    x, y = next(iter(validation))
+    for _ in range(4):
+        cross_entropy(model(x), y).backward()
+    model.zero_grad()
+    return by_hand(DataLoader(Samples(), BATCH))
+
+
+def only_validation() -> str:
+    """Gradients are looked at, and nothing trains."""
+    model, timer = Work(), Timer()
+    loop(DataLoader(Samples(), BATCH), lambda x, y: cross_entropy(model(x), y).backward(), timer)
+    return timer.told()
+
+
+def by_fastai(workers: int = 0) -> str:
+    import fastai.callback.progress  # noqa: F401  # adds `no_bar`
+    from fastai.callback.core import Callback
+    from fastai.data.core import DataLoaders
+    from fastai.data.load import DataLoader as Loader
+    from fastai.learner import Learner
+    from fastai.optimizer import SGD
+
+    timer = Timer()
+
+    class Timing(Callback):  # type: ignore[misc]
+        def before_train(self) -> None:
+            timer.ask(ends=False)
+
+        def after_batch(self) -> None:
+            if self.training:
+                timer.ask()
+
+    def got(batch: Any) -> Any:  # batch transforms and the copy to the device come after the wait
+        timer.got()
+        return batch
+
+    train = Loader(Samples(), bs=BATCH, num_workers=workers, after_batch=got)
+    loaders = DataLoaders(train, Loader(Samples(), bs=BATCH, num_workers=workers))
+    learner = Learner(loaders, Work(), loss_func=torch.nn.CrossEntropyLoss(), cbs=[Timing()], opt_func=SGD)
+    with learner.no_bar(), learner.no_logging():
+        learner.fit(EPOCHS)
+    return timer.told()
+
+
+def by_keras() -> str:
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+
+    timer = Timer()
+
+    class Timing(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, *_: Any, **more: Any) -> None:
+            timer.ask(ends=False)
+
+        def on_train_batch_begin(self, *_: Any, **more: Any) -> None:
+            timer.got()
+
+        def on_train_batch_end(self, *_: Any, **more: Any) -> None:
+            timer.ask()
+
+    class Sleep(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            time.sleep(WORK_S)
+            return x
+
+    model = keras.Sequential([keras.Input((4,)), Sleep(), keras.layers.Dense(3)])
+    model.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    train, validation = (DataLoader(Samples(), BATCH) for _ in range(2))
+    model.fit(train, epochs=EPOCHS, verbose=0, callbacks=[Timing()], validation_data=validation)
+    return timer.told()
+
+
+def by_skorch() -> str:
+    import skorch
+
+    timer = Timer()
+
+    class Net(skorch.NeuralNet):  # type: ignore[misc]
+        def on_epoch_begin(self, *args: Any, **more: Any) -> None:
+            super().on_epoch_begin(*args, **more)
+            timer.ask(ends=False)
+
+        def on_batch_begin(self, *args: Any, training: bool = False, **more: Any) -> None:
+            if training:
+                timer.got()
+            super().on_batch_begin(*args, training=training, **more)
+
+        def on_batch_end(self, *args: Any, training: bool = False, **more: Any) -> None:
+            super().on_batch_end(*args, training=training, **more)
+            if training:
+                timer.ask()
+
+    net = Net(Work, torch.nn.CrossEntropyLoss, max_epochs=EPOCHS, batch_size=BATCH, train_split=None, verbose=0)
+    net.fit(Samples(), None)
+    return timer.told()
+
+
+def by_ignite() -> str:
+    from ignite.engine import Events, create_supervised_trainer
+
+    timer, model = Timer(), Work()
+    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.001), cross_entropy)
+    trainer.add_event_handler(Events.GET_BATCH_STARTED, lambda: timer.ask(ends=bool(timer._got > timer._asked)))
+    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, timer.got)
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: timer.ask(ends=timer._got > timer._asked))
+    trainer.run(DataLoader(Samples(), BATCH), max_epochs=EPOCHS)
+    return timer.told()
+
+
+class Named:
+    """A loader whose batches name what is in them."""
+
+    def __init__(self, loader: Any, pair: Any) -> None:
+        self.loader, self.pair = loader, pair
+
+    def __iter__(self) -> Any:
+        return map(self.pair, self.loader)
+
+
+def by_monai() -> str:
+    from monai.data import DataLoader as Loader
+
+    class Dictionaries(Samples):
+        def __getitem__(self, index: int) -> Any:
+            x, y = super().__getitem__(index)
+            return {"x": x, "y": y}
+
+    return by_optimizer(Named(Loader(Dictionaries(), batch_size=BATCH), lambda batch: (batch["x"], batch["y"])))
+
+
+def by_torch_geometric() -> str:
+    from torch_geometric.data import Data
+    from torch_geometric.loader import DataLoader as Loader
+
+    class Graphs(Samples):
+        def __getitem__(self, index: int) -> Any:
+            x, y = super().__getitem__(index)
+            return Data(x=x[None], y=torch.tensor([y]))
+
+    return by_optimizer(Named(Loader(Graphs(), batch_size=BATCH), lambda graphs: (graphs.x, graphs.y)))
+
+
+def by_webdataset() -> str:
+    import io
+    import tarfile
+
+    import webdataset
+
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(f"{folder}/all.tar", "w") as tar:
+            for i in range(N_SAMPLES):
+                info = tarfile.TarInfo(f"{i:04}.cls")
+                info.size = len(text := str(i).encode())
+                tar.addfile(info, io.BytesIO(text))
+        pairs = webdataset.WebDataset(f"{folder}/all.tar", shardshuffle=False).decode().to_tuple("cls")
+        batches = pairs.map(lambda sample: Samples()[int(sample[0])]).batched(BATCH)
+        return by_optimizer(webdataset.WebLoader(batches, batch_size=None, num_workers=0))
+
+
+def by_torchdata_nodes() -> str:
+    from torchdata import nodes
+
+    samples = nodes.Mapper(nodes.IterableWrapper(range(N_SAMPLES)), Samples().__getitem__)
+    batches = nodes.Mapper(nodes.Batcher(samples, BATCH), torch.utils.data.default_collate)
+    return by_optimizer(vitprof.watch(nodes.Loader(batches)))
+
+
+def by_spdl() -> str:
+    from spdl.pipeline import PipelineBuilder
+
+    class Batches:
+        def __iter__(self) -> Any:
+            builder = PipelineBuilder().add_source(range(N_SAMPLES)).pipe(Samples().__getitem__).aggregate(BATCH)
+            pipeline = builder.pipe(torch.utils.data.default_collate).add_sink(2).build(num_threads=1)
+            with pipeline.auto_stop():
+                yield from pipeline
+
+    return by_optimizer(vitprof.watch(Batches()))
+
+
+def by_litdata() -> str:
+    import litdata
+
+    with tempfile.TemporaryDirectory() as folder:
+        writer = litdata.streaming.writer.BinaryWriter(folder, chunk_size=16)
+        for i in range(N_SAMPLES):
+            writer.add_item(i, {"i": i})
+        writer.done()
+        writer.merge()
+
+        class Streamed(litdata.StreamingDataset):  # type: ignore[misc]
+            def __getitem__(self, index: Any) -> Any:
+                return Samples()[int(super().__getitem__(index)["i"])]
+
+        return by_optimizer(litdata.StreamingDataLoader(Streamed(folder), batch_size=BATCH, num_workers=0))
+
+
+def by_ultralytics() -> str:
+    from ultralytics.data.build import InfiniteDataLoader
+
+    return by_optimizer(InfiniteDataLoader(dataset=Samples(), batch_size=BATCH))
+
+
+def by_streaming() -> str:
+    import streaming
+
+    with tempfile.TemporaryDirectory() as folder:
+        with streaming.MDSWriter(out=f"{folder}/all", columns={"i": "int"}) as writer:
+            for i in range(N_SAMPLES):
+                writer.write({"i": i})
+
+        class Streamed(streaming.StreamingDataset):  # type: ignore[misc]
+            def __getitem__(self, index: Any) -> Any:
+                return Samples()[int(super().__getitem__(index)["i"])]
+
+        dataset = Streamed(local=f"{folder}/all", shuffle=False, batch_size=BATCH)
+        return by_optimizer(streaming.StreamingDataLoader(dataset, batch_size=BATCH))

@@ -1,0 +1,71 @@
+"""Loops of frameworks and people, watched: every step is seen, and the data wait is that of the loop's own timer."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.watch.recipes import BATCH, N_STEPS, SKIPPED
+from tests.watch.watching import Host
+
+MOST_POINTS = 0.03
+FRAMEWORKS = {
+    "fastai": "by_fastai",
+    "keras": "by_keras",
+    "ultralytics": "by_ultralytics",
+    "skorch": "by_skorch",
+    "ignite": "by_ignite",
+    "monai": "by_monai",
+    "torch_geometric": "by_torch_geometric",
+    "webdataset": "by_webdataset",
+    "litdata": "by_litdata",
+    "streaming": "by_streaming",
+    "torchdata.nodes": "by_torchdata_nodes",
+    "spdl.pipeline": "by_spdl",
+}
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    host = Host("tests.watch.recipes")
+    yield host
+    host.close()
+
+
+def check(host: Host, function: str, n_steps: int = N_STEPS) -> None:
+    told = host.run(function)
+    assert told.status == 0, told.complaint
+    assert "vitprof" not in told.complaint
+    truth, steps = json.loads(told.returned), told.steps
+    assert truth["steps"] == n_steps
+    assert n_steps - len(steps["step"]) in (0, 1), "the last one, where the loop leaves its iterator before the end"
+    assert set(steps["samples"]) == {BATCH}, "no batch of a validation"
+    if function != "by_ultralytics":  # its iterator has no end
+        assert steps["epoch"].tolist() == np.repeat([0, 1], n_steps // 2).tolist()[: len(steps["step"])]
+    (environment,) = told.note("environment")
+    assert environment["watched"]["batch_size"] == BATCH
+    waited, took = (float(steps[name][SKIPPED:].sum()) for name in ("data_wait_s", "step_s"))
+    assert abs(waited / took - truth["wait"]) < MOST_POINTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["by_hand", "accumulating", "own_iterator", "fake_loader", "attacked_validation"])
+def test_training_is_seen_whoever_makes_the_iterator_and_steps(host: Host, function: str) -> None:
+    check(host, function)
+
+
+@pytest.mark.slow
+def test_gradients_that_change_nothing_are_no_training(host: Host) -> None:
+    assert host.ok("only_validation").columns == []
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_framework(host: Host, framework: str) -> None:
+    if importlib.util.find_spec(framework.partition(".")[0]) is None:
+        pytest.skip(f"{framework} is not installed: .ci/versions newest installs it")
+    check(host, FRAMEWORKS[framework])
