@@ -21,7 +21,7 @@ STORE_FILE = "recordings.sqlite"
 OLD_STORE_FILE = "runs.sqlite"
 """That of the versions before 7, which is left alone."""
 OURS = re.compile(
-    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|logs|dashboard|tournaments)|(vitprof|selftest)-.*"
+    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|locks|logs|dashboard|tournaments)|(vitprof|selftest)-.*"
 )
 """Names that vitprof creates at the top of its home. With anything else in it, its permissions are left as they are."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.engine_fixtures import wait_until
@@ -231,10 +232,49 @@ def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(tm
     (strange,) = holders()
     assert "\x1b" not in strange.who
     (folder / "job-0.lock").write_text("nothing")
-    assert [h.who for h in holders()] == ["a program that does not say which"]
+    (silent,) = holders()
+    assert silent.who.startswith(f"{psutil.Process().name()}, process {os.getpid()}, since ")
+    assert silent.who.endswith("; it does not say what it runs: begin without waiting with --anyway, or Run now")
     first.release()
     assert second.acquire()
     second.release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("junk", ["unreadable", "read-only", "linked", "taken folder"])
+def test_files_of_another_user_switch_nothing_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, junk: str) -> None:
+    """Each in a process of the same user, as a lock is one of a process: nobody, whom the files keep out."""
+    folder = lock_dir()
+    folder.mkdir(mode=0o700 if junk == "taken folder" else 0o1777)
+    folder.chmod(0o700 if junk == "taken folder" else 0o1777)
+    mine = tmp_path / "mine"
+    mine.write_text("kept")
+    for n in range(scheduling.N_PLACES):
+        path = folder / f"job-{n}.lock"
+        if junk == "linked":
+            path.hardlink_to(mine)
+        path.touch()
+        path.chmod({"unreadable": 0o600, "read-only": 0o644}.get(junk, 0o666))
+    first, second = lock(1), lock(2)
+    made_home = tmp_path / "home"
+    made_home.mkdir(exist_ok=True)
+    for opened in (*tmp_path.parents[:-2], tmp_path):
+        opened.chmod(opened.stat().st_mode | 0o005)
+    os.chown(made_home, 65534, 65534)
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        assert first.acquire()
+        assert "cannot be seen" in first.not_seen
+        assert [h.run for h in holders()] == [1]
+        assert not second.acquire()
+        first.release()
+        assert second.acquire()
+        second.release()
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+    assert mine.read_text() == "kept"
 
 
 def test_one_that_looks_through_the_places_and_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +295,7 @@ def test_where_no_place_can_be_taken_the_reason_is_kept(tmp_path: Path, monkeypa
     monkeypatch.setenv("VITPROF_LOCKS", str(tmp_path / "a-file"))
     mine = lock()
     assert mine.acquire()
-    assert mine.others() == holders() == []
+    assert (mine.others(), holders()) == ([], [])
     assert mine.not_seen.startswith(f"other programs' jobs on this machine cannot be seen ({tmp_path / 'a-file'}: ")
     mine.release()
 
@@ -279,4 +319,6 @@ def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(scheduling.getpass, "getuser", fails)
     assert lock().holder.user == str(os.getuid())
-    assert Holder().who == "a program that does not say which"
+    assert Holder().who == (
+        "a program that cannot be named; it does not say what it runs: begin without waiting with --anyway, or Run now"
+    )

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vitprof import formats, home, names, program
 from vitprof.config.accelerators import is_simulated
+from vitprof.errors import VitprofError
 from vitprof.store import RunStore
 from vitprof.store.stored_run import LiveRun, is_alive
 from vitprof.telemetry.visible import visible_gpus
@@ -59,13 +60,12 @@ class Holder:
     @property
     def who(self) -> str:
         """Returns the owner in words: program, process, user (if another one), and since when."""
-        if not self.pid:
-            return f"{self.program} that does not say which"
-        user = f", user {self.user}" if self.user != _user() else ""
+        user = f", user {self.user}" if self.user not in ("", _user()) else ""
         stopped = "; it is stopped" if _is_stopped(self.pid) else ""
-        return names.tamed_name(
-            f"{self.program}, process {self.pid}{user}, since {formats.moment(self.since_s)}{stopped}"
-        )
+        since = f", since {formats.moment(self.since_s)}" if self.since_s else ""
+        silent = "" if self.store else "; it does not say what it runs: begin without waiting with --anyway, or Run now"
+        process = f", process {self.pid}" if self.pid else " that cannot be named"
+        return names.tamed_name(f"{self.program}{process}{user}{since}{stopped}{silent}")
 
 
 HOLDER = TypeAdapter(Holder)
@@ -85,28 +85,28 @@ class MachineLock:
         """Returns whether the job has its turn: no other job has a place that it may not run beside, or `anyway`."""
         if self._place is not None:
             return True
-        try:
-            with _one_at_a_time():
-                places = dict(_places())
-                if not anyway and not all(h.fits(self.holder.shares, self.holder.device) for h in places.values() if h):
-                    return False
-                self._take([path for path, holder in places.items() if holder is None])
-        except OSError as error:
-            self.not_seen = NOT_SEEN.format(f"{home.lock_dir()}: {error.strerror or error}")
+        with _one_at_a_time():
+            places = dict(_places())
+            if not anyway and not all(h.fits(self.holder.shares, self.holder.device) for h in places.values() if h):
+                return False
+            self._take([path for path, holder in places.items() if holder is None])
         return True
 
     def _take(self, free: list[Path]) -> None:
-        error = OSError(f"all {N_PLACES} places are taken")
+        problem = f"all {N_PLACES} places are taken, or files that another user made"
         for path in free:
             place = FileLock(path, blocking=False, mode=0o666, thread_local=False, on_acquired=self._write)
             try:
+                if path.parent == _own_folder():
+                    home.ensure_dir(path.parent)
                 place.acquire()
-            except (OSError, NotImplementedError) as refused:  # `Timeout`, for a job that did not check, is an OSError
-                error = refused if isinstance(refused, OSError) else OSError("its file system has no locks")
+            except (OSError, NotImplementedError, VitprofError) as refused:  # `Timeout`, where it did not check, is one
+                problem = getattr(refused, "strerror", None) or str(refused)
             else:
                 self._place = place
-                return
-        raise error
+                break
+        if self._place is None or Path(self._place.lock_file).parent == _own_folder():
+            self.not_seen = NOT_SEEN.format(f"{home.lock_dir()}: {problem}")
 
     def _write(self, fd: int) -> None:
         os.truncate(fd, 0)
@@ -124,17 +124,23 @@ class MachineLock:
 
 
 def holders() -> list[Holder]:
-    """Returns the jobs that have a place; none where the folder cannot be used."""
-    with contextlib.suppress(OSError), _one_at_a_time():
+    """Returns the jobs that have a place."""
+    with _one_at_a_time():
         return [holder for _, holder in _places() if holder is not None]
-    return []
+
+
+def _own_folder() -> Path:
+    """Returns the folder of places that no other user can spoil, which only this user's programs see."""
+    return home.home() / "locks"
 
 
 def _places() -> Iterator[tuple[Path, Holder | None]]:
-    for number in range(N_PLACES):
-        path = home.lock_dir() / f"job-{number}.lock"
+    names = [f"job-{number}.lock" for number in range(N_PLACES)]
+    for path in (folder / name for folder in (home.lock_dir(), _own_folder()) for name in names):
         try:
             if path.exists():
+                if path.lstat().st_nlink > 1:  # it would be emptied
+                    continue
                 with FileLock(path, blocking=False, mode=0o666):
                     pass
             yield path, None
@@ -146,18 +152,18 @@ def _places() -> Iterator[tuple[Path, Holder | None]]:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Keeps two programs from looking through the places at once. Raises `OSError` where the folder cannot be used."""
-    folder = home.lock_dir()
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(parents=True)
-        folder.chmod(0o1777)  # as /tmp: mkdir's own mode is cut by the umask
-    check = FileLock(folder / "check.lock", timeout=CHECK_S, mode=0o666)
-    with contextlib.suppress(Timeout, PermissionError, NotImplementedError):
-        check.acquire()
-    try:
+    """Keeps two programs from looking through the places at once; those of this user also where others prevent it."""
+    with contextlib.ExitStack() as held:
+        for folder in (home.lock_dir(), _own_folder()):
+            with contextlib.suppress(OSError, NotImplementedError, VitprofError):  # `Timeout` is an OSError
+                if folder == _own_folder():
+                    home.ensure_dir(folder)
+                elif not folder.exists():
+                    folder.mkdir(parents=True)
+                    folder.chmod(0o1777)  # as /tmp: mkdir's own mode is cut by the umask
+                held.enter_context(FileLock(folder / "check.lock", timeout=CHECK_S, mode=0o666))
+                break
         yield
-    finally:
-        check.release()
 
 
 def _read(path: Path) -> Holder:
@@ -165,6 +171,18 @@ def _read(path: Path) -> Holder:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             return HOLDER.validate_json(file.read(MAX_BYTES))
+    return _silent(path)
+
+
+def _silent(path: Path) -> Holder:
+    """Returns who holds a place without having written so, as the system sees it."""
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        about = path.stat()
+        file = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+        locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+        for pid in (int(lock[4]) for lock in locks if lock[1] == "FLOCK" and lock[5] == file):
+            process = psutil.Process(pid)
+            return Holder(process.name(), since_s=process.create_time(), user=process.username(), pid=pid)
     return Holder()
 
 
