@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from pathlib import Path
@@ -135,9 +136,15 @@ def test_a_real_job_waits_for_as_long_as_it_is_told() -> None:
     assert recorded.step_ms > 2
 
 
-@pytest.mark.parametrize(("on_s", "status", "rounds"), [(1.001, "passed", 5), (1.05, "failed", 5)])
-def test_recording_cost(on_s: float, status: str, rounds: int, bench: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_cases, "_recorded_s", lambda bench: on_s)
+@pytest.mark.parametrize(
+    ("on_s", "status", "rounds"),
+    [([1.001], "passed", 5), ([1.05], "failed", 5), ([1.0, 1.1, 1.1], "not run", job_cases.MOST_COST_ROUNDS)],
+)
+def test_recording_cost(
+    on_s: list[float], status: str, rounds: int, bench: MadeUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = itertools.cycle(on_s)
+    monkeypatch.setattr(job_cases, "_recorded_s", lambda bench: next(recorded))
     monkeypatch.setattr(job_cases, "_plain_s", lambda bench: 1.0)
     outcome = run_case("own cost", bench)
     assert (outcome.status, len(outcome.figures["plain_step_ms"])) == (status, rounds)
