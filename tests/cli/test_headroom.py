@@ -36,7 +36,7 @@ class TestHeadroom:
         status, out, err = call(*shown_again)
         assert status == 0
         assert "headroom of run 1, on a simulated device" in out
-        assert "With free data this job would run" in out
+        assert "With free data the steps of this job would run" in out
         assert "no anchor D: storage memory is in memory" in err
 
     def test_none_was_measured(self, call: Call, mine: RunStore) -> None:

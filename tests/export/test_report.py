@@ -100,7 +100,7 @@ def test_launch_bubbles_transforms_and_headroom_of_somebodys_own_loop(store: Run
     assert "of it launch bubbles 40% 40% to 40% 140 ms" in said
     assert "<lambda> 2.00 ms 100% 9" in said
     assert "step 3.00x 3.00x to 3.00x 4 step without its data wait 1.00x" in said
-    assert "with free data this loop would run 3.00x as fast" in said
+    assert "with free data the steps of this loop would run 3.00x as fast" in said
 
 
 def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, run: StoredRun) -> None:

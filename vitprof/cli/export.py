@@ -168,7 +168,7 @@ def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) 
         config = dataclasses.replace(stored.config, **chosen)
         speed = stored.summary.samples_per_s if stored.summary is not None else None
         if not chosen and speed is not None and formats.number(speed) != formats.NOT_AVAILABLE:
-            throughput = formats.number(speed, "samples/s in steady state")
+            throughput = formats.number(speed, "samples/s while training")
     text = script(config, throughput, run if not chosen else None)
     if output is None:
         terminal.print_text(text)

@@ -49,7 +49,7 @@ class Trial:
     n_steps: int
     """Steady steps of these runs."""
     samples_per_s: float | None
-    """Throughput in steady state: all samples over all time of these runs."""
+    """All samples over all training time of these runs, of whole epochs where each run began a second one."""
     samples_per_s_low: float | None
     """Lower end of its interval."""
     samples_per_s_high: float | None
@@ -77,7 +77,7 @@ class Trial:
     gpu_util_pct: float | None
     """Mean of NVML's utilisation while training."""
     device_idle_frac: float | None
-    """Share of the steady time in which the device computed nothing."""
+    """Share of the training time in which the device computed nothing."""
     rss_bytes: float | None
     """Peak resident memory of the job's processes."""
     prepare_s: float

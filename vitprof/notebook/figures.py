@@ -101,7 +101,7 @@ def _live(chart: live.LiveChart) -> Named:
 
 
 def _gaps(m: Material) -> Gaps:
-    gaps = find_gaps(m.steps, m.run.phases).only(steady.steady_state(m.steps))
+    gaps = find_gaps(m.steps, m.run.phases).only(steady.training(m.steps))
     if not gaps.span_ns:
         raise m.refuse("no steady step has the device's times")
     return gaps

@@ -140,24 +140,25 @@ class TelemetrySample:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The figures of a run, over its steady state unless they say otherwise: all steps but warm-up steps and the first
-    one of each epoch. NaN (null in JSON, empty in CSV) where a figure does not apply or could not be measured.
+    """The figures of a run. The training time is the wall clock of training: that of the steady steps (neither warm-up
+    nor the first of an epoch) and of those that begin a later epoch; times of a step and of stages are of steady ones.
+    NaN (null in JSON, empty in CSV) where a figure does not apply or could not be measured.
     """
 
     n_steps: int = counted("number of steps recorded")
-    n_steady_steps: int = counted("number of steps that the steady-state figures rest on")
+    n_steady_steps: int = counted("number of steps that are neither warm-up nor the first of an epoch")
     n_samples: int = counted("samples trained on")
-    samples_per_s: Figure = measured("throughput in steady state: samples / time of the steady steps")
+    samples_per_s: Figure = measured("samples / training time")
     samples_per_s_low: Figure = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
     samples_per_s_high: Figure = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
     epoch_s: Figure = measured("training time of an epoch: median of the whole ones, else n_train / samples_per_s")
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
     step_ms_median: Figure = measured("median time of a step")
     step_ms_p95: Figure = measured("time that 95% of the steps stay below")
-    data_wait_frac: Figure = measured("share of the steady time that the loop was blocked in next(loader)")
-    h2d_frac: Figure = measured("share of the steady time taken by copies to the device")
-    compute_frac: Figure = measured("share of the steady time that the device computed")
-    exposed_wait_frac: Figure = measured("share of the steady time that the device idled because of a data wait")
+    data_wait_frac: Figure = measured("share of the training time that the loop was blocked in next(loader)")
+    h2d_frac: Figure = measured("share of the training time taken by copies to the device")
+    compute_frac: Figure = measured("share of the training time that the device computed")
+    exposed_wait_frac: Figure = measured("share of the training time that the device idled because of a data wait")
     device_idle_frac: Figure = measured("share of the time the device idled between steps: gaps / (gaps + compute)")
     gpu_util_pct_mean: Figure = measured("mean of NVML's utilisation while training")
     gpu_mem_peak_bytes: Figure = measured("highest device memory of the job: by NVML, else what the allocator reserved")
@@ -181,11 +182,15 @@ class RunSummary:
     loss_last: Figure = measured("training loss of the last step")
     test_loss: Figure = measured("mean loss on the test set at the last evaluation")
     test_accuracy: Figure = measured("share of the test set classified correctly at the last evaluation")
-    exposed_h2d_frac: Figure = measured("share of the steady time that the device idled because of a copy to it")
-    idle_host_frac: Figure = measured("share of the steady time that the device idled for Python, launches, optimizer")
-    idle_recording_frac: Figure = measured("share of the steady time that the device idled for vitprof's own recording")
-    recording_frac: Figure = measured("share of the steady time that the loop spent in vitprof's recording")
-    loader_times_frac: Figure = measured("share of the steady time that measuring inside the loader took, about")
+    exposed_h2d_frac: Figure = measured("share of the training time that the device idled because of a copy to it")
+    idle_host_frac: Figure = measured(
+        "share of the training time that the device idled for Python, launches, optimizer"
+    )
+    idle_recording_frac: Figure = measured(
+        "share of the training time that the device idled for vitprof's own recording"
+    )
+    recording_frac: Figure = measured("share of the training time that the loop spent in vitprof's recording")
+    loader_times_frac: Figure = measured("share of the training time that measuring inside the loader took, about")
     read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
     transform_ms: Figure = measured("inside the loader, for each batch: transforms and augmentation")

@@ -18,7 +18,8 @@ class Share:
     """The share of one stage of loading, or of the rest, in the device's idle time."""
 
     name: str
-    """read, decode, transform, collate, rest, hand_over, transfer, or loading if the stages are not known."""
+    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start (what the waits with which epochs
+    begin are more than those of other steps), or loading if the stages are not known."""
     frac: Figure
     """Its share of the time that the device idled for data; all shares add up to 1."""
     exposed_ms: Figure
@@ -75,12 +76,13 @@ class SingleEvent:
     idle_s: Figure
     """Seconds that the device idled for its data."""
     idle_frac_without: Figure
-    """Share of the time that the device idled for data in all other steady steps."""
+    """Share of the time that the device idled for data in all other steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether a run was input-bound, by what, and what to do about it. Shares are of the steady-state time."""
+    """Whether a run was input-bound, by what, and what to do about it. Shares are of the training
+    time: steady steps and those that begin a later epoch."""
 
     kind: Kind
     """The verdict in a word or two."""
@@ -98,7 +100,7 @@ class Verdict:
     """Share of the time that the device waited for launches inside its steps, which other figures count as compute; NaN
     if not known."""
     cause: str = ""
-    """read, decode, transform, collate, rest, hand_over, transfer, loading (stages not known), slow_drive,
+    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start, loading (stages not known), slow_drive,
     cpu_contention; launches where the host is slower than the device; empty if the device never idled for data, or for
     an inconclusive verdict."""
     cause_frac: Figure = math.nan

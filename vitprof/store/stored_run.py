@@ -196,7 +196,7 @@ class RunRow:
     samples_per_s: float | None
     """Steady-state throughput; None where it was not measured."""
     idle_frac: float | None
-    """Share of the steady time in which the device computed nothing."""
+    """Share of the training time in which the device computed nothing."""
     verdict_kind: str
     """The kind of the verdict, in a word or two; "" without one."""
     note: str

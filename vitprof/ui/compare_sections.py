@@ -92,7 +92,7 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         "Where a step's time goes",
         {key: words for key, (words, _, _) in UNITS.items()},
         default="step" if same_batch else "sample",
-        help="Mean over the steady state, timed on the device: compute, and the time in which it computed nothing, by "
+        help="Mean while training, timed on the device: compute, and the time in which it computed nothing, by "
         "what the step was waiting for. Waits that were hidden behind queued work cost nothing and are not in it. "
         "Launch bubbles, where they are known, are apart from compute: in them the device waited for the next launch. "
         "With different batch sizes compare times per sample.",

@@ -147,7 +147,7 @@ def draw_take_home(run: StoredRun) -> None:
     st.header("Copy as code", anchor=False)
     st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
     speed = formats.number(run.summary.samples_per_s if run.summary is not None else None, "samples/s")
-    reached = "" if speed == formats.NOT_AVAILABLE else f"{speed} in steady state"
+    reached = "" if speed == formats.NOT_AVAILABLE else f"{speed} while training"
     st.code(code.script(run.config, reached, run.id), language="python", height=CODE_HEIGHT)
 
 

@@ -30,10 +30,10 @@ WORDS_KEPT = 256
 
 @dataclass(frozen=True)
 class Idle:
-    """The device's time over the steady state, and the step to look at first."""
+    """The device's time while it trained, and the step to look at first."""
 
     gaps: Gaps
-    """One row, the sums over the steady steps."""
+    """One row, the sums over these steps."""
     n: int
     intervals: dict[str, Interval]
     """Shares of the span with their intervals, see `idle_interval`."""
@@ -60,7 +60,7 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     steps, phases = kept.steps(), run.phases
     every = find_gaps(steps, phases)
     cost = summary.recording_cost(steps, phases, every)
-    gaps = every.only(steady.steady_state(steps))
+    gaps = every.only(steady.training(steps))
     del every  # 130 MB of a million steps
     if not gaps.span_ns:
         return None, cost
@@ -140,7 +140,7 @@ class DeviceTime:
     """Where a run's device time went."""
 
     mean: comparison.StepTime | None
-    """The mean step over the steady state; None where no steady step has device times."""
+    """The mean step, epoch starts included; None where no steady step has device times."""
     edges_s: Floats
     """(bins + 1,) seconds since the first request for a batch."""
     idle: Floats
@@ -164,7 +164,7 @@ class Line:
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def device_time_of(run_id: int) -> DeviceTime:
     run, steps = store().run(run_id), store().steps(run_id)
-    kept = steady.steady_state(steps)
+    kept = steady.training(steps)
     samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
     edges, idle = utilisation.idle_bins(steps, run.phases, bins=STRIP_BINS)
     begin = float(steps["t_start_s"][0]) if len(steps["step"]) else 0.0

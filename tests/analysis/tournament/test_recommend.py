@@ -57,6 +57,8 @@ def test_a_machine_that_others_had_all_the_time_is_said() -> None:
     assert "No run of a, batch 64 had the machine to itself: other programs took at least 1.55" in one.sentence
     quiet = of(with_runs(base, others_cores=(0.0, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, 0.1, math.nan)))
     assert "to itself" not in quiet.sentence
+    short = of(with_runs(base, over_epochs=(math.nan,) * 3), fast)
+    assert "epochs begin are in no figure: base, batch 64 did not run into a second epoch" in short.sentence
 
 
 def test_of_those_that_tie_the_cheapest() -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.analysis.tournament.tournament_entries import entry, ranked, with_runs
 from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament import scores
+from vitprof.analysis.tournament.entries import over_whole_epochs
 from vitprof.analysis.tournament.leaderboard import spoiled_words
 from vitprof.analysis.tournament.scores import (
     EARLIEST_STOP_FRAC,
@@ -138,6 +139,20 @@ def test_blocks_make_up_all_steady_steps() -> None:
     rates = block_rates(steps(seconds, samples))
     assert len(rates) == 20
     assert 1 / (1 / rates).mean() == pytest.approx(samples[2:].sum() / seconds[2:].sum())
+
+
+def test_figures_are_of_whole_epochs_where_every_run_began_a_second_one() -> None:
+    """A start of 2 s before each ten steps of 0.1 s, the last epoch cut short; without it nothing is compared with."""
+    seconds = np.where(np.arange(36) % 10, 0.1, 2.0)
+    series = steps(seconds, np.full(36, 8.0)) | {"epoch": np.arange(36) // 10}
+    factor = scores.over_epochs(series)
+    assert factor == pytest.approx((80 / 2.9) / 80)
+    assert math.isnan(scores.over_epochs(steps(np.ones(9), np.ones(9))))
+    slow, fast = entry("slow", 80.0), entry("fast", 100.0)
+    slow = with_runs(slow, over_epochs=[factor] * 3)
+    assert slow in over_whole_epochs((slow, with_runs(fast, over_epochs=[math.nan] * 3)))
+    whole = over_whole_epochs((slow, fast))
+    assert ranked(*whole).row(slow.key).samples_per_s == pytest.approx(80 / 2.9, rel=0.02)
 
 
 def test_blocks_of_few_steps_and_of_a_queue_that_stays_full() -> None:

@@ -134,7 +134,7 @@ class TestInWords:
     def test_what_costs_most_comes_first(self) -> None:
         said = module.headroom_sentence(module.headroom(FOUR), 10)
         assert said.startswith(
-            "With free data this job would run 2.50 times as fast (2.46 to 2.54): of each step's 100 ms, "
+            "With free data the steps of this job would run 2.50 times as fast (2.46 to 2.54): of each step's 100 ms, "
         )
         assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
         assert "simulated" in module.headroom_sentence(module.headroom(FOUR, simulated=True), 10)
@@ -167,8 +167,8 @@ def test_gain_and_what_loading_slows_in_training() -> None:
     found = module.own_headroom(blocks([(15, 3, 10)] * 6))
     assert (found.speed_up, found.training) == (pytest.approx((1.5, 1.5, 1.5)), pytest.approx((1.2, 1.2, 1.2)))
     assert module.own_headroom_sentence(found) == (
-        "Headroom: with free data this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of blocks). Of that, "
-        "training itself takes 20% longer (20% to 20%) while batches are being made."
+        "Headroom: with free data the steps of this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of "
+        "blocks). Of that, training itself takes 20% longer (20% to 20%) while batches are being made."
     )
 
 

@@ -47,7 +47,7 @@ def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id:
     new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
     store.update_run(run_id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
     words = said(app(run=str(run_id)))
-    assert "with free data this loop would run 3.00x as fast" in words
+    assert "with free data the steps of this loop would run 3.00x as fast" in words
     assert "measured" in words
     assert "Transforms" not in [header.value for header in app(run=str(run_id), show="Loading").header]
     told = {"Crop": {"s_per_sample": 0.003, "calls": 9}, "<lambda>": {"s_per_sample": 0.001, "calls": 9}}

@@ -245,7 +245,7 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
     add_anchors(store, run_id)
     at = app(run=str(run_id), show="What if")
     assert drawn(at, "waterfall")
-    assert "With free data this job would run 1.96 times as fast" in said(at)
+    assert "With free data the steps of this job would run 1.96 times as fast" in said(at)
     assert "(1.96-1.96, measured)" in verdict(at)
     assert len(at.dataframe[0].value) == 3
     assert "measure-headroom" in buttons(at)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -34,6 +34,8 @@ class Outcome:
     """None until the run has ended."""
     others_cores: float = np.nan
     """Cores that other programs took in its steady state, on average (`others_cpu`); NaN: not known."""
+    over_epochs: float = 1.0
+    """samples/s over whole epochs / in the steady steps; NaN where it was over before a second epoch began."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ class Entry:
     """Whether it reads from the imitated slow drive, or is staged from it."""
     losses: str = ""
     """Its effect on the losses of a user's own script (`analysis.tournament.entries`); "" for none."""
+
+
+def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Returns the trials with the blocks of whole epochs, where every run began a second one; else as they are."""
+    ended = [o.over_epochs for e in entries for o in e.outcomes if len(o.blocks_per_s)]
+    if not np.isfinite(ended).all():
+        return entries
+
+    def of(outcome: Outcome) -> Outcome:
+        return replace(outcome, blocks_per_s=outcome.blocks_per_s * outcome.over_epochs)
+
+    return tuple(replace(e, outcomes=tuple(map(of, e.outcomes))) for e in entries)
 
 
 THROTTLED = ("slow-drive", "staged")

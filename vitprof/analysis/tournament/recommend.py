@@ -101,6 +101,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if faster := [row for row in ranked[: ranked.index(chosen)] if row not in fast]:
         sentences.append(f"{_listed(faster)} measured faster, but {_is(faster, 'its', 'their')} runs differ too much")
     sentences += [*_order(chosen, [row for row in fast if row not in orderly], ranked), *_disturbed(ranked)]
+    sentences += _without_starts(ranked)
     if chosen.entry.losses:
         sentences.append(f"Note the losses: {chosen.entry.losses}")
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
@@ -154,6 +155,7 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         f"The chance that none is faster: {_chance(first.near_best)}, and {_chance(board.level)} is needed: "
         "run more rounds",
         *_disturbed(ranked),
+        *_without_starts(ranked),
     ]
     return Recommendation(None, _joined(sentences), tuple(row.key for row in (first, *rivals)), first.near_best)
 
@@ -170,6 +172,14 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
         f"No run of {of} had the machine to itself: other programs took at least {cores} CPU cores. End them and start "
         "a new tournament: without them another setting can be the fastest"
     ]
+
+
+def _without_starts(ranked: Sequence[LeaderboardRow]) -> list[str]:
+    short = [r for r in ranked if any(len(o.blocks_per_s) and math.isnan(o.over_epochs) for o in r.entry.outcomes)]
+    if not short:
+        return []
+    which = "no setting ran" if len(short) == len(ranked) else f"{_listed(short)} did not run"
+    return [f"Waits as epochs begin are in no figure: {which} into a second epoch"]
 
 
 def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:

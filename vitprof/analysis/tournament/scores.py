@@ -24,7 +24,7 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Series
-from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state, whole_epochs
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
@@ -288,6 +288,18 @@ def block_rates(steps: Series) -> Floats:
     made, passed = (np.concatenate([[0.0], np.cumsum(values)]) for values in (samples, seconds))
     took = np.diff(np.interp(np.linspace(0, made[-1], n + 1), made, passed))
     return np.asarray(made[-1] / n / took[took > 0], dtype=np.float64)
+
+
+def over_epochs(steps: Series) -> float:
+    """Returns samples/s over whole epochs as a multiple of that of the steady steps; NaN without a second epoch."""
+    if not np.diff(steps["epoch"]).any():
+        return math.nan
+
+    def rate(weights: Floats) -> float:
+        return float((steps["samples"] * weights).sum() / np.nansum(steps["step_s"] * weights))
+
+    keep = steady_state(steps)
+    return rate(whole_epochs(steps)) / rate(keep.astype(float)) if keep.any() else math.nan
 
 
 def cannot_win(entry_blocks: Floats, best_low: float) -> bool:

@@ -173,9 +173,9 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
     rest = [stage.name for stage in found.stages if not stage.distinguishable]
     unclear = f"{' and '.join(rest)} cannot be told apart from zero" if rest else ""
     if math.isfinite(found.speed_up_low) and not found.speed_up_low > 1:
-        times = f"With free data this job would run at most {found.speed_up_high:.2f} times as fast{where}"
+        times = f"With free data the steps of this job would run at most {found.speed_up_high:.2f} times as fast{where}"
     else:
-        times = f"With free data this job would run {found.speed_up:.2f} times as fast{where}"
+        times = f"With free data the steps of this job would run {found.speed_up:.2f} times as fast{where}"
         if math.isfinite(found.speed_up_low):
             times += f" ({found.speed_up_low:.2f} to {found.speed_up_high:.2f})"
     cold = " with files not in memory" if found.baseline_role == "D" else ""
@@ -241,7 +241,8 @@ def own_headroom_sentence(found: OwnHeadroom) -> str:
     if found.speed_up.low <= 1:
         sentence = f"Headroom: free data would gain nothing that can be told from noise ({measured})."
     else:
-        sentence = f"Headroom: with free data this loop would run {found.speed_up.value:.2f}x as fast ({measured})."
+        times = f"{found.speed_up.value:.2f}x as fast ({measured})"
+        sentence = f"Headroom: with free data the steps of this loop would run {times}."
     if found.training.low > PERCEPTIBLE:
         slower, low, high = (f"{100 * (ratio - 1):.0f}%" for ratio in found.training)
         sentence += f" Of that, training itself takes {slower} longer ({low} to {high}) while batches are being made."

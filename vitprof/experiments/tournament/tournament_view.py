@@ -12,9 +12,17 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.tournament.entries import THROTTLED, Entry, Losses, Outcome, Status, loss_effect
+from vitprof.analysis.tournament.entries import (
+    THROTTLED,
+    Entry,
+    Losses,
+    Outcome,
+    Status,
+    loss_effect,
+    over_whole_epochs,
+)
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
-from vitprof.analysis.tournament.scores import block_rates
+from vitprof.analysis.tournament.scores import block_rates, over_epochs
 from vitprof.config import PARTS, RunConfig, catalog, estimates
 from vitprof.config.own_script import UNCHANGED
 from vitprof.config.parts import prepared_as
@@ -71,6 +79,7 @@ class TournamentView:
             planned = tuple(replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1])
             newest = newest_runs(self._store, self._id)
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
+            entries = over_whole_epochs(entries)
             if script is not None:
                 entries, n_train = self._with_losses(entries), int((script.loader or {}).get("n_samples") or 0)
             else:
@@ -129,12 +138,12 @@ class TournamentView:
             return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
         key = run.id, was_cut
         if key not in self._ended:
-            summary, blocks = ended_run(self._store, run.id)
+            summary, blocks, whole = ended_run(self._store, run.id)
             # one that was cut was cut for what it had reached by then, so that counts
             status: Status = "cut" if was_cut and run.status == "stopped" else cast(Status, run.status)
             others = others_of(self._store, run.id) if status == "done" else math.nan
             counted = blocks if status in ("done", "cut") else EMPTY
-            self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others)
+            self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others, whole)
         return self._ended[key]
 
 
@@ -142,12 +151,13 @@ def rounds_of(now: TournamentState) -> int:
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
-def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats]:
-    """Returns the summary of a run that has ended and its `blocks_of`; None and no blocks where they cannot be read."""
+def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, float]:
+    """Returns the summary of a run that has ended, `block_rates` and `over_epochs`; None, none, NaN if unreadable."""
     try:
-        return store.run(run_id).summary, blocks_of(store, run_id)
+        steps = store.steps(run_id, names=BLOCK_COLUMNS)
+        return store.run(run_id).summary, block_rates(steps), over_epochs(steps)
     except StoreError:
-        return None, EMPTY
+        return None, EMPTY, math.nan
 
 
 def others_of(store: RunStore, run_id: int) -> float:

@@ -34,7 +34,7 @@ WIDTH = 120
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
     """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them;
-    `--demo` does so on a few random images. `found` is what was measured, such as "1,234 samples/s in steady state", in
+    `--demo` does so on a few random images. `found` is what was measured, such as "1,234 samples/s while training", in
     the run `run_id`: the docstring has both. Raises `ConfigError` for a config without a script.
     """
     config = resolve(config)

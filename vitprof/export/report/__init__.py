@@ -18,7 +18,7 @@ from vitprof.analysis.arrays import Series, known, mean
 from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.timing import loading, timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
-from vitprof.analysis.timing.steady import steady_state
+from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.analysis.timing.utilisation import MEANING, device_memory, idle_bins, sm_activity
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.verdict import judge
@@ -95,7 +95,7 @@ def _contents(
 
 
 def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
-    gaps = find_gaps(steps, run.phases).only(steady_state(steps))
+    gaps = find_gaps(steps, run.phases).only(training(steps))
     if not gaps.span_ns:
         return []
     intervals, shares = idle_interval(gaps), gaps.shares()
@@ -225,7 +225,7 @@ def _headline(run: StoredRun) -> Table:
     interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
     epoch = formats.seconds(s.epoch_s)
     rows = [
-        ("Samples/s", formats.number(s.samples_per_s) + interval, "steady state, with its 95% interval"),
+        ("Samples/s", formats.number(s.samples_per_s) + interval, "over the training time, with its 95% interval"),
         (
             "Time of an epoch",
             epoch if s.n_epochs_measured else f"~ {epoch}",

@@ -170,13 +170,13 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
     )
     if run.config.loader_only:
         speed = formats.number(totals.samples_per_s, "samples/s")
-        return f"The loader alone delivers **{speed}**, over {totals.steps:,} steady steps.{few}"
+        return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
     wait, idle, exposed = (
         formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
     )
     return (
         f"The device was idle **{idle}** of the time; **{exposed}** because it waited for data. The training loop "
-        f"waited for data {wait} of the time, over {totals.steps:,} steady steps.{few}"
+        f"waited for data {wait} of the time, over {totals.steps:,} steps.{few}"
     )
 
 

@@ -193,7 +193,7 @@ def _idle_sentence(times: findings.Idle) -> str:
         return f"{value} ({low} to {high})"
 
     gaps, bubbles = times.gaps, times.intervals.get("launch_idle")
-    text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steady steps."
+    text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps."
     if bubbles and bubbles.value > 0:
         text += f" It waited another {share('launch_idle')} for launches inside its steps."
     if gaps.hidden_wait_ns:

@@ -133,7 +133,7 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Samples/s", "Steady-state throughput.", lambda r, b: r.samples_per_s),
     tables.Column(
         "Device idle (%)",
-        "Share of the steady time in which the device computed nothing.",
+        "Share of the training time in which the device computed nothing.",
         lambda r, b: 100 * r.device_idle_frac,
         "%.1f",
     ),
