@@ -20,7 +20,7 @@ from vitprof.cli.schema import PRINTED
 from vitprof.jobs.finalise import settle
 from vitprof.store import RunStore
 
-OPEN = {"Environment", "Facts", "WatchedLoader", "LoaderWaits", "TransformTime", "ReplayBlock", "Stop"}
+OPEN = {"Environment", "Facts", "WatchedLoader", "LoaderWaits", "TransformTime", "Making", "ReplayBlock", "Stop"}
 """Facts that depend on device and versions."""
 
 

@@ -165,6 +165,34 @@ def test_in_words_and_as_code() -> None:
     )
 
 
+def test_without_a_gpu_pinning_is_one_setting() -> None:
+    """Two equal settings took ten rounds and stayed undecided."""
+    loader = WITH_WORKERS | {"may_pin": False}
+    made = script("workers=0,2", "pin_memory=on,off", loader=loader)
+    assert keys(made) == ["unchanged", "workers=0"]
+    assert "without a GPU pin_memory has no effect: left out" in settings_of(made)[0].remarks
+    assert keys(script("pin_memory=on,off", loader=LOADER)) == ["unchanged", "pin_memory=on"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({"framework": "transformers"}, "TrainingArguments(..., dataloader_num_workers=4, dataloader_pin_memory=True)"),
+        ({"framework": "ultralytics"}, "YOLO(...).train(..., workers=4)  # YOLO(...).train does not take pin_memory"),
+        ({"framework": "fastai"}, "DataLoaders(..., num_workers=4, pin_memory=True)"),
+        (
+            {"framework": "lightning", "made_by_script": True},
+            "DataLoader(..., num_workers=4, pin_memory=True)  # in the LightningDataModule, or wherever "
+            "train_dataloader() is",
+        ),
+        ({"framework": "transformers", "made_by_script": True}, "DataLoader(..., num_workers=4, pin_memory=True)"),
+    ],
+)
+def test_the_line_is_that_of_the_framework(facts: dict[str, Any], line: str) -> None:
+    made = script("workers=4", "pin_memory=on", loader=LOADER | facts)
+    assert code_line(made, one(made).key) == line
+
+
 def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
     made = OwnScript(("a", "b c"), "/w", (("workers", (0, 2)), ("pin_memory", (True,))), LOADER, ("x.pt",), agreed=True)
     spec = TournamentSpec(own_config("", steps=9), (OWN_SCRIPT,), (1,), script=made, baseline=UNCHANGED)

@@ -88,7 +88,7 @@ def watch(
         try:
             run = _watched(store, runner, name or shlex.join(masked_command(command)), so_far)
             if run is not None:
-                _show_result(run, quiet=quiet)
+                _show_result(run, command, quiet=quiet)
                 if json_file is not None:
                     write_text(json_file, terminal.json_text(tables.run_object(run)))
         except Exception as error:  # the script goes on, and how it ends is how this command does
@@ -157,10 +157,20 @@ def _state(runner: CommandRunner) -> str:
     return "not watched any more" if runner.unobserved else ""
 
 
-def _show_result(run: StoredRun, *, quiet: bool) -> None:
+def _show_result(run: StoredRun, command: list[str], *, quiet: bool) -> None:
     lines = [] if quiet else _result(run)
     failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
-    terminal.show(*lines, *run.notices, *failed, console=terminal.err)
+    terminal.show(*lines, *run.notices, *failed, *(_to_compare(run, command) if lines else []), console=terminal.err)
+
+
+def _to_compare(run: StoredRun, command: list[str]) -> list[str]:
+    loader, workers = run.environment.get("watched") or {}, run.config.workers or 0
+    if run.verdict is None or run.verdict.kind == "inconclusive" or not own_script.is_dataloader(loader):
+        return []
+    cores = int(run.environment.get("job_cpu_count") or run.environment.get("cpu_count") or 2)
+    values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores} - {workers})))
+    line = f"{program()} tournament --vary workers={values} -- {shlex.join(masked_command(command))}"
+    return [f"  to compare settings of its DataLoader type {line}"]
 
 
 def _result(run: StoredRun) -> list[str]:
@@ -181,6 +191,7 @@ def _result(run: StoredRun) -> list[str]:
     if transforms := loading.shares_in_words(loading.transform_times(run.facts)):
         lines.append(f"  transforms: {transforms}")
     lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
+    lines += [f"  seen: {signature.sentence}" for signature in verdict.signatures]
     if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
         lines.append(own_headroom_sentence(headroom))
     return [*lines, f"  for its charts type {program()} and open run {run.id} under History"]

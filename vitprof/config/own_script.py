@@ -263,6 +263,8 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
     elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
         changes["persistent_workers"] = True
         remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")
+    if (loader or {}).get("may_pin") is False and changes.pop("pin_memory", None) is not None:
+        remarks.append("without a GPU pin_memory has no effect: left out")
     if changes.get("decode_cache") == "ram":
         remarks.append("decode_cache=ram keeps each sample as it was first read: random transforms are frozen")
     changes = {name: changes[name] for name in VARIED if name in changes}

@@ -53,6 +53,8 @@ class WatchedLoader(TypedDict, total=False):
     """Class of the sampler."""
     drop_last: bool
     """Whether a last batch that is not full is dropped."""
+    framework: str
+    """Package whose training loop iterates over it, such as transformers."""
     name: str
     """The name that the script gave to `vitprof.watch`."""
 
@@ -140,6 +142,19 @@ class TransformTime(TypedDict):
     """Calls that the mean is over."""
 
 
+class Making(TypedDict):
+    """Sums over the train loader's batches after the warm-up that Python code of a watched script made."""
+
+    made_s: float
+    """Time to make them, in whichever process."""
+    cpu_s: float
+    """CPU time of the threads that made them."""
+    opened: float
+    """Files that these threads opened meanwhile with Python's functions."""
+    batches: int
+    """Those batches."""
+
+
 class ReplayBlock(TypedDict):
     """Sums over a block of steps with kept batches, for the headroom of a user's own script."""
 
@@ -190,6 +205,8 @@ class Facts(TypedDict, total=False):
     """Highest device memory allocated to PyTorch's tensors."""
     transforms: dict[str, TransformTime]
     """Each transform of a watched run by its name, in their order."""
+    making: Making
+    """How the batches of a watched run were made."""
     replay: dict[str, ReplayBlock]
     """Blocks of a watched run by number; odd ones reuse kept batches."""
     replay_refused: str | None

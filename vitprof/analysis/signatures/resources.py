@@ -79,7 +79,7 @@ def waiting_frac(trace: steady.Trace) -> float:
     """Returns the share of the time of making a batch that its thread neither used nor waited for a core; NaN where
     that is not known.
     """
-    making, queued = loading.making_of(trace.facts), _queued(trace)
+    making, queued = trace.facts.get("making"), _queued(trace)
     if not making or (math.isnan(queued) and not _others(trace).machine_pct < thresholds.BUSY_PCT):
         return math.nan
     queued_s = np.nan_to_num(queued) * trace.step_s * making["batches"]

@@ -157,16 +157,6 @@ def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
     )
 
 
-def making_of(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the fact "making", sums over "batches": "made_s", "cpu_s" (its thread), "opened" files; {} without."""
-    making = facts.get("making")
-    if not isinstance(making, Mapping):
-        return {}
-    sums = {name: making.get(name) for name in ("made_s", "cpu_s", "opened", "batches")}
-    known = all(isinstance(each, int | float) for each in sums.values()) and sums["made_s"] and sums["batches"]
-    return sums if known else {}  # type: ignore[return-value]
-
-
 def heaviest(transforms: Sequence[TransformTime]) -> TransformTime | None:
     """Returns the transform that takes longest; None if none takes any time."""
     return max((t for t in transforms if t.frac > 0), key=lambda t: t.frac, default=None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vitprof import errors, formats
-from vitprof.analysis.timing.loading import heaviest, making_of, synchronous, transform_times
+from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
 from vitprof.analysis.verdict.advice_rules import (
     END_OTHERS,
     LAUNCH_LESS,
@@ -191,8 +191,10 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)
     elif making:
+        name = loader.get("dataset", "the loader")
         ahead = "making the next batches in a thread or in worker processes, such as a DataLoader's"
-        yield Advice({}, ahead, f"The loop waits while {loader['dataset']} makes each batch.")
+        words = f"more than the {workers} workers of {name}" if workers else ahead
+        yield Advice({}, words, f"The loop waits while {name} makes {'batches' if workers else 'each batch'}.")
     for cause in dict.fromkeys(making):
         yield from _lighter(s, cause)
     if workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
@@ -222,7 +224,7 @@ def _less_handed_over(s: Situation, workers: int) -> Iterator[Advice]:
 
 
 def _lighter(s: Situation, cause: str) -> Iterator[Advice]:
-    making, most = making_of(s.facts), heaviest(transform_times(s.facts))
+    making, most = s.facts.get("making"), heaviest(transform_times(s.facts))
     if cause == "read" and s.waits:
         words = "what the dataset waits for (a network, a drive, a lock) at once for a whole batch, in __getitems__"
         yield Advice({}, words, f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.")

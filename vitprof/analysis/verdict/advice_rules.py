@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.analysis import thresholds
-from vitprof.analysis.timing.loading import making_of, synchronous
+from vitprof.analysis.timing.loading import synchronous
 from vitprof.config import PARTS, RunConfig, catalog, estimates, own_script, parts
 from vitprof.cores import cores_in_words
 from vitprof.formats import percent, size
@@ -59,7 +59,7 @@ class Situation:
     @property
     def making_ms(self) -> float:
         """Returns the milliseconds that an own script takes to make a batch, in whichever process; NaN if not known."""
-        making = making_of(self.facts)
+        making = self.facts.get("making")
         return 1e3 * making["made_s"] / making["batches"] if making else math.nan
 
     @property

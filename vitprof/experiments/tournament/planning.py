@@ -26,6 +26,7 @@ from vitprof.names import MASKED, masked_command, tamed_name
 from vitprof.program import program
 from vitprof.store import RunStore
 from vitprof.store.tournaments import insert_tournament, set_spec, tournament
+from vitprof.telemetry.visible import visible_gpus
 
 LEAST_STEADY_STEPS = 30
 """Least steady steps of a trial whose length is given in seconds: a slow setting would have too few for an interval."""
@@ -184,7 +185,10 @@ def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[st
     script = _own(spec)
     lasting = {path for path in changes if not os.path.isabs(path) or path.endswith(")") or os.path.lexists(path)}
     files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
-    known = replace(script, loader=dict(environment.get("watched") or {}), writes=tuple(files))
+    loader = dict(environment.get("watched") or {})
+    if "pin_memory" in dict(script.vary):
+        loader["may_pin"] = environment.get("device") != "cpu" or bool(visible_gpus())
+    known = replace(script, loader=loader, writes=tuple(files))
     seen = own_script.with_loader(spec.base, environment)
     base = replace(spec.base, dataset=seen.dataset, device=seen.device, batch_size=seen.batch_size)
     set_spec(store, tournament_id, replace(spec, script=known, base=base))
