@@ -54,16 +54,20 @@ def contents(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("isolation", [LAYER, COPY, IN_PLACE])
 def test_what_a_trial_changes(work: Path, isolation: str) -> None:
-    if isolation == LAYER and isolation_of(str(work)) != LAYER:
-        pytest.skip("this machine lets nobody mount overlayfs")
     before, elsewhere = contents(work), work.parent / "elsewhere"
     command = [sys.executable, "-c", SCRIPT, str(elsewhere)]
-    trial = TrialFolder(str(work), isolation, named_folders(command, str(work)))
+    found, layered = isolation_of(str(work), command)
+    if isolation == LAYER and found != LAYER:
+        pytest.skip("this machine lets nobody mount overlayfs")
+    trial = TrialFolder(str(work), isolation, layered, named_folders(command, str(work)))
     started = trial.command(command, "/")
     ran = subprocess.run(started, cwd=trial.cwd, check=True, capture_output=True, text=True)
     assert ran.stdout.strip() == os.path.realpath(trial.cwd)
-    outside = [f"{elsewhere}/deleted.pt (deleted)", f"{elsewhere}/outside.pt"]
-    assert sorted(set(trial.changes()) - {"same.txt"}) == sorted([*CHANGED, *outside])
+    place = "../elsewhere" if isolation == LAYER else str(elsewhere)
+    outside = [f"{place}/deleted.pt (deleted)", f"{place}/outside.pt"]
+    reported = [f"{elsewhere}/outside.pt"]
+    assert sorted(set(trial.changes(reported)) - {"same.txt"}) == sorted([*CHANGED, *outside])
+    assert (elsewhere / "outside.pt").exists() == (isolation != LAYER)
     assert (contents(work) == before) == bool(isolation)
     assert (work.parent / "linked.pt").read_text() == ("old" if isolation else "new")
     made = trial._made
@@ -73,11 +77,11 @@ def test_what_a_trial_changes(work: Path, isolation: str) -> None:
 
 def test_what_cannot_be_layered_or_copied_runs_in_place(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_folder, "LAYER_SCRIPT", work / "none")
-    assert isolation_of(str(work)) == COPY
+    assert isolation_of(str(work)) == (COPY, ())
     monkeypatch.setattr(trial_folder, "COPIED_BYTES", 10)
-    assert isolation_of(str(work)) == IN_PLACE
+    assert isolation_of(str(work)) == (IN_PLACE, ())
     monkeypatch.setattr(trial_folder, "MOST_FILES", 2)
-    trial = TrialFolder(str(work), IN_PLACE, [])
+    trial = TrialFolder(str(work), IN_PLACE, looked_at=[])
     assert trial.changes() == [MORE]
 
 

@@ -123,6 +123,7 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
     if not options["vary"]:
         raise ConfigError("vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4")
     _refuse(NOT_WITH_A_SCRIPT, options | given, ctx, "it does not go with a script of your own; leave it out")
+    isolation = ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
     return tournament_spec.TournamentSpec(
         base=own_config("", steps=steps, telemetry_hz=given["telemetry_hz"]),
@@ -133,7 +134,8 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
             planning.keep_command(options["command"]),
             os.getcwd(),
             tuple(read_varied(text) for text in options["vary"]),
-            isolation="" if options["in_place"] else isolation_of(os.getcwd()),
+            isolation=isolation[0],
+            layered=isolation[1],
         ),
         **_rounds(options),
     )

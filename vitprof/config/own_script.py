@@ -176,12 +176,15 @@ class OwnScript:
     """Whether a person agreed, after the first trial, to repeat the script."""
     isolation: str = ""
     """How its trials leave the working directory as it is: "layer" or "copy"; "" where they don't."""
+    layered: tuple[str, ...] = ()
+    """Other folders that a layer covers."""
 
     def __post_init__(self) -> None:
         _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
         _check("directory", isinstance(self.directory, str) and self.directory, self.directory)
         object.__setattr__(self, "command", tuple(self.command))  # JSON has lists only
         object.__setattr__(self, "writes", tuple(self.writes))
+        object.__setattr__(self, "layered", tuple(self.layered))
         object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
         names = [name for name, _ in self.vary]
         for name, values in self.vary:

@@ -232,6 +232,7 @@ class Trial:
     lists_changes: bool = False
     """Whether to report the files that are written or deleted."""
     isolation: str = trial_folder.IN_PLACE
+    layered: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -259,7 +260,7 @@ class TrialRunner(CommandRunner):
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
-        self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, looked_at)
+        self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, trial.layered, looked_at)
         listening = listen("trial")
         directory = os.path.dirname(listening.getsockname())
         self._reports = Path(directory) / "reports"
@@ -353,8 +354,8 @@ class TrialRunner(CommandRunner):
         self._signal(signal.SIGKILL)  # its processes that outlived it
         self._process.wait()
         self._end_others()
-        self._changes += [text for about, text in self._lines() if about == "opened"]
-        self._changes += self._folder.changes() if self._trial.lists_changes else []
+        if self._trial.lists_changes:
+            self._changes += self._folder.changes([text for about, text in self._lines() if about == "opened"])
         why = super().close()
         self._folder.remove()
         return why

@@ -1,12 +1,14 @@
-"""Runs a command with a layer over a folder: whatever it writes there goes into the layer, and the folder stays as it
-is (overlayfs, in a mount namespace of its own, https://docs.kernel.org/filesystems/overlayfs.html).
+"""Runs a command with layers over folders: whatever it writes there goes into the layer, and the folder stays as it is
+(overlayfs, in a mount namespace of its own, https://docs.kernel.org/filesystems/overlayfs.html).
 
-Started as a script, with the arguments LAYER FOLDER KEPT -- COMMAND: what is below KEPT stays outside the layer.
+Started as a script, with the arguments LAYERS KEPT FOLDERS COMMAND...: what is below KEPT stays outside; FOLDERS is a
+JSON list, and the command starts in the first one.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
 
@@ -22,14 +24,14 @@ def _system(name: str, *arguments: object) -> None:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
-def _own_mounts(folder: str) -> str:
+def _own_mounts(folders: list[str]) -> str:
     """Gives this process mounts of its own, as a user who may, or in a user namespace; returns overlayfs's options."""
     user, group = os.getuid(), os.getgid()
     try:
         _system("unshare", NEW_MOUNTS)
         return "redirect_dir=on"
     except PermissionError:
-        if os.stat(folder).st_uid != user:  # only files of the users of the new namespace can be changed in a layer
+        if any(os.stat(folder).st_uid != user for folder in folders):  # their files could not be changed in a layer
             raise
         _system("unshare", NEW_USERS | NEW_MOUNTS)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
@@ -44,15 +46,13 @@ def _mounted_below(folder: str) -> list[str]:
     return [point for point in points if point.startswith(os.path.join(folder, ""))]
 
 
-def cover(layer: str, folder: str, kept: str) -> None:
+def cover(layer: str, folder: str, kept: str, options: str) -> None:
     """Mounts a new layer over `folder`; other mounts below it, and `kept`, stay what they are. Raises `OSError`."""
-    options = _own_mounts(folder)
-    _system("mount", None, "/", None, RECURSIVE | PRIVATE, None)
     stay = _mounted_below(folder) + [kept] * kept.startswith(os.path.join(folder, ""))
     opened = {path: os.open(path, os.O_PATH) for path in stay}
-    for name in ("upper", "work"):
-        os.mkdir(os.path.join(layer, name))
     names = {"lowerdir": folder, "upperdir": f"{layer}/upper", "workdir": f"{layer}/work"}
+    for name in ("upperdir", "workdir"):
+        os.makedirs(names[name])
     # by descriptor: a path may have commas and colons, which part the options
     places = [f"{name}=/proc/self/fd/{os.open(path, os.O_PATH)}" for name, path in names.items()]
     _system("mount", "overlay", folder, "overlay", 0, ",".join([*places, options]))
@@ -61,12 +61,16 @@ def cover(layer: str, folder: str, kept: str) -> None:
 
 
 def main() -> None:
-    layer, folder, kept, _, *command = sys.argv[1:]
+    layers, kept, folders, *command = sys.argv[1:]
+    covered = json.loads(folders)
     try:
-        cover(layer, folder, kept)
-        os.chdir(folder)
+        options = _own_mounts(covered)
+        _system("mount", None, "/", None, RECURSIVE | PRIVATE, None)
+        for number, folder in enumerate(covered):
+            cover(os.path.join(layers, str(number)), folder, kept, options)
+        os.chdir(covered[0])
     except OSError as error:
-        sys.stderr.write(f"vitprof: no layer could be put over {folder}: {error.strerror or error}\n")
+        sys.stderr.write(f"vitprof: no layer could be put over {folders}: {error.strerror or error}\n")
         sys.exit(NO_LAYER)
     try:
         os.execvp(command[0], command)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import stat
@@ -28,34 +29,44 @@ IGNORED = ("__pycache__", ".git")
 MOST_FILES, MOST_S = 300_000, 20.0
 """The most files that are checked, and the most seconds: a folder of samples can have millions."""
 MORE = "(and perhaps more: there are too many files to check all of them)"
+DELETED = " (deleted)"
 Files = dict[str, tuple[int, ...]]
 """Path -> what differs once the file was written."""
 
 
-def isolation_of(folder: str) -> str:
-    """Returns how trials in `folder` can leave it as it is: `LAYER`, `COPY`; `IN_PLACE` where they can't."""
-    with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
-        trial = TrialFolder(folder, LAYER)
-        try:
-            subprocess.run(trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S)
-            return LAYER
-        finally:
-            trial.remove()
+def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+    """Returns how trials in `folder` can leave it as it is: `LAYER`, `COPY`, `IN_PLACE` where they can't; and the other
+    folders, of those that the command names, that a layer covers too.
+    """
+    named = tuple(named_folders(command, folder))
+    for others in dict.fromkeys((named, ())):
+        with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
+            trial = TrialFolder(folder, LAYER, others)
+            try:
+                subprocess.run(trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S)
+                return LAYER, others
+            finally:
+                trial.remove()
     n, size = 0, 0
     for entry in _entries(folder, ()):
         about = entry.stat(follow_symlinks=False)
         n, size = n + 1, size + about.st_size
         if n > COPIED_FILES or size > COPIED_BYTES or not (stat.S_ISREG(about.st_mode) or entry.is_symlink()):
-            return IN_PLACE
-    return IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY
+            return IN_PLACE, ()
+    return (IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY), ()
 
 
 class TrialFolder:
     """The folder of one trial. Raises `JobError` where it can't be made."""
 
-    def __init__(self, folder: str, isolation: str, looked_at: Sequence[str] | None = None) -> None:
-        """`looked_at`: other folders to look for changes in; None: `changes` is not asked for."""
+    def __init__(
+        self, folder: str, isolation: str, layered: Sequence[str] = (), looked_at: Sequence[str] | None = None
+    ) -> None:
+        """`layered`: other folders to put layers over; `looked_at`: folders to look for changes in, None: `changes` is
+        not asked for.
+        """
         self._folder, self._isolation = os.path.realpath(folder), isolation
+        self._layered = [self._folder, *layered] if isolation == LAYER else []
         self.cwd = folder
         self._made = _new_folder(self._folder) if isolation else ""
         if isolation == COPY:
@@ -65,22 +76,27 @@ class TrialFolder:
             except (OSError, shutil.Error) as error:
                 self.remove()
                 raise JobError(f"{folder} could not be copied for the trial: {error}") from error
-        own = [] if looked_at is None or isolation == LAYER else [self.cwd]
-        self._before = {place: _files(place) for place in (*own, *(looked_at or ()))}
+        places = [] if looked_at is None else [self.cwd, *looked_at]
+        self._before = {place: _files(place) for place in places if os.path.realpath(place) not in self._layered}
 
     def command(self, command: Sequence[str], kept: str) -> list[str]:
         """Returns the command to start, in `cwd`; `kept`: a folder of vitprof's own that it writes to."""
         if self._isolation == LAYER:
-            start = [sys.executable, "-I", str(LAYER_SCRIPT), self._made, self._folder, kept, "--"]
+            start = [sys.executable, "-I", str(LAYER_SCRIPT), self._made, kept, json.dumps(self._layered)]
             return [*start, *command]
         if self._isolation == COPY:
             inside = os.path.join(self._folder, "")
             return [os.path.join(self.cwd, a[len(inside) :]) if a.startswith(inside) else a for a in command]
         return list(command)
 
-    def changes(self) -> list[str]:
-        """Returns the files that were written or deleted since, relative to the folder; others as whole paths."""
-        found = self._of_layer() if self._isolation == LAYER else []
+    def changes(self, reported: Sequence[str] = ()) -> list[str]:
+        """Returns the files that were written or deleted since, relative to the folder; of those that stay as they are
+        now and are outside it, whole paths. `reported`: more of these, as the script reported them.
+        """
+        layers = tuple(os.path.join(folder, "") for folder in self._layered)
+        found = [path for path in reported if not path.startswith(layers)]
+        for number, folder in enumerate(self._layered):
+            found += [os.path.relpath(path, self._folder) for path in self._of_layer(str(number), folder)]
         for place, before in self._before.items():
             after = _files(place)
             shown = {path: path if place == self.cwd else os.path.join(place, path) for path in before | after}
@@ -88,29 +104,28 @@ class TrialFolder:
             if MORE in before | after:
                 found.append(MORE)
             else:
-                found += [f"{shown[path]} (deleted)" for path in before if path not in after]
-        return found
+                found += [shown[path] + DELETED for path in before if path not in after]
+        return list(dict.fromkeys(found))
 
-    def _of_layer(self) -> list[str]:
-        found = []
-        upper = os.path.join(self._made, "upper")
+    def _of_layer(self, number: str, folder: str) -> Iterator[str]:
+        """Yields the files that a layer over a folder has, and those that it hides, as whole paths."""
+        upper = os.path.join(self._made, number, "upper")
         for entry in _entries(upper, (), whole=True):
-            path, about = os.path.relpath(entry.path, upper), entry.stat(follow_symlinks=False)
-            under = os.path.join(self._folder, path)
+            under, about = os.path.join(folder, os.path.relpath(entry.path, upper)), entry.stat(follow_symlinks=False)
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
-                gone = [os.path.relpath(e.path, self._folder) for e in _entries(under, ())] or [path]
-                found += [f"{name} (deleted)" for name in gone]
+                yield from (path + DELETED for path in [e.path for e in _entries(under, ())] or [under])
             elif not stat.S_ISDIR(about.st_mode):
-                found.append(path)
+                yield under
             elif _is_opaque(entry.path):
-                here = (os.path.relpath(e.path, self._folder) for e in _entries(under, ()))
-                found += [f"{name} (deleted)" for name in here if not os.path.lexists(os.path.join(upper, name))]
-        return found
+                for gone in _entries(under, ()):
+                    if not os.path.lexists(os.path.join(upper, os.path.relpath(gone.path, folder))):
+                        yield gone.path + DELETED
 
     def remove(self) -> None:
         if self._made:
-            with contextlib.suppress(OSError):  # the system made it so that only root can list it
-                os.rmdir(os.path.join(self._made, "work", "work"))
+            for number in range(len(self._layered)):
+                with contextlib.suppress(OSError):  # the system made it so that only root can list it
+                    os.rmdir(os.path.join(self._made, str(number), "work", "work"))
             shutil.rmtree(self._made, ignore_errors=True)
 
 
@@ -122,7 +137,13 @@ def named_folders(command: Sequence[str], folder: str) -> list[str]:
             path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
             place = path if os.path.isdir(path) else os.path.dirname(path)
             inside = os.path.commonpath([place, os.path.realpath(folder)]) in (os.path.realpath(folder), place)
-            if os.sep in text and "\n" not in text and os.path.isdir(place) and not inside:
+            if (
+                os.sep in text
+                and os.access(place, os.W_OK)
+                and "\n" not in text
+                and os.path.isdir(place)
+                and not inside
+            ):
                 found[place] = None
     return [place for place in found if not any(other in Path(place).parents for other in map(Path, found))]
 

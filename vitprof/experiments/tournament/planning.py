@@ -175,6 +175,7 @@ def start_trial(
         remarks=setting.remarks,
         lists_changes=changes is not None,
         isolation=script.isolation,
+        layered=script.layered,
     )
     return lambda log: command.TrialRunner(trial, log, changes)
 
@@ -203,10 +204,11 @@ def agree(store: RunStore, tournament_id: int) -> None:
 def begin_words(script: own_script.OwnScript, steps: int | None) -> str:
     """Returns what each trial runs, that it trains, and what becomes of what it writes, in a line."""
     runs = f"each trial runs {shlex.join(script.command)} in {script.directory} and trains for {steps} steps"
-    removed = "the trial ends; what it writes elsewhere stays"
+    removed = "removed when the trial ends; what it writes elsewhere stays"
+    places = " and in ".join(["there", *script.layered])
     stays = {
-        trial_folder.LAYER: f"what it writes there is in a layer (overlayfs) that is removed when {removed}",
-        trial_folder.COPY: f"it works in a copy of that folder, removed when {removed}",
+        trial_folder.LAYER: f"what it writes {places} is in a layer (overlayfs) that is {removed}",
+        trial_folder.COPY: f"it works in a copy of that folder, {removed}",
     }
     return f"{runs}; {stays.get(script.isolation, 'it writes what it always writes, such as checkpoints')}"
 
