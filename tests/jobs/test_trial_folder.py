@@ -96,3 +96,17 @@ def test_folders_that_a_command_names(work: Path) -> None:
     elsewhere = str(work.parent / "elsewhere")
     for argument in (elsewhere, f"--out={elsewhere}/new.pt", "../elsewhere/x"):
         assert named_folders(["python", argument, "runs/1", str(work), "/no/such/place"], str(work)) == [elsewhere]
+
+
+def test_the_folder_above_is_covered_too(work: Path) -> None:
+    command = [sys.executable, "-c", "open('../above.pt', 'w'); open('below.pt', 'w')", "../above.pt"]
+    found, layered = isolation_of(str(work), command)
+    if found != LAYER:
+        pytest.skip("this machine lets nobody mount overlayfs")
+    assert layered == (str(work.parent),)
+    trial = TrialFolder(str(work), LAYER, layered, layered)
+    subprocess.run(trial.command(command, "/"), cwd=trial.cwd, check=True)
+    assert sorted(trial.changes()) == ["../above.pt", "below.pt"]
+    assert not (work.parent / "above.pt").exists()
+    assert not (work / "below.pt").exists()
+    trial.remove()

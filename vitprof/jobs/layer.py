@@ -66,7 +66,7 @@ def main() -> None:
     try:
         options = _own_mounts(covered)
         _system("mount", None, "/", None, RECURSIVE | PRIVATE, None)
-        for number, folder in enumerate(covered):
+        for number, folder in sorted(enumerate(covered), key=lambda each: len(each[1])):  # a folder after its parents
             cover(os.path.join(layers, str(number)), folder, kept, options)
         os.chdir(covered[0])
     except OSError as error:

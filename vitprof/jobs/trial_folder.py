@@ -68,7 +68,7 @@ class TrialFolder:
         self._folder, self._isolation = os.path.realpath(folder), isolation
         self._layered = [self._folder, *layered] if isolation == LAYER else []
         self.cwd = folder
-        self._made = _new_folder(self._folder) if isolation else ""
+        self._made = _new_folder(self._layered or [self._folder]) if isolation else ""
         if isolation == COPY:
             self.cwd = os.path.join(self._made, os.path.basename(self._folder))
             try:
@@ -76,7 +76,7 @@ class TrialFolder:
             except (OSError, shutil.Error) as error:
                 self.remove()
                 raise JobError(f"{folder} could not be copied for the trial: {error}") from error
-        places = [] if looked_at is None else [self.cwd, *looked_at]
+        places = [] if looked_at is None else [self.cwd, *(p for p in looked_at if Path(p) not in Path(folder).parents)]
         self._before = {place: _files(place) for place in places if os.path.realpath(place) not in self._layered}
 
     def command(self, command: Sequence[str], kept: str) -> list[str]:
@@ -136,7 +136,7 @@ def named_folders(command: Sequence[str], folder: str) -> list[str]:
         for text in argument.partition("=")[::2]:
             path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
             place = path if os.path.isdir(path) else os.path.dirname(path)
-            inside = os.path.commonpath([place, os.path.realpath(folder)]) in (os.path.realpath(folder), place)
+            inside = Path(place).is_relative_to(os.path.realpath(folder))
             if (
                 os.sep in text
                 and os.access(place, os.W_OK)
@@ -148,14 +148,14 @@ def named_folders(command: Sequence[str], folder: str) -> list[str]:
     return [place for place in found if not any(other in Path(place).parents for other in map(Path, found))]
 
 
-def _new_folder(folder: str) -> str:
-    """Returns a new folder outside `folder`, on a disk that overlayfs can write to where there is one."""
+def _new_folder(folders: Sequence[str]) -> str:
+    """Returns a new folder outside of `folders`, on a disk that overlayfs can write to where there is one."""
     places = [Path(tempfile.gettempdir()), home.home(), Path("/dev/shm")]
     for place in places:
-        if place.is_dir() and not place.resolve().is_relative_to(folder):
+        if place.is_dir() and not any(map(place.resolve().is_relative_to, folders)):
             with contextlib.suppress(OSError):
                 return tempfile.mkdtemp(prefix=home.temporary_prefix("layer"), dir=place)
-    raise JobError(f"there is no place for what a trial in {folder} writes; give --in-place")
+    raise JobError(f"there is no place for what a trial in {folders[0]} writes; give --in-place")
 
 
 def _is_opaque(path: str) -> bool:
