@@ -44,6 +44,38 @@ def test_how_a_script_ends_is_how_its_run_does(store: RunStore, source: str, sta
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ends", "partly"),
+    [
+        ("", False),
+        ("os._exit(0)", True),
+        ("os._exit(3)", False),
+        ("os.closerange(3, 99); time.sleep(2); os._exit(0)", True),
+        ("os.closerange(3, 99); time.sleep(2); os._exit(3)", True),
+    ],
+)
+def test_a_run_whose_connection_ended_without_a_last_message_is_partly_watched(
+    store: RunStore, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    source = f"""
+import os, time
+from tests.jobs.sending import columns, waiting, watched
+with watched() as send:
+    send(columns(50, step=range(50), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
+    {ends}
+"""
+    run_id = store.create_run(own_config("a script"))
+    start = lambda: CommandRunner([sys.executable, "-c", source])  # noqa: E731
+    JobRecorder(store, run_id, threading.Event(), start=start).run()
+    run = store.run(run_id)
+    assert ("partly_watched" in run.facts) is partly
+    assert run.verdict is not None
+    assert run.verdict.sentence.startswith("Inconclusive: partly watched: watching ended after 50 steps") is partly
+    assert not (partly and run.verdict.advice)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ignores", [False, True])
 def test_asked_to_end_and_ended_if_it_does_not(
     ignores: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

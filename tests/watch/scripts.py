@@ -96,6 +96,31 @@ def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2,
     return losses
 
 
+def leaves(*, how: str, steps: int) -> list[float]:
+    """Trains for some steps of a loader that has more; for each step the wait, and the time to the optimizer's step."""
+    model, optimizer = linear()
+    batches, times = DataLoader(Samples(), batch_size=1, collate_fn=collate), list[float]()
+    iterator = iter(batches)
+    asked = time.perf_counter()
+    for n, batch in enumerate(iterator, 1):
+        got = time.perf_counter()
+        time.sleep(BODY_S)
+        torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"]).backward()
+        optimizer.step()
+        times += [got - asked, time.perf_counter() - got]
+        asked = time.perf_counter()
+        if n == steps and how == "error":
+            raise SystemExit(3)
+        if n == steps and how == "os._exit":
+            os._exit(0)
+        if n == steps:
+            break
+    if how == "freed":
+        del iterator
+    time.sleep(10 * BODY_S)
+    return times
+
+
 def on_another_device() -> None:
     """Trains on a device that is neither a CPU nor a GPU of NVIDIA's."""
     model, optimizer = linear()

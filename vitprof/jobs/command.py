@@ -38,7 +38,7 @@ STOP_GRACE_S = 30.0
 LAST_WORDS_S = 10.0
 """How long (s) reading the last messages of a script that has ended may take."""
 LOST_AFTER_S = 1.0
-"""How long (s) after its connection ended without a last message a script has to run on for that to be a loss."""
+"""A script that runs on for so long (s) after its connection ended without a last message is partly watched."""
 LOST = "the training process closed its connection to vitprof, or ended, without a last message"
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the script as well as to vitprof."""
@@ -138,10 +138,9 @@ class CommandRunner:
 
     def _passed_on(self, message: Message | None) -> Message | None:
         """Returns the message, but for the training process's last one: the script may go on after that."""
-        if isinstance(message, Note) and message.kind == "end":
-            self._left = True
-            return None
-        return message
+        ends = isinstance(message, Note) and message.kind == "end"
+        self._left |= ends
+        return None if ends else message
 
     def _last(self) -> Note:
         code = self._process.returncode

@@ -25,7 +25,8 @@ class PlainSteps:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self.on = False
-        self.worked = False
+        self.worked = 0.0
+        """When an optimizer stepped (s); 1 where a backward pass was seen after it, or only that, and 0 for neither."""
         self.short_times = 0
         """How often the loop was plain for a few steps only."""
 
@@ -54,7 +55,7 @@ class PlainSteps:
         self.iterator, self._loop = iterator, loop
         self._block = steps.plain_block(loop.epoch)
         self._add, self._add_transforms = self._block.add, steps.transforms.add
-        self._loss, self.worked = math.nan, False
+        self._loss, self.worked = math.nan, 0.0
         self._asked_s = self._depth = math.nan
         loop.step, loop.state = None, State.PLAIN
         self.on = True
@@ -91,12 +92,12 @@ class PlainSteps:
                     self._add_transforms((transforms, samples))
         except Exception as error:
             self._watcher.guard.give_up(f"{type(error).__name__}: {error}")
-        self._loss, self.worked, self._asked_s = math.nan, False, math.nan
+        self._loss, self.worked, self._asked_s = math.nan, 0.0, math.nan
         return batch
 
     def backward(self, differentiated: Any) -> None:
         """Takes the beginning of a backward pass, from one or several losses."""
-        self.worked = True
+        self.worked = 1.0
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
         if type(differentiated) is self._kind and differentiated.is_cpu and differentiated.numel() == 1:
@@ -121,6 +122,8 @@ class PlainSteps:
         marks.copy_start = marks.copy_end = marks.compute_start = batch.t_got
         if self.worked:
             loop.state, marks.loss = State.WORKED, lambda: loss
+            if self.worked > 1 and loop.step is not None:
+                loop.step.stepped = (self.worked, self.worked)
         if not math.isnan(self._asked_s):
             loop.end(self._asked_s)
             loop.state, loop.requested = State.WAITING, Request(self._asked_s, 0.0, 0.0, self._depth)

@@ -276,6 +276,8 @@ class Loop:
         if self.copies is not None:
             self.copies.work()
             step.note_stepped(self.device, now_s)
+        elif self.device.immediate:
+            step.stepped = (now_s, now_s)
         if not step.last:
             self.expects_work = True
             if self.state is State.FETCHED:
@@ -363,9 +365,12 @@ class Loop:
         self.state = State.IDLE
 
     def pause(self) -> None:
-        """Sends all steps that have ended, if they are training; the next request continues the run."""
+        """Sends all steps of training, the last one as an optimizer's step ended it; the next request goes on."""
         step = self.step
         if self.steps.confirmed:
+            if step is not None and self.state is State.WORKED and step.stepped is not None and not step.last:
+                self.device.release(*(step.end or ())[1:])
+                step.end, step.stepped, self.state = step.stepped, None, State.LEFT
             if step is not None and step.end is not None and (step.last or self.state is State.LEFT):
                 self.steps.others.drop()
                 self.end(step.end[0])

@@ -381,7 +381,7 @@ def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
 
     def stepped(optimizer: Any, *_: Any) -> None:
         if plain.on:
-            plain.worked = True
+            plain.worked = perf_counter()
         else:
             guard(watcher.stepped, optimizer)
 

@@ -1,0 +1,31 @@
+"""The connection of a watched script, whose descriptors are the script's to close."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from vitprof.watch.send import Connection
+
+
+@pytest.mark.parametrize("use", ["send", "limit", "listen", "close", "forget"])
+def test_a_number_that_is_the_scripts_file_by_now_is_left_alone(use: str, tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    number = ours.fileno()
+    connection = Connection(ours)
+    connection.collector = True
+    with theirs, (tmp_path / "checkpoint").open("w") as file:
+        os.dup2(file.fileno(), number)  # this closes the socket
+        what = {"send": (b"steps",), "limit": (1.0,)}.get(use, ())
+        if use in ("close", "forget"):
+            getattr(connection, use)(*what)
+        else:
+            with pytest.raises(OSError, match="the script has closed"):
+                getattr(connection, use)(*what)
+        connection.close()
+        os.write(number, b"weights")
+        os.close(number)
+    assert (tmp_path / "checkpoint").read_text() == "weights"
