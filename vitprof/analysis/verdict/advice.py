@@ -180,13 +180,14 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if s.cause == "launches":
         yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
-    yield from epoch_starts(s)
     loader, workers = s.facts.get("watched") or {}, s.config.workers or 0
-    if s.cause == "cpu_contention":
-        yield END_OTHERS
     if s.cause == "hand_over" and workers:
         yield from _less_handed_over(s, workers)
+    yield from epoch_starts(s)
+    if s.cause == "hand_over" and workers:
         return
+    if s.cause == "cpu_contention":
+        yield END_OTHERS
     making = [cause for cause in (s.cause, *s.causes) if cause in MAKING]
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)

@@ -121,7 +121,8 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     workers, method = s.config.workers or 0, s.config.start_method
     if workers and s.config.persistent_workers is False:
         part = f"takes {percent(long.cost_frac)} of each epoch" if long is not None else "takes part of each epoch"
-        words = "setting persistent_workers=True in the DataLoader" if own else "persistent workers"
+        as_argument = own_script.argument_words(s.facts.get("watched") or {}, "persistent_workers", True)
+        words = f"setting {as_argument}" if own else "persistent workers"
         yield Advice({} if own else {"persistent_workers": True}, words, f"Starting the workers again {part}.")
         if matter and method == "spawn":
             words = 'multiprocessing_context="forkserver" with set_forkserver_preload(["torch"])'
