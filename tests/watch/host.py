@@ -27,7 +27,7 @@ with without_collections():
     from torch.utils.data import dataloader
 
     from tests.watch.scripts import SPENT
-    from vitprof.watch import fast_path, loader_hooks, trial
+    from vitprof.watch import declared, fast_path, loader_hooks, trial
     from vitprof.watch.watcher import Watcher
 
     for name in sys.argv[1:]:
@@ -68,6 +68,7 @@ def _watch(failing: str, *, never_plain: bool) -> None:
     if never_plain:
         fast_path.SHORT_TIMES = 0
     loader_hooks.install(dataloader)
+    declared.time_other_loaders()
     if os.environ.get("VITPROF_WATCH_OVERRIDES"):
         trial.override_arguments(dataloader)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 READ_S, TRANSFORM_S, COLLATE_S, BODY_S, CHECK_S = 0.004, 0.002, 0.003, 0.004, 0.03
 N_SAMPLES, BATCH = 16, 2
@@ -259,10 +259,31 @@ def _appended(batches: Iterable[Any]) -> Iterator[Any]:
     thread.join()
 
 
-def batches_from_elsewhere(*, how: str) -> list[float]:
-    """Trains on batches that reach the loop in one of several ways; the number of them, and the share of time that it
-    waits from step 10 on.
-    """
+class Endless(IterableDataset[Any]):
+    """Samples without end that take 2 ms each."""
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            time.sleep(0.002)
+            yield (torch.zeros(4),)
+
+
+def _from_nodes() -> Iterator[Any]:
+    from torchdata import nodes
+
+    return iter(nodes.Loader(nodes.Mapper(nodes.IterableWrapper(_made()), lambda batch: batch[1]["x"])))
+
+
+def _from_webloader() -> Iterator[Any]:
+    """Of batches of three samples it makes some of two, from a buffer that it has filled first."""
+    import webdataset
+
+    loader = webdataset.WebLoader(Endless(), batch_size=3, num_workers=0)
+    return itertools.islice(loader.unbatched().shuffle(20).batched(BATCH), STEPS_ELSEWHERE)
+
+
+def batches_from_elsewhere(*, how: str) -> list[list[float]]:
+    """Trains on batches that reach the loop in one of several ways; when it asked for each, and when it got it."""
 
     class Samples(Slow):
         def __len__(self) -> int:
@@ -277,6 +298,8 @@ def batches_from_elsewhere(*, how: str) -> list[float]:
         "deque": lambda: _appended(loader),
         "queue without loader": lambda: _queued(_made(arrays=True)),
         "function": _made,
+        "nodes": _from_nodes,
+        "webloader": _from_webloader,
     }[how]()
     model, optimizer = linear()
     waits: list[tuple[float, float]] = []
@@ -291,8 +314,7 @@ def batches_from_elsewhere(*, how: str) -> list[float]:
         time.sleep(BODY_S)
         model(torch.as_tensor(batch)).mean().backward()
         optimizer.step()
-    waited_s = sum(got - asked for asked, got in waits[10:-1])
-    return [len(waits) - 1, waited_s / (waits[-1][0] - waits[10][0])]
+    return [list(wait) for wait in waits[:-1]]
 
 
 class Ending(torch.utils.data.IterableDataset[Any]):

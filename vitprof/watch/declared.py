@@ -25,10 +25,10 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from vitprof.names import tamed_name
-from vitprof.watch.fetch_times import FetchTimes
+from vitprof.watch.fetch_times import MAKING, FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
 from vitprof.watch.loaders import generic_facts, loader_facts
-from vitprof.watch.patching import DATALOADER, SOCKET, STEPS, is_watched_rank, say, when_imported
+from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, is_watched_rank, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
@@ -167,7 +167,7 @@ def is_first_rank() -> bool:
 
 
 MOST_AHEAD = 64
-"""If a loader takes this many batches of another one ahead, which batch became which is not known."""
+"""If so many batches of a loader are taken ahead by another one, which one became which is not known."""
 
 
 def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
@@ -203,7 +203,8 @@ class Watched(Proxy):
 
     def _vitprof_begun(self, iterator: Any) -> Any:
         """Returns a proxy of `iterator`, an iteration that other code has begun."""
-        passes = passing_for(WatchedIterator, iterator)(iterator, self, Inside(self._vitprof_run.facts))
+        run = self._vitprof_run
+        passes = passing_for(WatchedIterator, iterator)(iterator, self, Inside(run.facts), run)
         now = perf_counter()
         guarded(the_watcher().begun, self, passes, now, now)
         return passes
@@ -217,28 +218,34 @@ class Watched(Proxy):
 
 
 def _begin(watched: Watched) -> Any:
-    watcher, loader = the_watcher(), watched._vitprof_wrapped
-    if watcher.guard.given_up or watcher.receiver is not watcher:  # this is inside another watched loader
-        return iter(loader)
+    run = watched._vitprof_run
+    return begin_timed(watched, functools.partial(iter, watched._vitprof_wrapped), run.facts, run)
+
+
+def begin_timed(loader: Any, begin: Callable[[], Any], facts: dict[str, Any], run: Planned | None = None) -> Any:
+    """Begins an iteration over `loader`, of any kind; returns its timed iterator. `run`: if the script declares it."""
+    watcher = the_watcher()
+    if watcher.guard.given_up or watcher.receiver is not watcher or MAKING.laps is not None:  # inside another loader
+        return begin()
     began = perf_counter()
-    watcher.guard(watcher.beginning, watched, began)
-    inside = Inside(watched._vitprof_run.facts)
+    watcher.guard(watcher.beginning, loader, began)
+    inside = Inside(facts)
     watcher.receiver = inside
     try:
-        iterator = iter(loader)
+        iterator = begin()
     finally:
         watcher.receiver = watcher
-    passes = passing_for(WatchedIterator, iterator)(iterator, watched, inside)
-    watcher.guard(watcher.begun, watched, passes, began, perf_counter())
+    passes = passing_for(WatchedIterator, iterator)(iterator, loader, inside, run)
+    watcher.guard(watcher.begun, loader, passes, began, perf_counter(), facts)
     return passes
 
 
 class WatchedIterator(Proxy):
     """A proxy of a loader's iterator."""
 
-    def __init__(self, iterator: Any, watched: Watched, inside: Inside) -> None:
+    def __init__(self, iterator: Any, watched: Any, inside: Inside, run: Planned | None) -> None:
         super().__init__(iterator)
-        self._vitprof_watched = watched
+        self._vitprof_watched, self._vitprof_run = watched, run
         """Keeps the watched loader alive as long as its iterator."""
         self._vitprof_inside = inside
 
@@ -247,10 +254,11 @@ class WatchedIterator(Proxy):
 
     def __next__(self) -> Any:
         watcher = the_watcher()
-        guard, iterator, run = watcher.guard, self._vitprof_wrapped, self._vitprof_watched._vitprof_run
-        if not guard.given_up:
+        guard, iterator, run = watcher.guard, self._vitprof_wrapped, self._vitprof_run
+        if run is not None and not guard.given_up:
             guard(RUNS.take, run, self)
-        if guard.given_up or run.passive or watcher.receiver is not watcher:
+        passive = guard.given_up or (run is not None and run.passive)
+        if passive or watcher.receiver is not watcher or MAKING.laps is not None:
             return next(iterator)
         guard(watcher.asked, self, perf_counter())
         kept, watcher.kept = watcher.kept, None
@@ -263,7 +271,8 @@ class WatchedIterator(Proxy):
         except BaseException:
             watcher.receiver = watcher
             guard(watcher.left_empty, self, perf_counter())
-            guard(RUNS.left, run)
+            if run is not None:
+                guard(RUNS.left, run)
             raise
         watcher.receiver = watcher
         guard(watcher.given, self, perf_counter(), batch, inside.times())
@@ -277,6 +286,9 @@ class Inside:
         self._facts = facts
         """The facts of the watched loader, completed by those of a DataLoader inside it."""
         self._made: deque[FetchTimes | None] = deque()
+        self._left, self._drained = -1, False
+        """The batches inside that are not outside yet, and whether they became fewer. Where more follow, or one more is
+        left, batches are put together anew."""
         self._thread = threading.get_ident()
         self.kept = None
         """Kept batches are served outside."""
@@ -294,12 +306,41 @@ class Inside:
         """Takes the times of a batch of a DataLoader."""
         if threading.get_ident() == self._thread and len(self._made) < MOST_AHEAD:
             self._made.append(times)
+            if self._drained:
+                self._made = deque(maxlen=0)
 
     def times(self) -> FetchTimes | None:
         """Returns the times of the next batch outside; None where they are not known."""
-        if not self._made or len(self._made) >= MOST_AHEAD:
+        left = len(self._made) - 1
+        if not 0 <= left < MOST_AHEAD or 0 <= self._left < left:
+            self._made = deque(maxlen=0)
             return None
+        self._drained |= left < self._left
+        self._left = left
         return self._made.popleft()
+
+
+@functools.cache
+def time_other_loaders() -> None:
+    """Patches the classes of `OTHER_LOADERS`, as they are imported: their iterations are timed as by `watch`."""
+
+    def time_iterations(name: str, module: ModuleType) -> None:
+        if (kind := getattr(module, name, None)) is None:
+            return
+        begin = kind.__iter__
+
+        @functools.wraps(begin)
+        def begin_reported(self: Any) -> Any:
+            try:
+                facts, _ = generic_facts(self), hash(weakref.ref(self))
+            except Exception:  # it cannot be known again
+                return begin(self)
+            return begin_timed(self, functools.partial(begin, self), facts)
+
+        kind.__iter__ = begin_reported
+
+    for imported, name in OTHER_LOADERS:
+        when_imported(imported, functools.partial(guarded, time_iterations, name))
 
 
 @functools.cache
@@ -310,6 +351,7 @@ def prepare() -> None:
     def time_loaders(dataloader: ModuleType) -> None:
         install(dataloader)
         time_workers(dataloader)
+        time_other_loaders()
 
     when_imported(DATALOADER, time_loaders)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

@@ -18,9 +18,10 @@ def install() -> None:
         return
 
     def hook(module: ModuleType) -> None:
-        from vitprof.watch import loader_hooks
+        from vitprof.watch import declared, loader_hooks
 
         loader_hooks.install(module)
+        declared.time_other_loaders()
         if os.environ.get(patching.TRIAL_OVERRIDES):
             from vitprof.watch.trial import override_arguments
 

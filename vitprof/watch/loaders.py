@@ -91,13 +91,16 @@ class Loaders:
         if self.ours is not None:
             self.ours.alive = ()
 
-    def begun(self, loader: Any, iterator: Any) -> Seen:
-        """Records that an iteration over `loader` has begun, and returns what is known about it."""
+    def begun(self, loader: Any, iterator: Any, facts: dict[str, Any] | None) -> Seen:
+        """Records that an iteration over `loader` has begun, and returns what is known about it. `facts`: of one
+        that is no DataLoader.
+        """
         if loader not in self._seen:
-            declared = any(
-                ref() is each for ref in self._declared for each in (loader, getattr(loader, "dataset", None))
-            )
-            self._seen[loader] = Seen(loader_facts(loader), declared=declared)
+            if facts is None:
+                facts = loader_facts(loader)
+            loaders = (loader, getattr(loader, "dataset", None))
+            declared = any(ref() is each for ref in self._declared for each in loaders if each is not None)
+            self._seen[loader] = Seen(facts, declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
         return seen

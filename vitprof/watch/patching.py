@@ -16,6 +16,16 @@ from typing import Any
 DATALOADER = "torch.utils.data.dataloader"
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 """A module whose DataLoader has its own `__init__` and `__iter__`, and otherwise works as PyTorch's."""
+OTHER_LOADERS = (
+    ("datasets.iterable_dataset", "IterableDataset"),
+    ("nvidia.dali.plugin.base_iterator", "_DaliBaseIterator"),
+    ("spdl.dataloader._dataloader", "DataLoader"),
+    ("spdl.dataloader._pytorch_dataloader", "PyTorchDataLoader"),
+    ("torchdata.nodes.base_node", "BaseNode"),
+    ("torchdata.nodes.loader", "Loader"),
+    ("webdataset.pipeline", "DataPipeline"),
+)
+"""Modules of other libraries and their classes of loaders: an iteration that is part of another one is not timed."""
 SOCKET = "VITPROF_WATCH_SOCKET"
 """Environment variable: the socket on which the program that started the command listens."""
 STEPS = "VITPROF_WATCH_STEPS"

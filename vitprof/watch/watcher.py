@@ -117,9 +117,9 @@ class Watcher:
         if self.loop is not None and self.loaders.is_ours(loader):
             self.loop.begin_epoch(now)
 
-    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float) -> None:
-        """Notes the times between which an iteration over `loader` was begun; this starts its workers."""
-        seen = self.loaders.begun(loader, iterator)
+    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float, facts: Any = None) -> None:
+        """Notes the times between which an iteration over `loader` was begun; `facts` of one that is no DataLoader."""
+        seen = self.loaders.begun(loader, iterator, facts)
         seen.begun = Begun(since_s, until_s, self._clock())
 
     def asked(self, iterator: Any, now: float) -> None:
