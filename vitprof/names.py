@@ -64,7 +64,9 @@ _PAIR = re.compile(
     r"""(?P<name>-{1,2}[A-Za-z][\w.-]*(?=\s)|[A-Za-z_][\w.-]*)(?P<gap>["']?\s*[=:]\s*|\s+)"""
     r"""(?P<value>"[^"]*"|'[^']*'|[^\s"'&;,}\])]+)"""
 )
-_SECRET = re.compile(r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|[^/]pwd|_pass|^pass)$")
+_SECRET = re.compile(
+    r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|signature|^bearer|^jwt|^sig|[^/]pwd|_pass|^pass)$"
+)
 _KEYS = re.compile(r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$")
 _TOKEN = re.compile(r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$")
 

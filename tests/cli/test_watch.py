@@ -250,3 +250,12 @@ def test_figures_follow_the_steps() -> None:
     now = ADD_EVERY_S
     so_far.take(steps(20, 1))
     assert "21 steps, 5,000 samples/s" in so_far.words(3), "all but the first step of an epoch"
+
+
+def test_secrets_of_the_command_are_not_stored(call: Call, vitprof_home: Path) -> None:
+    status, _, err = call("watch", "--", "sh", "-c", "exit 3", "--api-key=S3CRET", "--password", "S3CRET")
+    assert (status, "S3CRET" in err) == (3, False)
+    store = RunStore()
+    assert store.run(1).name == "sh -c 'exit 3' '--api-key=***' --password '***'"
+    store.close()
+    assert b"S3CRET" not in (vitprof_home / "recordings.sqlite").read_bytes()
