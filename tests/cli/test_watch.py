@@ -25,7 +25,6 @@ from vitprof.analysis.arrays import Series
 from vitprof.cli import watch
 from vitprof.cli.watch import ADD_EVERY_S, WatchedSoFar
 from vitprof.errors import StoreError
-from vitprof.jobs.command import NOT_WATCHED
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
@@ -80,10 +79,45 @@ def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Pat
     assert out.startswith(f"refused    device idle at most 99%: run 1: {reason}")
 
 
-def test_a_command_that_trains_nothing(call: Call, vitprof_home: Path) -> None:
-    status, _, err = call("watch", "--", sys.executable, "-c", "pass")
+LOADER = "from torch.utils.data import DataLoader; loader = DataLoader(range(8)); "
+BATCHES = "import torch\nfor batch in loader: torch.ones(1, requires_grad=True).sum().backward()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        (["-c", "pass"], "PyTorch's DataLoader was imported in no process that has vitprof's hook"),
+        (["-IB", "-c", "pass"], f"type: vitprof watch -- {sys.executable} -B -c pass"),
+        (["-c", "import torch.utils.data"], "makes no DataLoader; write in it: `for batch in vitprof.watch(batches):`"),
+        (
+            ["-c", LOADER],
+            "no batch came of an iterator that vitprof knows; write in the script: `for batch in vitprof.",
+        ),
+        (["-c", LOADER + BATCHES], "with vitprof.step()"),
+    ],
+    ids=["no PyTorch", "no hook", "no DataLoader", "no iterator", "no training"],
+)
+def test_a_command_that_trains_nothing(call: Call, python: list[str], words: str, vitprof_home: Path) -> None:
+    """It is said why, with what to type; the run is no failed one."""
+    status, _, err = call("watch", "--steps", "5", "--", sys.executable, *python)
+    err = " ".join(err.split())
     assert status == 0
-    assert NOT_WATCHED in " ".join(err.split())
+    assert "no training was seen: " in err
+    assert words in err
+    assert err.endswith("; --steps can't act on it")
+    store = RunStore()
+    (run,) = store.runs()
+    store.close()
+    assert (run.status, run.error) == ("done", "")
+    assert call("check", "1", "--max-idle", "99%")[0] == 2
+
+
+def test_said_while_it_runs(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
+    monkeypatch.setattr(watch, "UNSEEN_AFTER_S", 0.0)
+    monkeypatch.setattr(watch, "POLL_S", 0.05)
+    _, _, err = call("watch", "--", "sh", "-c", "kill -0 $$; sleep 0.5")
+    assert "vitprof: after 0 s, no training was seen: Python did not load vitprof's hook" in " ".join(err.split())
 
 
 def test_a_command_that_is_not_there(call: Call, vitprof_home: Path) -> None:

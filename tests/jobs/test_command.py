@@ -17,7 +17,7 @@ from tests import ROOT
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError
 from vitprof.jobs import command
-from vitprof.jobs.command import NOT_WATCHED, CommandRunner, Trial, TrialRunner
+from vitprof.jobs.command import CommandRunner, Trial, TrialRunner
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Note
 from vitprof.store import RunStore, StoredRun
@@ -29,7 +29,7 @@ SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"
 @pytest.mark.parametrize(
     ("source", "status", "error"),
     [
-        ("pass", "failed", NOT_WATCHED),
+        ("pass", "done", ""),
         ("raise SystemExit(7)", "failed", "the script ended with exit status 7"),
         ("import os; os.kill(os.getpid(), 9)", "failed", "the script ended with SIGKILL"),
         ("import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)", "stopped", ""),

@@ -24,6 +24,7 @@ from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
 from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
+from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import masked_command
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun, chunks
@@ -86,7 +87,7 @@ def watch(
             raise SystemExit(_unobserved(command, signals)) from None
         signals.to(runner.signalled)
         try:
-            run = _watched(store, runner, name or shlex.join(masked_command(command)), so_far)
+            run = _watched(store, runner, name or shlex.join(masked_command(command)), so_far, quiet=quiet)
             if run is not None:
                 _show_result(run, command, quiet=quiet)
                 if json_file is not None:
@@ -112,7 +113,9 @@ def _unobserved(command: list[str], signals: terminal.SignalRelay) -> int:
     return _status(process.wait())
 
 
-def _watched(store: RunStore, runner: CommandRunner, name: str, so_far: WatchedSoFar | None) -> StoredRun | None:
+def _watched(
+    store: RunStore, runner: CommandRunner, name: str, so_far: WatchedSoFar | None, *, quiet: bool
+) -> StoredRun | None:
     """Records the script to its end. Returns its run, if the store has all of it."""
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
@@ -136,12 +139,17 @@ def _watched(store: RunStore, runner: CommandRunner, name: str, so_far: WatchedS
 
     recording = threading.Thread(target=record, name="vitprof-recorder")
     recording.start()
+    warn_s = math.inf if quiet else time.monotonic() + UNSEEN_AFTER_S
     with contextlib.nullcontext() if so_far is None else status_line() as show:
         while recording.is_alive():
             if runner.stopping:
                 stop.set()
             if show is not None and so_far is not None:
                 show(so_far.words(run_id, _state(runner)))
+            if time.monotonic() > warn_s and runner.returncode is None:
+                warn_s = math.inf
+                if line := runner.unseen():
+                    _say(f"after {UNSEEN_AFTER_S:g} s, {line}")
             recording.join(POLL_S)
     if failed:
         _say(failed[0])

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import POLL_S, Listener, listen
+from vitprof.jobs.unseen import why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
 from vitprof.names import masked
@@ -42,10 +44,6 @@ LOST_AFTER_S = 1.0
 LOST = "the training process closed its connection to vitprof, or ended, without a last message"
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the script as well as to vitprof."""
-NOT_WATCHED = (
-    "no training was seen: vitprof watches a loop over a PyTorch DataLoader in which an optimizer steps, and whole "
-    "steps in a CUDA graph where the script marks them with vitprof.step; see the script's own output for what happened"
-)
 
 
 class CommandRunner:
@@ -90,8 +88,9 @@ class CommandRunner:
         self._asked = False
         """Whether the script was asked to end, or a signal that does so reached vitprof."""
         self._stop_by: float | None = None
-        self._left = False
-        """Whether the training process sent a last message."""
+        self._left = False  # the training process, with a last message
+        options = {"steps": steps, "detach-after": detach_after, "headroom": headroom}
+        self.unseen = partial(why_unseen, self._listener, command, self._directory, options)
 
     @property
     def returncode(self) -> int | None:
@@ -134,7 +133,10 @@ class CommandRunner:
             yield self._passed_on(self._listener.inbox.get_nowait())
         if self._listener.heard and not self._left and (went_on or not (self._process.returncode or self._asked)):
             yield Note("facts", {"partly_watched": LOST})
-        yield self._last()
+        last = self._last()
+        if last.values["status"] != "failed" and (line := self.unseen()):
+            yield Note("notice", {"line": line})
+        yield last
 
     def _passed_on(self, message: Message | None) -> Message | None:
         """Returns the message, but for the training process's last one: the script may go on after that."""
@@ -149,8 +151,6 @@ class CommandRunner:
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
             return Note("end", {"status": "failed", "error": f"the script ended with {how}"})
-        if not self._listener.heard:
-            return Note("end", {"status": "failed", "error": NOT_WATCHED})
         return Note("end", {"status": "done", "error": ""})
 
     def ask_stop(self) -> None:
@@ -338,12 +338,12 @@ class TrialRunner(CommandRunner):
         if self._n >= self._trial.steps:  # how a script that was cut off ends does not matter
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
-        if last.values["status"] != "failed":
+        error, line = last.values["error"], _error_line(self._log)
+        if last.values["status"] == "done":
+            error, line = self.unseen(), ""  # where nothing was seen, there is nothing to compare
+        if not error:
             return last
-        where, line = f"; its log is {self._log}", _error_line(self._log)
-        if last.values["error"] == NOT_WATCHED:
-            where, line = f", {self._log}", ""
-        return Note("end", {"status": "failed", "error": f"{last.values['error']}{line and f': {line}'}{where}"})
+        return Note("end", {"status": "failed", "error": f"{error}{line and f': {line}'}; its log is {self._log}"})
 
     def close(self) -> str:
         if self.returncode is None:  # its messages are no longer read

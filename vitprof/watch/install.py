@@ -10,6 +10,7 @@ from vitprof.watch import patching
 
 def install() -> None:
     """Watches rank 0 as soon as it imports the DataLoader, where a program listens; others may count steps."""
+    patching.leave_sign("python")
     if os.environ.get(patching.OPENED_UNDER):
         from vitprof.watch.trial import report_written_files
 
@@ -20,6 +21,7 @@ def install() -> None:
     def hook(module: ModuleType) -> None:
         from vitprof.watch import declared, loader_hooks
 
+        patching.leave_sign("torch")
         loader_hooks.install(module)
         declared.time_other_loaders()
         if os.environ.get(patching.TRIAL_OVERRIDES):

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from vitprof.watch.fetch_times import MAKING, TimedCollate, count_opened, timed_compose, timed_fetch, unpacked
-from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, when_imported
+from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, leave_sign, when_imported
 from vitprof.watch.watcher import Watcher, report_optimizers, the_watcher
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
@@ -35,12 +35,27 @@ def install(dataloader: ModuleType) -> None:
     if hasattr(dataloader._BaseDataLoaderIter.__init__, MARK):
         return
     watcher = the_watcher()
+    _note_first(dataloader.DataLoader)
     time_fetching(dataloader)
     _report_beginning(dataloader, watcher)
     when_imported(STATEFUL, lambda module: _report_beginning(module, watcher))
     _time_next(dataloader, watcher.guard, watcher)
     when_imported(OPTIMIZER, functools.partial(report_optimizers, watcher))
     time_composes()
+
+
+def _note_first(kind: Any) -> None:
+    """Leaves a sign when the first DataLoader is made."""
+    begin = kind.__init__
+
+    @functools.wraps(begin)
+    def begin_first(*args: Any, **kwargs: Any) -> None:
+        if kind.__init__ is begin_first:
+            kind.__init__ = begin
+        leave_sign("loader")
+        begin(*args, **kwargs)
+
+    kind.__init__ = begin_first
 
 
 def time_composes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -32,6 +33,14 @@ STEPS = "VITPROF_WATCH_STEPS"
 """Environment variable: the number of steps after which the script is ended."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
 """Environment variables of a tournament's trials: see `trial`."""
+
+
+@functools.cache
+def leave_sign(name: str) -> None:
+    """Leaves a file with this name beside the socket, for the program that listens where no training is seen."""
+    if path := os.environ.get(SOCKET):
+        with contextlib.suppress(OSError):
+            os.close(os.open(f"{path}.{name}", os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

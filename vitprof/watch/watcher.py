@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loaders import Begun, Loaders
-from vitprof.watch.patching import STEPS, Guard, whole_number
+from vitprof.watch.patching import STEPS, Guard, leave_sign, whole_number
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
@@ -126,6 +126,7 @@ class Watcher:
         """Notes the script's request for a batch, at which the previous step ends."""
         import torch
 
+        leave_sign("gradients" if torch.is_grad_enabled() else "batch")
         if self.source is not None and iterator is not self.source:
             if self.source.is_foreign(iterator):
                 return

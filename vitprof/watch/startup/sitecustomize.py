@@ -29,7 +29,10 @@ class _Vitprof:
 
             return PathFinder.find_spec(name, [os.environ[ROOT]])
         if name == "torch" and sys.version_info < LEAST:
-            _say("this Python is " + ".".join(map(str, sys.version_info[:2])) + "; vitprof watches 3.10 and newer")
+            version = ".".join(map(str, sys.version_info[:2]))
+            _say("this Python is " + version + "; vitprof watches 3.10 and newer")
+            with contextlib.suppress(Exception):  # a sign for the command, see `patching.leave_sign`
+                open(os.environ["VITPROF_WATCH_SOCKET"] + ".old " + version, "w").close()
         return None
 
 

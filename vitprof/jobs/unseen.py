@@ -1,0 +1,64 @@
+"""Why no training of a command is seen, and what to type."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from vitprof.jobs.collector import Listener
+
+UNSEEN_AFTER_S = 30.0
+"""After how long (s) without training that is said."""
+IGNORES_PATH = re.compile("-[bBdhiOPqsuvVx]*[EIS][bBdEhiIOPqsSuvVx]*")
+"""Options of Python with which it does not load the hook."""
+
+
+def why_unseen(listener: Listener, command: Sequence[str], directory: str, options: Mapping[str, object]) -> str:
+    """Returns why no training is seen so far, from the signs in `directory`, with what to type and the `options` that
+    can't act; "" where training is seen.
+    """
+    if listener.heard:
+        return ""
+    signs = set()
+    with contextlib.suppress(OSError):
+        signs = {name.partition(".")[2] for name in os.listdir(directory)}
+    idle = "".join(f"; --{name} can't act on it" for name, value in options.items() if value)
+    return f"no training was seen: {_reason(command, signs)}{idle}"
+
+
+def _reason(command: Sequence[str], signs: set[str]) -> str:
+    """Returns why no training was seen, and what to type, from the signs that the command's processes left."""
+    if old := next((sign for sign in signs if sign.startswith("old ")), ""):
+        return f"this Python is {old[4:]}, and vitprof watches 3.10 and newer: start the script with a newer one"
+    if "python" not in signs:
+        plain = [*command]
+        for i, word in enumerate(command):
+            if i and re.fullmatch(r"python[\d.]*", os.path.basename(command[i - 1])) and IGNORES_PATH.fullmatch(word):
+                plain[i] = "".join(c for c in word if c not in "EIS")
+        typed = shlex.join(word for word in plain if word != "-")
+        if plain != [*command]:
+            return f"Python did not load vitprof's hook with this option; type: vitprof watch -- {typed}"
+        return (
+            "Python did not load vitprof's hook: it was started with -I, -E or -S, without PYTHONPATH, in a container "
+            "or on another host; leave PYTHONPATH as it is, or write in it: `for batch in vitprof.watch(loader):`"
+        )
+    if "torch" not in signs:
+        return (
+            "PyTorch's DataLoader was imported in no process that has vitprof's hook; if a child trains, start it with "
+            "the environment: `subprocess.run(command, env={**os.environ, ...})`"
+        )
+    if "loader" not in signs:
+        return "the script makes no DataLoader; write in it: `for batch in vitprof.watch(batches):`"
+    if not {"batch", "gradients"} & signs:
+        return (
+            "a DataLoader was made, and no batch came of an iterator that vitprof knows; write in the script: "
+            "`for batch in vitprof.watch(loader):`"
+        )
+    seen = "with gradients on, " if "gradients" in signs else "under torch.no_grad() only, "
+    return (
+        f"batches of a DataLoader came {seen}and nothing trained on them: no optimizer of PyTorch's stepped, and no "
+        "parameters changed between three backward passes; write around the step: `with vitprof.step():`"
+    )
