@@ -179,7 +179,7 @@ def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
     ("changes", "first"),
     [
         ({"workers": 4, "persistent_workers": False, "start_method": "spawn"}, "setting persistent_workers=True"),
-        ({"workers": 4, "persistent_workers": True}, "fewer workers (2)"),
+        ({"workers": 4, "persistent_workers": True}, "setting num_workers=2 in the DataLoader"),
         ({}, "doing once what iter(loader)"),
     ],
 )

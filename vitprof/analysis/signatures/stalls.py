@@ -155,8 +155,8 @@ def first_batch(trace: Trace) -> Signature | None:
     n = len(trace.steps["step"])
     return Signature(
         name="first-batch",
-        sentence=f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is paid once for "
-        f"each run and left out of all steady figures; it makes short trials look slower.",
+        sentence=f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is the run's "
+        "start-up, which no figure of training has in it; it makes short trials look slower.",
         cost_s_per_step=cost / n,
         cost_frac=cost / (cost + n * step),
         evidence={"first_batch_s": wait, "usual_wait_s": usual, "n_steps": n},

@@ -116,31 +116,27 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     """Yields what shortens the waits with which epochs begin, where they are long."""
     long = next((x for x in s.signatures if x.name == "epoch-start"), None)
     matter, own = "epoch_start" in (s.cause, *s.causes), own_script.is_own_script(s.config)
-    if long is None and not matter:
-        return
-    workers, method = s.config.workers or 0, s.config.start_method
-    if workers and s.config.persistent_workers is False:
-        part = f"takes {percent(long.cost_frac)} of each epoch" if long is not None else "takes part of each epoch"
-        as_argument = own_script.argument_words(s.facts.get("watched") or {}, "persistent_workers", True)
-        words = f"setting {as_argument}" if own else "persistent workers"
-        yield Advice({} if own else {"persistent_workers": True}, words, f"Starting the workers again {part}.")
-        if matter and method == "spawn":
-            words = 'multiprocessing_context="forkserver" with set_forkserver_preload(["torch"])'
-            reason = "Workers are then forked from a process that has imported PyTorch already."
-            yield Advice(
-                {} if own else {"start_method": "forkserver"}, words if own else "start method forkserver", reason
-            )
-    if matter and workers > 1:
-        fewer = {} if own else {"workers": workers // 2}
-        yield Advice(
-            fewer, f"fewer workers ({workers // 2})", "Each has to start and to fill its queue as an epoch begins."
-        )
+    workers, restarts = s.config.workers or 0, (s.config.workers or 0) > 0 and s.config.persistent_workers is False
+
+    def setting(name: str, value: Any, words: str, reason: str) -> Advice:
+        if own:
+            argument = own_script.argument_words(s.facts.get("watched") or {}, own_script.ARGUMENTS[name], value)
+            return Advice({}, f"setting {argument}", reason)
+        return Advice({name: value}, words, reason)
+
+    if restarts and (matter or long is not None):
+        part = "part" if long is None else percent(long.cost_frac)
+        reason = f"Starting the workers again takes {part} of each epoch."
+        yield setting("persistent_workers", True, "persistent workers", reason)
+    if restarts and matter and s.config.start_method == "spawn":
+        reason = 'After multiprocessing.set_forkserver_preload(["torch"]) workers are forked with PyTorch imported.'
+        yield setting("start_method", "forkserver", "start method forkserver", reason)
+    if workers > 1 and matter:
+        reason = "Each has to start, or to fill its queue, as an epoch begins: try fewer."
+        yield setting("workers", workers // 2, f"fewer workers ({workers // 2})", reason)
     elif matter and own:
-        yield Advice(
-            {},
-            "doing once what iter(loader) and its first batch do, or longer epochs",
-            "It is done anew for each epoch.",
-        )
+        once = "doing once what iter(loader) and its first batch do, or longer epochs"
+        yield Advice({}, once, "It is done anew for each epoch.")
 
 
 def _launches(s: Situation) -> Iterator[Advice]:
