@@ -85,6 +85,7 @@ def test_what_a_person_may_not_give(name: str) -> None:
         """python train.py --config '{"api_key": "S3CRET", "lr": 1}'""",
         "python train.py --header 'Authorization: Bearer S3CRETS3CRET'",
         "python train.py 'https://host/data?X-Amz-Signature=S3CRET&x=1' --jwt S3CRET",
+        "python train.py --db 'Server=h;Pwd=S3CRET;' --pw S3CRET",
         "python train.py hf_S3CRETabcdefghijklmn",
         "python train.py sk-proj-S3CRETabcdefghijklmn",
     ],

@@ -65,7 +65,7 @@ _PAIR = re.compile(
     r"""(?P<value>"[^"]*"|'[^']*'|[^\s"'&;,}\])]+)"""
 )
 _SECRET = re.compile(
-    r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|signature|^bearer|^jwt|^sig|[^/]pwd|_pass|^pass)$"
+    r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|signature|^bearer|^jwt|^sig|pwd|^pw|_pass|^pass)$"
 )
 _KEYS = re.compile(r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$")
 _TOKEN = re.compile(r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$")
@@ -73,7 +73,7 @@ _TOKEN = re.compile(r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<
 
 def _is_secret(name: str) -> bool:
     words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()).strip("_")
-    return any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
+    return name != "PWD" and any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
 
 
 def masked(text: str) -> str:

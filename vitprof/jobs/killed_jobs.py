@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from vitprof.formats import size
-from vitprof.home import process_space
+from vitprof.home import home, process_space
 
 CGROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
@@ -178,12 +178,25 @@ def clear_orphans() -> None:
 
 def clear_temporary() -> None:
     """Removes our temporary files and directories whose process is gone."""
-    for path in _left_in(Path(tempfile.gettempdir())):
+    for path in (path for place in temporary_places() for path in _left_in(place)):
         with contextlib.suppress(OSError):
             if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
             else:
                 path.unlink()
+
+
+def temporary_places() -> list[Path]:
+    """Returns the folders that temporary ones of ours are in: the last two only where the first can have no layer."""
+    return [Path(tempfile.gettempdir()), home(), Path("/dev/shm")]
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder with all that is in it, as far as that can be done."""
+    for work in path.glob("*/work/work"):
+        with contextlib.suppress(OSError):
+            work.chmod(0o700)  # overlayfs makes it so that only root can list it
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _left_in(directory: Path) -> Iterator[Path]:

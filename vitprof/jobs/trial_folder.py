@@ -18,6 +18,7 @@ from pathlib import Path
 
 from vitprof import home
 from vitprof.errors import JobError
+from vitprof.jobs.killed_jobs import remove_tree, temporary_places
 
 LAYER, COPY, IN_PLACE = "layer", "copy", ""
 LAYER_SCRIPT = Path(__file__).with_name("layer.py")
@@ -123,10 +124,7 @@ class TrialFolder:
 
     def remove(self) -> None:
         if self._made:
-            for number in range(len(self._layered)):
-                with contextlib.suppress(OSError):  # the system made it so that only root can list it
-                    os.rmdir(os.path.join(self._made, str(number), "work", "work"))
-            shutil.rmtree(self._made, ignore_errors=True)
+            remove_tree(Path(self._made))
 
 
 def named_folders(command: Sequence[str], folder: str) -> list[str]:
@@ -150,8 +148,7 @@ def named_folders(command: Sequence[str], folder: str) -> list[str]:
 
 def _new_folder(folders: Sequence[str]) -> str:
     """Returns a new folder outside of `folders`, on a disk that overlayfs can write to where there is one."""
-    places = [Path(tempfile.gettempdir()), home.home(), Path("/dev/shm")]
-    for place in places:
+    for place in temporary_places():
         if place.is_dir() and not any(map(place.resolve().is_relative_to, folders)):
             with contextlib.suppress(OSError):
                 return tempfile.mkdtemp(prefix=home.temporary_prefix("layer"), dir=place)
