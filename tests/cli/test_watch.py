@@ -89,7 +89,10 @@ BATCHES = "import torch\nfor batch in loader: torch.ones(1, requires_grad=True).
     [
         (["-c", "pass"], "PyTorch's DataLoader was imported in no process that has vitprof's hook"),
         (["-IB", "-c", "pass"], f"type: vitprof watch -- {sys.executable} -B -c pass"),
-        (["-c", "import torch.utils.data"], "makes no DataLoader; write in it: `for batch in vitprof.watch(batches):`"),
+        (
+            ["-c", "import torch.utils.data"],
+            "made a DataLoader; write in the script: `for batch in vitprof.watch(batches):`",
+        ),
         (
             ["-c", LOADER],
             "no batch came of an iterator that vitprof knows; write in the script: `for batch in vitprof.",

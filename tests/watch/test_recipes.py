@@ -23,7 +23,7 @@ FRAMEWORKS = {
     "torch_geometric": "by_torch_geometric",
     "webdataset": "by_webdataset",
     "litdata": "by_litdata",
-    "streaming": "by_streaming",
+    "hydra": "by_hydra",
     "torchdata.nodes": "by_torchdata_nodes",
     "spdl.pipeline": "by_spdl",
 }

@@ -14,6 +14,7 @@ UNSEEN_AFTER_S = 30.0
 """After how long (s) without training that is said."""
 IGNORES_PATH = re.compile("-[bBdhiOPqsuvVx]*[EIS][bBdEhiIOPqsSuvVx]*")
 """Options of Python with which it does not load the hook."""
+PYTHON = re.compile(r"python[\d.]*")
 
 
 def why_unseen(listener: Listener, command: Sequence[str], directory: str, options: Mapping[str, object]) -> str:
@@ -34,12 +35,14 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
     if old := next((sign for sign in signs if sign.startswith("old ")), ""):
         return f"this Python is {old[4:]}, and vitprof watches 3.10 and newer: start the script with a newer one"
     if "python" not in signs:
-        plain = [*command]
-        for i, word in enumerate(command):
-            if i and re.fullmatch(r"python[\d.]*", os.path.basename(command[i - 1])) and IGNORES_PATH.fullmatch(word):
-                plain[i] = "".join(c for c in word if c not in "EIS")
-        typed = shlex.join(word for word in plain if word != "-")
+        plain, options = list[str](), False
+        for word in command:
+            ignores = options and IGNORES_PATH.fullmatch(word)
+            plain.append("".join(c for c in word if c not in "EIS") if ignores else word)
+            is_option = options and word.startswith("-") and word not in ("-c", "-m")
+            options = is_option or PYTHON.fullmatch(os.path.basename(word)) is not None
         if plain != [*command]:
+            typed = shlex.join(word for word in plain if word != "-")
             return f"Python did not load vitprof's hook with this option; type: vitprof watch -- {typed}"
         return (
             "Python did not load vitprof's hook: it was started with -I, -E or -S, without PYTHONPATH, in a container "
@@ -51,7 +54,10 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
             "the environment: `subprocess.run(command, env={**os.environ, ...})`"
         )
     if "loader" not in signs:
-        return "the script makes no DataLoader; write in it: `for batch in vitprof.watch(batches):`"
+        return (
+            "no process that has vitprof's hook made a DataLoader; write in the script: "
+            "`for batch in vitprof.watch(batches):`"
+        )
     if not {"batch", "gradients"} & signs:
         return (
             "a DataLoader was made, and no batch came of an iterator that vitprof knows; write in the script: "

@@ -1,0 +1,36 @@
+"""Why no training is seen, from the signs that processes leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from vitprof.jobs.unseen import why_unseen
+
+
+@pytest.mark.parametrize(
+    ("command", "signs", "words"),
+    [
+        ("python train.py -I", "", "without PYTHONPATH, in a container or on another host"),
+        ("env -u PYTHONPATH python train.py", "", "without PYTHONPATH"),
+        ("nice /opt/bin/python3.12 -u -I train.py -S", "", "vitprof watch -- nice /opt/bin/python3.12 -u train.py -S"),
+        ("python -sE -m train -E", "", "type: vitprof watch -- python -s -m train -E"),
+        ("python train.py", "old 3.8", "this Python is 3.8, and vitprof watches 3.10 and newer"),
+        ("python train.py", "python", "no process that has vitprof's hook; if a child trains"),
+        ("python train.py", "python torch", "made a DataLoader"),
+        ("python train.py", "python torch loader", "an iterator that vitprof knows"),
+        ("python train.py", "python torch loader batch", "under torch.no_grad() only"),
+        ("python train.py", "python torch loader gradients", "with vitprof.step()"),
+    ],
+)
+def test_the_signs_say_why(command: str, signs: str, words: str, tmp_path: Path) -> None:
+    for sign in [signs] if signs.startswith("old") else signs.split():
+        (tmp_path / f"socket.{sign}").touch()
+    listener = SimpleNamespace(heard=False)
+    line = why_unseen(listener, command.split(), str(tmp_path), {"steps": 5, "headroom": False})  # type: ignore[arg-type]
+    assert words in line
+    assert line.endswith("; --steps can't act on it")
+    listener.heard = True
+    assert why_unseen(listener, command.split(), str(tmp_path), {}) == ""  # type: ignore[arg-type]
