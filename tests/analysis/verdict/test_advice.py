@@ -317,6 +317,7 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
         (0, {"making": WORK, "watched": {"dataset": "L"}}, READ, "making the next batches in a thread or in"),
         (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 90.0, "step_ms": 95.0}, "setting num_workers=0 in"),
         (4, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "setting num_workers=2 in"),
+        (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "batches of few large tensors"),
     ],
 )
 def test_an_own_script_is_first_advised_what_helps_its_loader(

@@ -181,14 +181,12 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
     loader, workers = s.facts.get("watched") or {}, s.config.workers or 0
-    if s.cause == "hand_over" and workers:
-        yield from _less_handed_over(s, workers)
+    fewer = list(_fewer_workers(s, workers)) if s.cause == "hand_over" else []
+    yield from fewer
     yield from epoch_starts(s)
-    if s.cause == "hand_over" and workers:
-        return
     if s.cause == "cpu_contention":
         yield END_OTHERS
-    making = [cause for cause in (s.cause, *s.causes) if cause in MAKING]
+    making = [] if fewer else [cause for cause in (s.cause, *s.causes) if cause in MAKING]
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)
     elif making:
@@ -196,11 +194,11 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         ahead = "making the next batches in a thread or in worker processes, such as a DataLoader's"
         words = f"more than the {workers} workers of {name}" if workers else ahead
         yield Advice({}, words, f"The loop waits while {name} makes {'batches' if workers else 'each batch'}.")
-    for cause in dict.fromkeys(making):
-        yield from _lighter(s, cause)
-    if workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
+    if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
         reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
         yield _argument(s, "prefetch_factor", 4, reason)
+    for cause in dict.fromkeys((*making, s.cause)):
+        yield from _lighter(s, cause)
     if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
         reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
         yield _argument(s, "pin_memory", True, reason)
@@ -211,17 +209,13 @@ def _argument(s: Situation, name: str, value: Any, reason: str, basis: str = "")
     return Advice({}, f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}", reason)
 
 
-def _less_handed_over(s: Situation, workers: int) -> Iterator[Advice]:
-    if s.making_ms < s.idle_ms:
+def _fewer_workers(s: Situation, workers: int) -> Iterator[Advice]:
+    cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
+    if workers and s.making_ms < s.idle_ms:
         takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
         yield _argument(s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over.")
-    elif workers > 1:
-        yield _argument(s, "num_workers", workers // 2, "Batches wait to be handed over: fewer workers make enough.")
-    yield Advice(
-        {},
-        "batches of few large tensors, with their final conversion on the device",
-        "Each object of a batch is pickled by a worker and read again: lists, dictionaries and float32 cost most.",
-    )
+    elif 0 < cores < workers:
+        yield _argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
 
 
 def _lighter(s: Situation, cause: str) -> Iterator[Advice]:
@@ -249,6 +243,7 @@ MOST_FOR_WAITS = 16
 EVEN = 0.9
 """Share of a step in which the workers make a batch, below which they are fast enough and only some batches slow."""
 LIGHTER = {
+    "hand_over": ("batches of few large tensors, converted on the device", "handing it over between processes"),
     "read": ("less work in the dataset for each sample", "done in the dataset"),
     "files": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
@@ -271,5 +266,5 @@ def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
     now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
     reason = f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
     if s.waits:
-        reason = f"Batches are made {now}, which mostly waits: workers wait at the same time, also without a free core."
+        reason = f"Batches are made {now}, each mostly a wait: workers wait at the same time, on any number of cores."
     yield _argument(s, "num_workers", wanted, reason, part_of_machine(s))
