@@ -305,7 +305,7 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))
 
 
-@pytest.mark.parametrize("kind", ["Opening", "Generating"])
+@pytest.mark.parametrize("kind", ["Opening", "Generating", "2xOpening"])
 def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> None:
     """The end of the workers before, and what a loader's own `__iter__` does: neither is work of the last step."""
     told = host.ok("epoch_starts", kind=kind)

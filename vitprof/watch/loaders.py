@@ -79,6 +79,13 @@ class Loaders:
         """Returns what is known about a loader, given itself or its iterator; None if it was not iterated over."""
         return self._seen.get(loader_or_iterator)
 
+    def begun_since_s(self, since_s: float) -> float:
+        """Returns the time in which loaders were begun since then whose first batch is not requested yet."""
+        if math.isnan(since_s):
+            return 0.0
+        begun = {seen.begun for seen in self._seen.values() if seen.begun.since_s >= since_s}
+        return sum(begin.told_s - begin.since_s for begin in begun)
+
     def is_ours(self, loader_or_iterator: Any) -> bool:
         """Returns whether this is the train loader, or an iterator of it."""
         ours = self.ours

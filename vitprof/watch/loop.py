@@ -161,15 +161,17 @@ class Loop:
 
     # the loader
 
-    def request(self, iterator: Any, now_s: float, loader: Seen) -> Any:
-        """Notes a request for a batch of `loader`; returns the kept one to serve, if any."""
+    def request(self, iterator: Any, now_s: float, loader: Seen, begun_since_s: float = 0.0) -> Any:
+        """Notes a request for a batch of `loader`; returns the kept one to serve, if any. `begun_since_s`: the time in
+        which other loaders were begun after this one.
+        """
         self.end(now_s)
         self._loader, begun, loader.begun = loader, loader.begun, UNKNOWN
         if self.state in (State.PAUSED, State.VALIDATING):
             self.resume(now_s)
         depth, replay, begun_s = n_ready(iterator), self.steps.replay, 0.0
         kept = None if replay is None else replay.batch()
-        waited_s = sum(other.wait_s for other in self._carried if other.asked_s >= begun.told_s)
+        waited_s = begun_since_s + sum(other.wait_s for other in self._carried if other.asked_s >= begun.told_s)
         if begun.told_s <= now_s < begun.told_s + waited_s + ITER_AND_NEXT_S:
             begun_s, now_s = begun.until_s - begun.since_s, now_s if waited_s else begun.until_s
         asked_s = self._clock()

@@ -153,7 +153,8 @@ class Watcher:
         self._asked_in = threading.get_ident()
         self.loop.end(now)
         if not self._enough(self.loop.steps):
-            self.kept = self.loop.request(iterator, now, self.loaders.ours)
+            begun_since_s = self.loaders.begun_since_s(self.loaders.ours.begun.told_s)
+            self.kept = self.loop.request(iterator, now, self.loaders.ours, begun_since_s)
 
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """Notes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
