@@ -74,18 +74,11 @@ def _choose(kind: str, name: str, reason: str) -> Advice:
     return Advice({kind: name}, f"{kind} {name}", reason)
 
 
+GRAPHS = "With CUDA graphs a step is launched as a whole. The first steps take long."
 LAUNCH_LESS = (
     Advice({}, "a larger batch", "Python and launches cost the same for each step, however large it is."),
-    Advice(
-        {},
-        'torch.compile(model, mode="reduce-overhead"), or CUDA graphs',
-        "A step is launched as a whole. The first steps take long.",
-    ),
-    Advice(
-        {},
-        "an optimizer with fused=True, and fewer small operations",
-        "Each parameter's update and each small operation is a launch of its own.",
-    ),
+    Advice({}, 'torch.compile(model, mode="reduce-overhead"), or CUDA graphs', GRAPHS),
+    Advice({}, "an optimizer with fused=True, and fewer small operations", "Each of them is a launch of its own."),
 )
 """Advice where Python launches slower than the device works."""
 END_OTHERS = Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
@@ -144,35 +137,24 @@ def _launches(s: Situation) -> Iterator[Advice]:
     yield Advice({"batch_size": larger}, f"a batch of {larger:,}", LAUNCH_LESS[0].reason)
     if s.simulated or s.on_cpu:
         return
-    yield Advice(
-        {"compile": True, "compile_mode": "reduce-overhead"},
-        "torch.compile with mode reduce-overhead",
-        "CUDA graphs: a step is launched as a whole. The first steps take long.",
-    )
-    yield Advice(
-        {"fused_optimizer": True}, "fused Adam", "One kernel updates all parameters, where each had several of its own."
-    )
-    yield Advice(
-        {"compile": True},
-        "torch.compile, which makes one operation of several small ones",
-        "Fewer kernels to launch, without CUDA graphs.",
-    )
+    graphs = {"compile": True, "compile_mode": "reduce-overhead"}
+    yield Advice(graphs, "torch.compile with mode reduce-overhead", GRAPHS)
+    yield Advice({"fused_optimizer": True}, "fused Adam", "One kernel updates all parameters, where each had several.")
+    words = "torch.compile, which makes one operation of several small ones"
+    yield Advice({"compile": True}, words, "Fewer kernels to launch, without CUDA graphs.")
+
+
+def _cache(budget: int, reason: str) -> Advice:
+    return Advice({"cache_mb": float(budget)}, f"a cache in memory of {budget:,} MB", reason)
 
 
 def _slow_drive(s: Situation) -> Iterator[Advice]:
-    yield Advice(
-        {"location": "staged"},
-        "staging: the files copied to the local disk first",
-        "Large blocks once instead of a slow read for each file in every epoch; the copy is counted.",
-    )
+    reason = "Large blocks once instead of a slow read for each file in every epoch; the copy is counted."
+    yield Advice({"location": "staged"}, "staging: the files copied to the local disk first", reason)
     info = catalog.dataset_info(s.config.dataset, s.config.n_images)
     whole = estimates.footprint(parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), info)
     budget = math.ceil((whole.prepared_bytes or whole.source_bytes) / 1e6)
-    yield Advice(
-        {"cache_mb": float(budget)},
-        f"a cache in memory of {budget:,} MB",
-        "What is in memory need not be read from the slow drive again.",
-    )
+    yield _cache(budget, "What is in memory need not be read from the slow drive again.")
     yield from _more_workers(s, "Their waits for the drive overlap.")
 
 
@@ -183,15 +165,10 @@ def _read(s: Situation) -> Iterator[Advice]:
     if not s.jpeg or s.form == "pixels":
         yield from _in_memory(s, "Nothing is read while training.")
     if not s.warm:
-        yield Advice(
-            {"location": "ram-disk"},
-            "the files on a RAM disk",
-            f"Only {percent(s.facts['page_cached_frac'])} of the files were in the page cache, so the drive was read; "
-            "the copy is counted.",
-        )
-        budget = math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6)
-        if budget:
-            yield Advice({"cache_mb": float(budget)}, f"a cache in memory of {budget:,} MB", "The drive is read once.")
+        cached = f"Only {percent(s.facts['page_cached_frac'])} of the files were in the page cache"
+        yield Advice({"location": "ram-disk"}, "the files on a RAM disk", f"{cached}; the copy is counted.")
+        if budget := math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6):
+            yield _cache(budget, "The drive is read once.")
     if s.form != "pixels":
         yield from _preprocessed(s, "One gather from one file in place of a file for each sample.")
         yield from _more_workers(s, "Reads of several workers overlap.")
@@ -203,27 +180,19 @@ def _read(s: Situation) -> Iterator[Advice]:
 def _preparing(s: Situation) -> Iterator[Advice]:
     info = catalog.dataset_info(s.config.dataset, s.config.n_images)
     if s.cause == "transform" and s.config.augment == "cpu":
-        yield Advice(
-            {"augment": "device"}, "augmentation on the device", "Once for a batch there, not for each sample here."
-        )
+        reason = "Once for a batch there, not for each sample here."
+        yield Advice({"augment": "device"}, "augmentation on the device", reason)
     if not s.jpeg:
         yield from _in_memory(s, "No decoding and no Python for each sample: a batch is one gather of uint8 rows.")
     if s.form == "encoded":
         if s.config.decoder is not None:
             best = parts.DECODERS[info.kind][0]
             yield _choose("decoder", best, _faster_than(s.config.decoder, jpeg=s.jpeg))
-        yield _choose(
-            "loader",
-            "threads",
-            "Threads that decode outside Python's lock, straight into the batch: no processes, no copies between them.",
-        )
+        reason = "Threads that decode outside Python's lock, straight into the batch: no copies between processes."
+        yield _choose("loader", "threads", reason)
     elif s.form == "samples" and s.jpeg:
-        yield _choose(
-            "strategy",
-            "threads",
-            "simplejpeg outside Python's lock, straight into the batch: about twice as fast for each core as PIL in "
-            "processes.",
-        )
+        reason = "simplejpeg outside Python's lock, straight into the batch: on each core about twice as fast as PIL."
+        yield _choose("strategy", "threads", reason)
     yield from _more_workers(s, "Loading runs beside training, on free cores.")
     yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
     yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
@@ -245,9 +214,8 @@ def _hand_over(s: Situation) -> Iterator[Advice]:
     elif s.form == "encoded":
         yield _choose("loader", "threads", "Threads of the same process write straight into the batch.")
     elif s.jpeg:
-        yield _choose(
-            "strategy", "threads", "Threads of the same process, and uint8 in place of float32: a quarter of the bytes."
-        )
+        reason = "Threads of the same process, and uint8 in place of float32: a quarter of the bytes."
+        yield _choose("strategy", "threads", reason)
     else:
         yield from _in_memory(s, "Nothing is handed over between processes.")
     if s.config.pin_memory and s.on_cpu:
@@ -262,9 +230,8 @@ def _transfer(s: Situation) -> Iterator[Advice]:
         reason = "uint8 in place of float32 until the device: a quarter of the bytes to copy."
         yield _choose("strategy", "threads" if s.jpeg else "memory", reason)
     if s.config.transfer == "blocking":
-        yield _choose(
-            "transfer", "pinned", "From page-locked memory the copy is faster and the loop does not wait for it."
-        )
+        reason = "From page-locked memory the copy is faster and the loop does not wait for it."
+        yield _choose("transfer", "pinned", reason)
     yield _choose("transfer", "stream", "The copy runs during the previous step.")
     yield _choose("strategy", "device", "The set is in the device's memory: there is no copy.")
 
