@@ -118,6 +118,7 @@ def test_a_script_that_hangs_up_without_a_last_message(script: Script) -> None:
     run = stored()
     assert (run.status, run.error) == ("failed", GONE)
     assert run.summary.n_steps == 3
+    assert run.facts["partly_watched"], "its process goes on"
 
 
 def test_a_script_that_never_trains_leaves_no_run(script: Script) -> None:
@@ -135,7 +136,7 @@ def test_the_end_of_its_process_is_seen_though_another_one_has_the_socket(monkey
     script.hears()
     process.communicate()
     script.waits()
-    assert stored().error == GONE
+    assert (stored().error, "partly_watched" in stored().facts) == (GONE, False)
     script.hangs_up()
 
 

@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
@@ -119,6 +120,15 @@ def leaves(*, how: str, steps: int) -> list[float]:
         del iterator
     time.sleep(10 * BODY_S)
     return times
+
+
+def jobs_of_hydra() -> None:
+    """Two jobs in one process, as with `--multirun`, each with its own loader."""
+    for number in range(2):
+        job = types.SimpleNamespace(job=types.SimpleNamespace(num=number))
+        config = types.SimpleNamespace(HydraConfig=types.SimpleNamespace(get=lambda job=job: job))
+        sys.modules["hydra.core.hydra_config"] = config  # type: ignore[assignment]
+        train(epochs=2)
 
 
 def on_another_device() -> None:

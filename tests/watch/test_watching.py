@@ -330,6 +330,13 @@ def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(host: Host, how:
         assert steps["compute_s"][-1] == pytest.approx(work_s, abs=2e-3)
 
 
+def test_of_hydras_jobs_in_one_process_the_first_is_recorded(host: Host, in_the_loop: Told) -> None:
+    told = host.run("jobs_of_hydra")
+    assert (told.status, len(told.steps["step"])) == (0, len(in_the_loop.steps["step"]))
+    assert told.complaint.startswith("vitprof: hydra's next job is not recorded")
+    assert told.note("end") == [{"status": "done", "error": ""}]
+
+
 def test_an_error_of_the_script_stays_its_own(host: Host) -> None:
     told = host.run("fail")
     assert (told.status, told.complaint) == (5, "")

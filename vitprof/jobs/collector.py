@@ -88,6 +88,7 @@ class Listener:
 
 LOOK_EVERY_S = 1.0
 """How often (s) to check that the script still runs: a process that it left behind may hold the socket open."""
+LOST = "the training process closed its connection to vitprof, or ended, without a last message"
 GONE = "the script ended, or closed its connection to vitprof, without a last message"
 
 
@@ -120,6 +121,9 @@ class ScriptRunner:
         while True:
             message = self._first.pop(0) if self._first else self._get()
             if message is None and self._is_over():
+                time.sleep(POLL_S)  # a process that is killed closes its connection before it is gone
+                if self._lives():
+                    yield Note("facts", {"partly_watched": LOST})
                 yield Note("end", {"status": "failed", "error": GONE})
                 return
             yield message
@@ -157,7 +161,10 @@ class ScriptRunner:
         if now - self._looked_s < LOOK_EVERY_S:
             return False
         self._looked_s = now
-        return not is_alive(socket.gethostname(), self.pid, self._started)
+        return not self._lives()
+
+    def _lives(self) -> bool:
+        return is_alive(socket.gethostname(), self.pid, self._started)
 
 
 def record(runner: ScriptRunner) -> None:

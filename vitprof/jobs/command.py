@@ -26,7 +26,7 @@ import psutil
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
-from vitprof.jobs.collector import POLL_S, Listener, listen
+from vitprof.jobs.collector import LOST, POLL_S, Listener, listen
 from vitprof.jobs.unseen import why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -41,7 +41,6 @@ LAST_WORDS_S = 10.0
 """How long (s) reading the last messages of a script that has ended may take."""
 LOST_AFTER_S = 1.0
 """A script that runs on for so long (s) after its connection ended without a last message is partly watched."""
-LOST = "the training process closed its connection to vitprof, or ended, without a last message"
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the script as well as to vitprof."""
 

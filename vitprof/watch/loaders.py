@@ -57,6 +57,7 @@ class Loaders:
         """The loaders that the script declares, and their data sets."""
         self.declares = False
         """Whether the script says which loader trains; then no other one counts."""
+        self._job: Any = None
         self.ours: Seen | None = None
         """The train loader, or the candidate for it."""
 
@@ -98,6 +99,11 @@ class Loaders:
         if self.ours is not None:
             self.ours.alive = ()
 
+    def begins_another_job(self) -> bool:
+        """Returns whether hydra runs another job in this process than it did at the last call."""
+        before, self._job = self._job, hydra_job()
+        return before not in (None, self._job)
+
     def begun(self, loader: Any, iterator: Any, facts: dict[str, Any] | None) -> Seen:
         """Records that an iteration over `loader` has begun, and returns what is known about it. `facts`: of one
         that is no DataLoader.
@@ -111,6 +117,13 @@ class Loaders:
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive = (weakref.ref(loader), weakref.ref(iterator))
         return seen
+
+
+def hydra_job() -> Any:
+    """Returns the number of hydra's job: one process runs several with `--multirun`. None where there is none."""
+    with contextlib.suppress(Exception):  # not imported, not used here, or without a number, as that of one job
+        return sys.modules["hydra.core.hydra_config"].HydraConfig.get().job.num
+    return None
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import importlib.abc
@@ -12,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 DATALOADER = "torch.utils.data.dataloader"
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
@@ -105,6 +106,19 @@ def whole_number(name: str) -> int:
     """Returns a variable of the environment; 0 where it is not set, or no number."""
     value = os.environ.get(name, "")
     return int(value) if value.isdecimal() else 0
+
+
+def report_exit(guard: Guard, leave: Callable[[], None], leave_now: Callable[[], None]) -> None:
+    """Calls `leave` as Python ends, and `leave_now` before `os._exit`, in whatever thread that is called."""
+    atexit.register(guard, leave)
+    leave_process = os._exit
+
+    @functools.wraps(leave_process)
+    def leave_and_exit(status: int) -> NoReturn:
+        guard(leave_now)
+        leave_process(status)
+
+    os._exit = leave_and_exit
 
 
 class Guard:

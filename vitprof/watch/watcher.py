@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loaders import Begun, Loaders
-from vitprof.watch.patching import STEPS, Guard, leave_sign, whole_number
+from vitprof.watch.patching import STEPS, Guard, leave_sign, report_exit, say, whole_number
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
@@ -119,6 +118,10 @@ class Watcher:
 
     def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float, facts: Any = None) -> None:
         """Notes the times between which an iteration over `loader` was begun; `facts` of one that is no DataLoader."""
+        if self.loaders.begins_another_job() and self.loop is not None and self.loop.steps.confirmed:
+            self.guard.given_up = True
+            self.leave()
+            say("hydra's next job is not recorded: this run is of the first; watch another one by its values alone")
         seen = self.loaders.begun(loader, iterator, facts)
         seen.begun = Begun(since_s, until_s, self._clock())
 
@@ -321,22 +324,13 @@ def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None
     if not watcher.has_begun:
         watcher.has_begun = True
         report_work(watcher)
-        _leave_at_the_end(watcher)
+
+        def leave_now() -> None:
+            in_its_thread = threading.get_ident() in (watcher._asked_in, watcher._stepped_in)
+            (watcher.leave if in_its_thread else watcher.close)()
+
+        report_exit(watcher.guard, watcher.leave, leave_now)
     return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock, instead_of=instead_of)
-
-
-def _leave_at_the_end(watcher: Watcher) -> None:
-    """Sends what is left before the script ends, also by `os._exit`, in whatever thread that is called."""
-    atexit.register(watcher.guard, watcher.leave)
-    leave_process = os._exit
-
-    @functools.wraps(leave_process)
-    def send_and_exit(status: int) -> NoReturn:
-        in_its_thread = threading.get_ident() in (watcher._asked_in, watcher._stepped_in)
-        watcher.guard(watcher.leave if in_its_thread else watcher.close)
-        leave_process(status)
-
-    os._exit = send_and_exit
 
 
 def report_work(watcher: Watcher) -> None:
