@@ -16,10 +16,10 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import gaps, steady, summary, utilisation
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
-from vitprof.errors import StoreAwayError, VitprofError, one_line
+from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.jobs.spool import import_left
 from vitprof.recording.columns import Phase
-from vitprof.store import RunStore, UnreadableRun
+from vitprof.store import RunStore
 from vitprof.store.stored_run import SPARK_BINS
 
 OPEN_S = 60.0
@@ -75,7 +75,9 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
 def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
     try:
         run, steps = store.run(run_id), store.steps(run_id)
-    except UnreadableRun:  # the version that began it can sum it up
+    except StoreAwayError:
+        raise
+    except StoreError:  # another version can sum it up, or it is damaged
         return
     if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
         return

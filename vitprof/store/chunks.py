@@ -121,10 +121,15 @@ def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 def loaded(kind: Kind, data: bytes) -> Chunk:
     """Returns the chunk with these bytes. Raises `ValueError`."""
-    key = Chunk(kind, 0, 0, 0, 0, data).read((NUMBER[kind], "rank"))
+    chunk = Chunk(kind, 0, 0, 0, 0, data)
+    if not (chunk.merged or all(arrow().types.is_float64(field.type) for field in chunk.table().schema)):
+        raise ValueError(f"damaged {kind}: other values than numbers")
+    key = chunk.read((NUMBER[kind], "rank"))
     numbers, rank = key.get(NUMBER[kind], np.empty(0)), key.get("rank", np.zeros(1))
-    if not len(numbers):
-        raise ValueError(f"damaged {kind}: no rows")
+    if not len(numbers) or not np.all(np.isfinite(numbers)) or np.any(np.diff(numbers, prepend=-1.0) <= 0):
+        raise ValueError(f"damaged {kind}: no rows in ascending order")
+    if max(numbers[-1], abs(rank[0])) >= 2**53 or np.any(rank != rank[0]):
+        raise ValueError(f"damaged {kind}: rows of no rank")
     return Chunk(kind, int(rank[0]), int(numbers[0]), int(numbers[-1]), len(numbers), data)
 
 
