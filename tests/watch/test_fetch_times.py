@@ -122,6 +122,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture(autouse=True)
 def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
     for kind in (Compose, ComposeV2, ComposeOfTomorrow):
         monkeypatch.setattr(kind, "__call__", timed_compose(kind.__call__))
     yield

@@ -137,6 +137,9 @@ def test_each_transform_of_the_train_loader_is_told(in_the_loop: Told) -> None:
     """Past the warm-up; the check's Compose has the same transforms, and is none of it."""
     found = transforms(in_the_loop)
     assert list(found) == ["Transform", "Compose"], "a Compose within is one entry"
+    making = in_the_loop.note("facts")[-1]["making"]
+    assert making["batches"] == len(range(7, N_STEPS, 4)), "one of four, without the warm-up"
+    assert 0 < making["cpu_s"] <= 1.1 * making["made_s"]
     n = (N_STEPS - 5) * scripts.BATCH
     assert [one["calls"] for one in found.values()] == [n, n]
     spent = np.array(in_the_loop.spent["transform_s"])

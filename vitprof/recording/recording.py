@@ -143,7 +143,7 @@ class TransformTime(TypedDict):
 
 
 class Making(TypedDict):
-    """Sums over the train loader's batches after the warm-up that Python code of a watched script made."""
+    """Sums over a fourth of the train loader's batches after the warm-up, made by Python code of a watched script."""
 
     made_s: float
     """Time to make them, in whichever process."""

@@ -19,6 +19,8 @@ the worker (-1: none); the times of each Compose."""
 WORK = ("made_s", "cpu_s", "opened")
 """The names of an entry like that of a Compose: the seconds that a batch took to make, those of them that its thread
 used a core, and the files that it opened."""
+WORK_EVERY = 4
+"""Of so many batches that a thread makes, one has such an entry: it takes 2 us, more than all the rest."""
 UNKNOWN = (math.nan,) * 7
 """The last figures of `Fetched` for a batch of which nothing is known."""
 MARK = "vitprof.watch.fetch_times"
@@ -57,8 +59,8 @@ class Making(threading.local):
         self.collate_s = 0.0
         self.laps: dict[int, Laps] | None = None
         """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
-        self.opened = 0
-        """Files that this thread opened since it began to make a batch, by Python's own functions."""
+        self.batches = self.opened = 0
+        """Batches that this thread began to make, and files that it opened since, by Python's own functions."""
         self.times: FetchTimes | None = None
         """Times of the last batch that this thread made for a loop of its own; None once `unpacked` has taken them."""
 
@@ -97,9 +99,12 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making = MAKING
         if making.laps is not None:
             return fetch(self, index)
-        making.collate_s, making.opened = 0.0, 0
+        making.collate_s = 0.0
+        making.batches += 1
+        if with_work := making.batches % WORK_EVERY == 0:
+            making.opened, cpu_s = 0, thread_time()
         laps = making.laps = {}
-        cpu_s, began = thread_time(), perf_counter()
+        began = perf_counter()
         try:
             data = fetch(self, index)
         finally:
@@ -113,8 +118,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
                 transform_s += sum(seconds)
         dataset_s = ended - began - collate_s
         worker = self._vitprof_worker
-        work = (WORK, 1, (ended - began, thread_time() - cpu_s, float(making.opened)))
-        times = (dataset_s, transform_s, collate_s, began, ended, worker, (*transforms, work))
+        if with_work:
+            transforms += ((WORK, 1, (ended - began, thread_time() - cpu_s, float(making.opened))),)
+        times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
         if worker >= 0:
             return MARK, data, marshal.dumps(times)
         making.times = times

@@ -197,7 +197,7 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
         reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
         yield _argument(s, "prefetch_factor", 4, reason)
-    for cause in dict.fromkeys((*making, s.cause)):
+    for cause in dict.fromkeys((*making, s.cause) if workers else making):
         yield from _lighter(s, cause)
     if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
         reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
