@@ -41,6 +41,12 @@ class Samples(Dataset[tuple[Tensor, int]]):
         return torch.full((4,), float(index)), torch.tensor(index % 3)
 
 
+class Dictionaries(Samples):
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return {"x": x, "y": y}
+
+
 class Timer:
     """Times a loop: `ask` as it requests a batch, `got` as it has it; the next `ask` ends the step."""
 
@@ -85,8 +91,8 @@ def change(model: torch.nn.Module) -> None:
 
 
 def loop(batches: Any, step: Any, timer: Timer, epochs: int = EPOCHS) -> None:
+    timer.ask(ends=False)
     for _ in range(epochs):
-        timer.ask(ends=False)
         for x, y in batches:
             timer.got()
             step(x, y)
@@ -304,11 +310,6 @@ class Named:
 def by_monai() -> str:
     from monai.data import DataLoader as Loader
 
-    class Dictionaries(Samples):
-        def __getitem__(self, index: int) -> Any:
-            x, y = super().__getitem__(index)
-            return {"x": x, "y": y}
-
     return by_optimizer(Named(Loader(Dictionaries(), batch_size=BATCH), lambda batch: (batch["x"], batch["y"])))
 
 
@@ -393,3 +394,92 @@ def by_hydra() -> str:
         sys.argv = ["train.py", f"hydra.run.dir={folder}"]
         hydra.main(version_base=None, config_path=None)(lambda _: told.append(by_hand()))()
     return told[0]
+
+
+def by_lightning() -> str:
+    import lightning
+
+    timer = Timer()
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Work()
+
+        def on_train_epoch_start(self) -> None:
+            timer.ask(ends=False)
+
+        def on_train_batch_start(self, *_: Any) -> None:
+            timer.got()
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            return cross_entropy(self.model(batch[0]), batch[1])
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            timer.ask()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.001)
+
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", **quiet)
+    trainer.fit(Module(), DataLoader(Samples(), BATCH))
+    return timer.told()
+
+
+def by_transformers() -> str:
+    import transformers
+
+    timer = Timer()
+
+    class Timing(transformers.TrainerCallback):
+        def on_epoch_begin(self, *_: Any, **more: Any) -> None:
+            timer.ask(ends=False)
+
+        def on_step_begin(self, *_: Any, **more: Any) -> None:
+            timer.got()
+
+        def on_step_end(self, *_: Any, **more: Any) -> None:
+            timer.ask()
+
+    class Model(Work):
+        def forward(self, x: Tensor, y: Tensor) -> Any:  # type: ignore[override]
+            return {"loss": cross_entropy(super().forward(x), y)}
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = transformers.TrainingArguments(
+            folder,
+            num_train_epochs=EPOCHS,
+            per_device_train_batch_size=BATCH,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            logging_strategy="no",
+            remove_unused_columns=False,
+        )
+        transformers.Trainer(Model(), arguments, train_dataset=Dictionaries(), callbacks=[Timing()]).train()
+    return timer.told()
+
+
+def by_accelerate() -> str:
+    import accelerate
+
+    return by_optimizer(accelerate.Accelerator(cpu=True).prepare(DataLoader(Samples(), BATCH)))
+
+
+def by_timm() -> str:
+    from timm.data.loader import PrefetchLoader
+
+    def pair(samples: Any) -> Any:
+        x, y = torch.utils.data.default_collate(samples)
+        return x.view(-1, 1, 2, 2), y
+
+    loader = DataLoader(Samples(), BATCH, collate_fn=pair)
+    batches = PrefetchLoader(loader, mean=(0.0,), std=(1.0,), channels=1, device=torch.device("cpu"))
+    return by_optimizer(Named(batches, lambda batch: (batch[0].flatten(1), batch[1])))
