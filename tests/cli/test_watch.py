@@ -50,6 +50,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert "the script ended with exit status 3" in err
     assert "nput-bound: training on the CPU is stalled" in err
     assert "to compare settings of its DataLoader type python -m vitprof tournament --vary workers=" in err
+    assert "workers=" in " ".join(call("runs", "1")[1].partition("tournament --vary")[2].split())
     told = read_json("watch", report.read_text())
     assert told["summary"]["n_steps"] == 2 * N_STEPS
     assert not not_described("watch", told)

@@ -168,17 +168,10 @@ def _state(runner: CommandRunner) -> str:
 def _show_result(run: StoredRun, command: list[str], *, quiet: bool) -> None:
     lines = [] if quiet else _result(run)
     failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
-    terminal.show(*lines, *run.notices, *failed, *(_to_compare(run, command) if lines else []), console=terminal.err)
-
-
-def _to_compare(run: StoredRun, command: list[str]) -> list[str]:
-    loader, workers = run.environment.get("watched") or {}, run.config.workers or 0
-    if run.verdict is None or run.verdict.kind == "inconclusive" or not own_script.is_dataloader(loader):
-        return []
-    cores = int(run.environment.get("job_cpu_count") or run.environment.get("cpu_count") or 2)
-    values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores} - {workers})))
-    line = f"{program()} tournament --vary workers={values} -- {shlex.join(masked_command(command))}"
-    return [f"  to compare settings of its DataLoader type {line}"]
+    if lines and run.verdict is not None and run.verdict.kind != "inconclusive":
+        command_line = shlex.join(masked_command(command))
+        failed += own_script.to_compare(run.environment, run.config.workers or 0, command_line)
+    terminal.show(*lines, *run.notices, *failed, console=terminal.err)
 
 
 def _result(run: StoredRun) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from vitprof.config import CHOICES, RunConfig, bounds
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
+from vitprof.program import program
 
 OWN_SCRIPT = "own-script"
 """Strategy and model of such a run, neither of which vitprof chose."""
@@ -104,6 +105,15 @@ def own_key_in_words(key: str) -> str:
 def is_dataloader(loader: Mapping[str, Any]) -> bool:
     """Returns whether the facts of a loader are those of a DataLoader, as far as they are known."""
     return not loader or "prefetch_factor" in loader
+
+
+def to_compare(environment: Mapping[str, Any], workers: int, command: str) -> list[str]:
+    """Returns the line with the tournament to type for a watched run, unless its loader takes no arguments."""
+    if not is_dataloader(environment.get("watched") or {}):
+        return []
+    cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
+    values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores} - {workers})))
+    return [f"  to compare settings of its DataLoader type {program()} tournament --vary workers={values} -- {command}"]
 
 
 def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:

@@ -68,6 +68,8 @@ def show_run(run: store.StoredRun) -> None:
     terminal.show_table((), known, f"run {run.id}: {run.name}{simulated}", show_header=False)
     if run.verdict is not None:
         _show_verdict(run.verdict)
+    if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):
+        terminal.show(*own_script.to_compare(run.environment, run.config.workers or 0, "COMMAND"))
 
 
 def _show_verdict(verdict: Verdict) -> None:
