@@ -110,3 +110,19 @@ def test_the_folder_above_is_covered_too(work: Path) -> None:
     assert not (work.parent / "above.pt").exists()
     assert not (work / "below.pt").exists()
     trial.remove()
+
+
+def test_where_links_lead_is_covered_too(work: Path) -> None:
+    (work / "checkpoints").symlink_to("../elsewhere")
+    (work / "last.pt").symlink_to(work.parent / "linked.pt")
+    command = [sys.executable, "-c", "open('checkpoints/a.pt', 'w'); open('last.pt', 'w')"]
+    found, layered = isolation_of(str(work), command)
+    if found != LAYER:
+        pytest.skip("this machine lets nobody mount overlayfs")
+    assert layered == (str(work.parent),)
+    assert isolation_of(str(work), ["true", "/proc/self/"]) == (LAYER, layered)
+    trial = TrialFolder(str(work), LAYER, layered, layered)
+    subprocess.run(trial.command(command, "/"), cwd=trial.cwd, check=True)
+    assert sorted(trial.changes()) == ["../elsewhere/a.pt", "../linked.pt"]
+    assert (work.parent / "linked.pt").read_text() == "old"
+    trial.remove()

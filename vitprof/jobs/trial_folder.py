@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -22,13 +23,16 @@ from vitprof.jobs.killed_jobs import remove_tree, temporary_places
 
 LAYER, COPY, IN_PLACE = "layer", "copy", ""
 LAYER_SCRIPT = Path(__file__).with_name("layer.py")
-PROBE_S = 10.0
+PROBE_S, MOST_PROBED = 10.0, 8
+"""Seconds that trying a layer may take, and the most folders that are tried one by one where not all can have one."""
 COPIED_FILES, COPIED_BYTES = 2_000, 100 << 20
 """The largest folder that is copied for each trial: files, and bytes. Links would not do: a write goes through them."""
 IGNORED = ("__pycache__", ".git")
 """Folders that are not searched: what is written there does not matter to the user, such as byte code."""
 MOST_FILES, MOST_S = 300_000, 20.0
 """The most files that are checked, and the most seconds: a folder of samples can have millions."""
+MOST_LINKED = 5_000
+"""The most files of a folder among which links are looked for."""
 MORE = "(and perhaps more: there are too many files to check all of them)"
 DELETED = " (deleted)"
 Files = dict[str, tuple[int, ...]]
@@ -40,14 +44,10 @@ def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[s
     folders, of those that the command names, that a layer covers too.
     """
     named = tuple(named_folders(command, folder))
-    for others in dict.fromkeys((named, ())):
-        with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
-            trial = TrialFolder(folder, LAYER, others)
-            try:
-                subprocess.run(trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S)
-                return LAYER, others
-            finally:
-                trial.remove()
+    if _has_layers(folder, named):
+        return LAYER, named
+    if _has_layers(folder, alone := tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,)))):
+        return LAYER, alone
     n, size = 0, 0
     for entry in _entries(folder, ()):
         about = entry.stat(follow_symlinks=False)
@@ -55,6 +55,17 @@ def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[s
         if n > COPIED_FILES or size > COPIED_BYTES or not (stat.S_ISREG(about.st_mode) or entry.is_symlink()):
             return IN_PLACE, ()
     return (IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY), ()
+
+
+def _has_layers(folder: str, others: Sequence[str]) -> bool:
+    with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
+        trial = TrialFolder(folder, LAYER, others)
+        try:
+            subprocess.run(trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S)
+            return True
+        finally:
+            trial.remove()
+    return False
 
 
 class TrialFolder:
@@ -128,21 +139,18 @@ class TrialFolder:
 
 
 def named_folders(command: Sequence[str], folder: str) -> list[str]:
-    """Returns the folders outside `folder` that the arguments of a command name, or that the files are in they name."""
+    """Returns the folders outside `folder` that the arguments of a command name, that the files are in they name, and
+    that links in the folder lead to.
+    """
+    texts = [text for argument in command[1:] for text in argument.partition("=")[::2] if os.sep in text]
+    links = [e.path for e in itertools.islice(_entries(folder, ()), MOST_LINKED) if e.is_symlink()]
     found: dict[str, None] = {}
-    for argument in command[1:]:
-        for text in argument.partition("=")[::2]:
-            path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
-            place = path if os.path.isdir(path) else os.path.dirname(path)
-            inside = Path(place).is_relative_to(os.path.realpath(folder))
-            if (
-                os.sep in text
-                and os.access(place, os.W_OK)
-                and "\n" not in text
-                and os.path.isdir(place)
-                and not inside
-            ):
-                found[place] = None
+    for text in (*(text for text in texts if "\n" not in text), *links):
+        path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
+        place = path if os.path.isdir(path) else os.path.dirname(path)
+        inside = Path(place).is_relative_to(os.path.realpath(folder))
+        if os.path.isdir(place) and os.access(place, os.W_OK) and not inside:
+            found[place] = None
     return [place for place in found if not any(other in Path(place).parents for other in map(Path, found))]
 
 
