@@ -162,9 +162,7 @@ class Loop:
     # the loader
 
     def request(self, iterator: Any, now_s: float, loader: Seen, begun_since_s: float = 0.0) -> Any:
-        """Notes a request for a batch of `loader`; returns the kept one to serve, if any. `begun_since_s`: the time in
-        which other loaders were begun after this one.
-        """
+        """Returns the kept batch to serve, if any; `begun_since_s`: how long others were begun for after `loader`."""
         self.end(now_s)
         self._loader, begun, loader.begun = loader, loader.begun, UNKNOWN
         if self.state in (State.PAUSED, State.VALIDATING):
@@ -226,9 +224,7 @@ class Loop:
         self.steps.others.request(now_s, loader)
 
     def begin_epoch(self, now_s: float) -> None:
-        """Begins an epoch: batches fetched in the previous iteration and not used are not part of it, but the wait for
-        that to be over is, as its workers end.
-        """
+        """Begins an epoch: batches left of the previous iteration are no part of it, the wait for its end is."""
         self.end(now_s)
         if self.state is State.VALIDATING:
             self.resume(now_s)
@@ -345,8 +341,8 @@ class Loop:
             if noted is not None and stepped is not None:  # where the step ended is known otherwise
                 self.device.release(stepped[1])
                 stepped = None
-            ended = noted or (now_s, now_s if self.device.immediate else self.device.mark())
-            self.steps.step(marks, *ended, stepped, step.others)
+            noted = noted or (now_s, now_s if self.device.immediate else self.device.mark())
+            self.steps.step(marks, *noted, stepped, step.others)
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())

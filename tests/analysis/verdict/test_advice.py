@@ -215,7 +215,7 @@ def test_the_gpu_decodes_only_where_it_is_known_to_run() -> None:
 
 def test_workers_that_start_anew_in_each_epoch_are_named_first() -> None:
     situation = of("decode", dataset="photos", strategy="workers", persistent_workers=False)
-    found = Signature("epoch-start", "", 0.1, 0.3, {"workers_restarted": 1.0}, "")
+    found = Signature("epoch-start", "", 0.1, 0.3, {}, "")
     first = advise(dataclasses.replace(situation, signatures=(found,)))[0]
     assert first.settings == {"persistent_workers": True}
     assert "30%" in first.reason

@@ -198,7 +198,6 @@ def epoch_start(trace: Trace) -> Signature | None:
             "usual_wait_s": usual,
             "n_epochs": len(later),
             "steps_of_an_epoch": steps_of_an_epoch,
-            "workers_restarted": float(restarted),
         },
         based_on="PyTorch issue 15849 (persistent_workers); measured here: 0.2x with persistent workers",
     )
