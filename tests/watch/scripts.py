@@ -269,6 +269,15 @@ def _appended(batches: Iterable[Any]) -> Iterator[Any]:
     thread.join()
 
 
+def _cycled(loader: Any) -> Iterator[Any]:
+    yield from loader
+
+
+def _slowly(batch: Any) -> Any:
+    time.sleep(BODY_S)
+    return [batch[0] + 1]
+
+
 class Endless(IterableDataset[Any]):
     """Samples without end that take 2 ms each."""
 
@@ -308,9 +317,13 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "deque": lambda: _appended(loader),
         "queue without loader": lambda: _queued(_made(arrays=True)),
         "function": _made,
+        "cycle": lambda: _cycled(loader),
+        "generator": lambda: (_slowly(batch) for batch in loader),
+        "map": lambda: map(_slowly, loader),
         "nodes": _from_nodes,
         "webloader": _from_webloader,
     }[how]()
+    batches = iter(batches)
     model, optimizer = linear()
     waits: list[tuple[float, float]] = []
     while True:

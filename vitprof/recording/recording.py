@@ -215,6 +215,9 @@ class Facts(TypedDict, total=False):
     """Why the watching of a run ended before its training may have: there is no verdict."""
     fetched_in_a_thread: bool
     """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
+    outside_next_frac: float
+    """Share of a watched run's steps that its script works on batches where it fetches them, outside `next()`: with
+    more than a few percent there is no verdict."""
     unknown_wait_steps: int
     """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
     than a few there is no verdict."""

@@ -156,7 +156,7 @@ class Steps:
         self._sampled = (
             SampledSteps(device, self._session.facts) if device.torch_device.type in WAIT_TO_BE_READ else None
         )
-        self.phase = self._session.phase
+        self.phase, self.facts = self._session.phase, self._session.facts
         self.resume = self._recorder.resume if device.immediate else self._ends.resume
         self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
 

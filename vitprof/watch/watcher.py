@@ -13,6 +13,7 @@ from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loaders import Begun, Loaders
 from vitprof.watch.patching import STEPS, Guard, leave_sign, report_exit, say, whole_number
+from vitprof.watch.wrapping import Wrapping
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
@@ -87,7 +88,7 @@ class Watcher:
         """The wishes of a script that watches itself."""
         self.loaders = Loaders()
         self.plain = PlainSteps(self)
-        self.passes = BackwardPasses()
+        self.passes, self.wrapping = BackwardPasses(), Wrapping()
         self.forking = threading.RLock()
         """Held while workers are forked, and by the thread that sends; beginning an iteration may begin another one."""
         self.loop: Loop | None = None
@@ -95,24 +96,21 @@ class Watcher:
         self.has_begun = False
         """Whether any loader that may train was iterated with gradients on; then work on batches is reported."""
         self.kept: Any = None
-        self._entered = 0
-        """The number of steps that the script has entered and not left."""
+        self._entered = 0  # steps that the script has entered and not left
         self._asked_in = self._stepped_in = 0
         """The threads of the last request for a batch of the train loader, and of the optimizer's last step."""
         self.source: Source | None = None
         """Where the training thread gets its batches, if not in `next()` of a loader."""
-        self._unfed = 0
-        """The optimizers' steps before any loader was iterated over with gradients on."""
-        self._end_after = whole_number(STEPS)
-        self._detach_after = whole_number(DETACH)
+        self._unfed = 0  # steps of optimizers before any loader was iterated over with gradients on
+        self._end_after, self._detach_after = whole_number(STEPS), whole_number(DETACH)
 
     # events of the loaders
 
     def beginning(self, loader: Any, now: float) -> None:
         """Notes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
         self.plain.leave()
-        if self.source is not None and self.source.fetched is not None:
-            self.source.epoch += self.loaders.of(loader) is self.source.fetched
+        if self.source is not None:
+            self.source.epoch += self.loaders.of(loader) is (self.source.fetched or self)
         if self.loop is not None and self.loaders.is_ours(loader):
             self.loop.begin_epoch(now)
 
@@ -136,6 +134,8 @@ class Watcher:
             if not self.source.has_given and torch.is_grad_enabled():  # it iterates over a loader after all
                 self.source.close()
         self.plain.leave()
+        if torch.is_grad_enabled():
+            self.wrapping.request(now)
         self.kept = None
         loop, seen = self.loop, self.loaders.of(iterator)
         if loop is not None and seen is not None and loop.steps.others.first is seen and torch.is_grad_enabled():
@@ -164,6 +164,7 @@ class Watcher:
         if self.source is not None and self.source.is_foreign(iterator):
             self.source.note(batch, times)
             return
+        self.wrapping.receive(now)
         loop, ours = self.loop, self.loaders.ours
         if loop is None or ours is None or not self.loaders.is_ours(iterator):
             if loop is not None and loop.steps.others.receive(now, batch, times) and loop.copies is not None:
@@ -187,6 +188,7 @@ class Watcher:
         """Notes the end of an iteration: it is over, or failed."""
         if self.source is not None and self.source.is_foreign(iterator):
             return
+        self.wrapping.receive(now)
         self.plain.leave()
         loop = self.loop
         if loop is None:
@@ -219,12 +221,11 @@ class Watcher:
         if trained is not None and trained.device.type != "cpu":  # optimizers that are offloaded have theirs there
             _follow(self, trained)
         if self.loop is None:
-            self._unfed += 1
-            if self.loaders.declares or self._unfed < STEPS_WITHOUT_LOADER:
+            self._unfed += not self.loaders.declares
+            if self._unfed < STEPS_WITHOUT_LOADER:
                 return
             self.loop = _open(self, None if trained is None else trained.device)
-        loop = self.loop
-        loop.optimizer_stepped(self._clock())
+        (loop := self.loop).optimizer_stepped(self._clock())
         self._stepped_in = threading.get_ident()
         if self._asked_in != self._stepped_in and self.source is None:
             from vitprof.watch.sources import open_source  # needs PyTorch
@@ -234,6 +235,7 @@ class Watcher:
             self.source.stepped(optimizer)
         if loop.step is not None:
             self.confirm()
+        self.wrapping.stepped(loop.steps.facts)
 
     def confirm(self) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
