@@ -104,9 +104,7 @@ def advise(
     for alternative in sorted(alternatives, key=lambda a: a.measured):  # measured ones replace predicted ones
         if (resolved := _resolved(situation.config, alternative.settings)) is not None:
             known[_key(resolved)] = alternative
-    faster = sorted(
-        (a for a in known.values() if a.low > situation.samples_per_s), key=lambda a: a.samples_per_s, reverse=True
-    )
+    faster = [a for a in sorted(known.values(), key=lambda a: -a.samples_per_s) if a.low > situation.samples_per_s]
     candidates = [*(_advice_on(a, situation) for a in faster), *advice_of_rules(situation)]
     chosen: list[Advice] = []
     seen = {_key(situation.config)}
@@ -118,14 +116,10 @@ def advise(
         config = _resolved(situation.config, advice.settings)
         if config is None or _key(config) in seen or not _fits(config, situation):
             continue
-        if possible is not None and not possible(config):
-            continue
-        if possible is None and parts.LOADERS[config.loader or ""].packages:
-            continue
-        if math.isnan(advice.samples_per_s) and _key(config) in known:
-            continue  # tried or predicted, and not faster
-        seen.add(_key(config))
-        chosen.append(advice)
+        runs = possible(config) if possible is not None else not parts.LOADERS[config.loader or ""].packages
+        if runs and not (math.isnan(advice.samples_per_s) and _key(config) in known):  # else tried, and not faster
+            seen.add(_key(config))
+            chosen.append(advice)
     return tuple(chosen[:MAX_ADVICE])
 
 
@@ -160,14 +154,11 @@ def _fits(config: RunConfig, situation: Situation) -> bool:
     )
     if needs == there:
         return True
-    ram, device = situation.facts.get("memory_bytes"), situation.facts.get("gpu_memory_bytes")
-    free = situation.facts.get("gpu_memory_free_bytes")  # other programs may have the rest
-    device = device if free is None else free
+    ram, device, free = (situation.facts.get(n) for n in ("memory_bytes", "gpu_memory_bytes", "gpu_memory_free_bytes"))
     if ram and needs.ram_bytes > RAM_FRAC * float(ram):
         return False
-    if not needs.device_bytes or situation.on_cpu:
-        return True
-    return bool(device) and needs.device_bytes <= DEVICE_FRAC * float(device or 0)
+    room = float((device if free is None else free) or 0)  # other programs may have the rest
+    return not needs.device_bytes or situation.on_cpu or needs.device_bytes <= DEVICE_FRAC * room
 
 
 MAKING = ("read", "transform", "collate", "loading")

@@ -172,12 +172,11 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
     costs = ", ".join(f"{stage.name} {_of_a_step(stage, batch_size)}" for stage in lost)
     rest = [stage.name for stage in found.stages if not stage.distinguishable]
     unclear = f"{' and '.join(rest)} cannot be told apart from zero" if rest else ""
-    if math.isfinite(found.speed_up_low) and not found.speed_up_low > 1:
-        times = f"With free data the steps of this job would run at most {found.speed_up_high:.2f} times as fast{where}"
-    else:
-        times = f"With free data the steps of this job would run {found.speed_up:.2f} times as fast{where}"
-        if math.isfinite(found.speed_up_low):
-            times += f" ({found.speed_up_low:.2f} to {found.speed_up_high:.2f})"
+    known, no_gain = math.isfinite(found.speed_up_low), found.speed_up_low <= 1
+    much = f"at most {found.speed_up_high:.2f}" if no_gain else f"{found.speed_up:.2f}"
+    times = f"With free data the steps of this job would run {much} times as fast{where}"
+    if known and not no_gain:
+        times += f" ({found.speed_up_low:.2f} to {found.speed_up_high:.2f})"
     cold = " with files not in memory" if found.baseline_role == "D" else ""
     step = f"of each step's {formats.seconds(base.s_per_sample * batch_size)}{cold}"
     lost_words = "; ".join(filter(None, (costs and f"{step}, {costs}", unclear)))
@@ -190,7 +189,6 @@ def _of_a_step(stage: StageCost, batch_size: int) -> str:
 
 
 def to_dict(found: Headroom) -> dict[str, Any]:
-
     # programs have read the costs of the stages as "parts" since the first version (docs/formats.md)
     return {"parts" if key == "stages" else key: value for key, value in codec.to_plain(found).items()}
 

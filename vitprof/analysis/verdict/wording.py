@@ -37,12 +37,8 @@ def find_device(config: RunConfig, facts: Mapping[str, Any], util_pct: float = m
     if name.startswith("simulated"):
         return Device("the simulated GPU is idle", simulated=True, on_cpu=False)
     on_cpu = name == "cpu" or (name == "auto" and not facts.get("cuda_version"))
-    return Device(
-        "training on the CPU is stalled" if on_cpu else "the GPU is idle",
-        simulated=False,
-        on_cpu=on_cpu,
-        util_frac=util_pct / 100,
-    )
+    words = "training on the CPU is stalled" if on_cpu else "the GPU is idle"
+    return Device(words, simulated=False, on_cpu=on_cpu, util_frac=util_pct / 100)
 
 
 @dataclass(frozen=True)
@@ -65,12 +61,8 @@ def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
         return f"no step was recorded; {needed} steady ones are needed"
     n_not_steady = n_all - n_steady
     which = f", and {n_not_steady} of them are warm-up or begin an epoch" if n_not_steady else ""
-    sentence = f"{n_all} steps were recorded{which}; {needed} steady ones are needed"
-    return (
-        sentence
-        if own_script.is_own_script(config)
-        else f"{sentence}: train for at least {_steps_for(config, needed)} steps"
-    )
+    longer = f": train for at least {_steps_for(config, needed)} steps" if not own_script.is_own_script(config) else ""
+    return f"{n_all} steps were recorded{which}; {needed} steady ones are needed{longer}"
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
@@ -187,15 +179,11 @@ def verdict_sentence(
             return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
         rest = "the time goes into the model, and loading keeps up"
         if exposure.outside.value >= thresholds.OUTSIDE_TOLD_FRAC:
-            rest = (
-                f"{percent(exposure.outside.value)} of the time passes outside of the steps, before the next batch is "
-                "requested (logging, metrics, checkpoints)"
-            )
+            outside = f"{percent(exposure.outside.value)} of the time passes outside of the steps"
+            rest = f"{outside}, before the next batch is requested (logging, metrics, checkpoints)"
         elif _may_idle_inside(device, exposure):
-            rest = (
-                "loading keeps up; Python launched the steps no faster than they ran, so the GPU may be idle inside "
-                f"them too, {_idle_inside(device, idle.value)}"
-            )
+            paced = "loading keeps up; Python launched the steps no faster than they ran"
+            rest = f"{paced}, so the GPU may be idle inside them too, {_idle_inside(device, idle.value)}"
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
     of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
@@ -244,11 +232,8 @@ def _paced(device: Device, exposure: Exposure) -> str:
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
     where = "on the device" if config.replay == "device" else "in host memory"
-    left = (
-        f"the copy ({percent(_copies(exposure))} of that) and "
-        if config.replay == "host" and cause == "transfer"
-        else ""
-    )
+    copies = config.replay == "host" and cause == "transfer"
+    left = f"the copy ({percent(_copies(exposure))} of that) and " if copies else ""
     return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
 
 
