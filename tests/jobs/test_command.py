@@ -205,6 +205,14 @@ def test_a_script_that_fails_says_why_and_where_it_is_told(run: Run, tmp_path: P
     assert (ended.status, ended.error) == ("failed", why)
 
 
+def test_what_cannot_be_done_in_a_layer_names_the_way_around_it(run: Run) -> None:
+    fails = {"command": (sys.executable, "-c", "import os; raise OSError(18, os.strerror(18))")}
+    why = "OSError: [Errno 18] Invalid cross-device link (in a layer that cannot be done: begin anew with --in-place)"
+    in_layer = run(isolation="layer", **fails).error
+    assert why in in_layer or "no layer could be put over" in in_layer
+    assert "--in-place" not in run(**fails).error
+
+
 def test_a_script_that_ends_sooner_says_so(run: Run) -> None:
     ended = run("short")
     assert (ended.status, ended.notices) == ("done", ("the script ended by itself after 20 of 40 steps",))

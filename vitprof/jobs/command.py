@@ -203,6 +203,8 @@ def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
     }
 
 
+NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
+"""What fails in a layer of a user namespace: renaming a folder that was there, writing another user's file."""
 LOG_TAIL_BYTES = 64 << 10
 ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 """A traceback's last line; launchers such as torchrun print more after it."""
@@ -340,6 +342,8 @@ class TrialRunner(CommandRunner):
         error, line = last.values["error"], _error_line(self._log)
         if last.values["status"] == "done":
             error, line = self.unseen(), ""  # where nothing was seen, there is nothing to compare
+        if self._trial.isolation == trial_folder.LAYER and re.search(NOT_IN_A_LAYER, line):
+            line += " (in a layer that cannot be done: begin anew with --in-place)"
         if not error:
             return last
         return Note("end", {"status": "failed", "error": f"{error}{line and f': {line}'}; its log is {self._log}"})
