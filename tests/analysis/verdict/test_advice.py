@@ -314,7 +314,7 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
         (0, {"making": WORK}, READ | {"waiting_frac": 0.1}, "less work in the dataset for each sample"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0, "free_cores": 0.7}, "setting num_workers=1 in"),
-        (0, {"making": WORK, "watched": {"dataset": "L"}}, READ, "making the next batches in a thread or in"),
+        (0, {"making": WORK, "watched": {"dataset": "L"}}, READ, "more workers or threads in L, or a DataLoader"),
         (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 90.0, "step_ms": 95.0}, "setting num_workers=0 in"),
         (4, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "setting num_workers=2 in"),
         (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "batches of few large tensors"),

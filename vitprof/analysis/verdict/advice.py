@@ -182,9 +182,10 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         yield from _more_dataloader_workers(s)
     elif making:
         name = loader.get("dataset", "the loader")
-        ahead = "making the next batches in a thread or in worker processes, such as a DataLoader's"
-        words = f"more than the {workers} workers of {name}" if workers else ahead
-        yield Advice({}, words, f"The loop waits while {name} makes {'batches' if workers else 'each batch'}.")
+        words = (
+            f"more workers or threads in {name}, or a DataLoader around its samples, whose workers make batches ahead"
+        )
+        yield Advice({}, words, f"The loop waits for {name} to make a batch.")
     if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
         reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
         yield _argument(s, "prefetch_factor", 4, reason)
