@@ -409,8 +409,9 @@ def by_lightning() -> str:
         def on_train_epoch_start(self) -> None:
             timer.ask(ends=False)
 
-        def on_train_batch_start(self, *_: Any) -> None:
+        def on_before_batch_transfer(self, batch: Any, _: int) -> Any:
             timer.got()
+            return batch
 
         def training_step(self, batch: Any, _: int) -> Tensor:
             return cross_entropy(self.model(batch[0]), batch[1])

@@ -12,6 +12,7 @@ import pytest
 from tests.watch.recipes import BATCH, N_STEPS, SKIPPED
 from tests.watch.watching import Host
 
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 MOST_POINTS = 0.03
 FRAMEWORKS = {
     "lightning": "by_lightning",
@@ -61,13 +62,11 @@ def check(host: Host, function: str, n_steps: int = N_STEPS) -> None:
     assert abs(waited / took - truth["wait"]) < MOST_POINTS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("function", ["by_hand", "accumulating", "own_iterator", "fake_loader", "attacked_validation"])
 def test_training_is_seen_whoever_makes_the_iterator_and_steps(host: Host, function: str) -> None:
     check(host, function)
 
 
-@pytest.mark.slow
 def test_gradients_that_change_nothing_are_no_training(host: Host) -> None:
     assert host.ok("only_validation").columns == []
 

@@ -313,9 +313,7 @@ class Loop:
         """
         step, state, others = self.step, self.state, self.steps.others
         if step is None:
-            if others.are_validation(last=False):
-                _end_validation(self, now_s)
-            self._carried += others.take()
+            _keep_others(self, now_s, validated=others.are_validation(last=False))
             return
         self.step, self.state = None, State.IDLE
         marks, noted = step.marks, step.end
@@ -326,11 +324,10 @@ class Loop:
             if noted is not None and not (others.batches or step.last or state is State.LEFT):
                 self.device.release(noted[1])
                 noted = None
-            if before_copy is not None:
-                if noted is None:
-                    noted = before_copy
-                else:
-                    self.device.release(before_copy[1])
+            if noted is None:
+                noted = before_copy
+            elif before_copy is not None:
+                self.device.release(before_copy[1])
             if state is not State.LEFT:
                 self._left_s = math.nan
             self.ahead = NOTHING
@@ -346,9 +343,7 @@ class Loop:
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
-        if validated:
-            _end_validation(self, now_s)
-        self._carried += others.take()
+        _keep_others(self, now_s, validated=validated)
 
     def resume(self, now_s: float) -> None:
         """Makes the next step's gap count from here; ends validation or a pause, if there is one."""
@@ -381,10 +376,13 @@ class Loop:
         self.steps.close()
 
 
-def _end_validation(loop: Loop, now_s: float) -> None:
-    loop.resume(now_s)
-    loop.steps.phase("evaluate", loop.steps.others.batches[0].asked_s, now_s)
-    loop.steps.others.drop()
+def _keep_others(loop: Loop, now_s: float, *, validated: bool) -> None:
+    others = loop.steps.others
+    if validated:
+        loop.resume(now_s)
+        loop.steps.phase("evaluate", others.batches[0].asked_s, now_s)
+        others.drop()
+    loop._carried += others.take()
 
 
 def _follow(device: Device) -> bool:
