@@ -161,14 +161,18 @@ def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
     assert v.speed_up_if_free == pytest.approx(1 / (1 - true), rel=1e-3)
     assert v.sentence == (
         "Input-bound: the GPU is idle 48% of the time (47-49%, 112 steps), waiting for data, 100% of that as epochs "
-        "begin (292 ms each, 3 seen); 0.0% in the steps between, 54% over whole epochs; with free data this "
-        "job would run at most 1.93x as fast (1.03x was measured for the steps between)."
+        "begin (292 ms each, 3 seen; 54% of the time over whole epochs); 0.0% in the steps between; with free data "
+        "this job would run at most 1.93x as fast (1.03x was measured for the steps between)."
     )
     assert verdict(epochs(10.0, 30)).kind == "not input-bound", "4% of the time"
     slow = verdict(epochs(300.0, 30, parts={"decode": 20.0}))
     assert (slow.kind, slow.cause == "epoch_start") == ("input-bound", False), "with these waits too"
+    of_it = re.search(r"in the steps between; .* (\d+)% of that", slow.sentence)
+    between = [share.frac for share in slow.shares if share.name != "epoch_start"]
+    assert of_it is not None
+    assert int(of_it[1]) == pytest.approx(100 * between[0] / sum(between), abs=1)
     once = verdict(epochs(300.0, 80))
-    assert "100% of that as epochs begin (292 ms, one seen); 0.0% in the steps between" in once.sentence
+    assert "100% of that as epochs begin (292 ms, one seen; 31% of the time over whole epochs)" in once.sentence
     only = verdict(epochs(300.0, 120))
     assert only.kind == "not input-bound", "one epoch: its start is the job's"
     assert "no second epoch was seen" not in only.sentence

@@ -185,6 +185,11 @@ def verdict_sentence(
             paced = "loading keeps up; Python launched the steps no faster than they ran"
             rest = f"{paced}, so the GPU may be idle inside them too, {_idle_inside(device, idle.value)}"
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
+    if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and situation.cause not in (
+        "epoch_start",
+        "cpu_contention",
+    ):
+        cause_frac /= sum(share.frac for share in exposure.shares if share.name != "epoch_start")  # of what is between
     of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
         of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
@@ -210,11 +215,10 @@ def _starts(exposure: Exposure) -> str:
     if starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return ""
     each = f"{seconds(starts.wait_s)} each, {starts.n} seen" if starts.n > 1 else f"{seconds(starts.wait_s)}, one seen"
-    clause = f", {percent(starts.frac / idle)} of that as epochs begin ({each})"
-    clause += f"; {percent(exposure.between.value)} in the steps between"
     if abs(starts.epoch_frac - idle) >= WHOLE_EPOCHS_FRAC:
-        clause += f", {percent(starts.epoch_frac)} over whole epochs"
-    return clause
+        each += f"; {percent(starts.epoch_frac)} of the time over whole epochs"
+    between = f"{percent(exposure.between.value)} in the steps between"
+    return f", {percent(starts.frac / idle)} of that as epochs begin ({each}); {between}"
 
 
 def _spread(share: arrays.Interval, n: int) -> str:
