@@ -318,6 +318,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "queue without loader": lambda: _queued(_made(arrays=True)),
         "function": _made,
         "cycle": lambda: _cycled(loader),
+        "stepped in a thread": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),
         "map": lambda: map(_slowly, loader),
         "nodes": _from_nodes,
@@ -336,6 +337,11 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
             batch = batch["x"] if isinstance(batch, dict) else batch[-1]
         time.sleep(BODY_S)
         model(torch.as_tensor(batch)).mean().backward()
+        if how == "stepped in a thread":  # as a hook of a gradient is called by autograd's
+            thread = threading.Thread(target=optimizer.step)
+            thread.start()
+            thread.join()
+            continue
         optimizer.step()
     return [list(wait) for wait in waits[:-1]]
 

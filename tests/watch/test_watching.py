@@ -260,7 +260,18 @@ NOT_SEEN = ("deque", "function", "generator", "map")
 
 @pytest.mark.parametrize(
     "how",
-    ["queue", "polled", "renewed", "future", "queue without loader", "nodes", "webloader", "cycle", *NOT_SEEN],
+    [
+        "queue",
+        "polled",
+        "renewed",
+        "future",
+        "queue without loader",
+        "nodes",
+        "webloader",
+        "cycle",
+        "stepped in a thread",
+        *NOT_SEEN,
+    ],
 )
 def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None:
     told = host.ok("batches_from_elsewhere", how=how)

@@ -184,6 +184,8 @@ def _result(run: StoredRun) -> list[str]:
         interval = f" (95%: {formats.number(s.samples_per_s_low)} to {formats.number(s.samples_per_s_high)})"
         known = math.isfinite(s.samples_per_s_low)
         based.append(f"{formats.number(s.samples_per_s, 'samples/s')}{interval if known else ''}")
+    elif math.isfinite(s.step_ms_median):
+        based.append(f"{formats.seconds(s.step_ms_median / 1e3)} a step")
     if math.isfinite(verdict.idle_frac):
         low, high = formats.percent(verdict.idle_frac_low), formats.percent(verdict.idle_frac_high)
         based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")

@@ -97,8 +97,8 @@ class Watcher:
         """Whether any loader that may train was iterated with gradients on; then work on batches is reported."""
         self.kept: Any = None
         self._entered = 0  # steps that the script has entered and not left
-        self._asked_in = self._stepped_in = 0
-        """The threads of the last request for a batch of the train loader, and of the optimizer's last step."""
+        self._asked_in = self._worked_in = self._stepped_in = 0
+        """The threads of the last request for a batch of the train loader, backward pass, and step of an optimizer."""
         self.source: Source | None = None
         """Where the training thread gets its batches, if not in `next()` of a loader."""
         self._unfed = 0  # steps of optimizers before any loader was iterated over with gradients on
@@ -226,7 +226,8 @@ class Watcher:
                 return
             self.loop = _open(self, None if trained is None else trained.device)
         (loop := self.loop).optimizer_stepped(self._clock())
-        self._stepped_in = threading.get_ident()
+        fetches = self._worked_in == self._asked_in  # else autograd's thread may step, in a hook of a gradient
+        self._stepped_in = self._asked_in if fetches and self._asked_in else threading.get_ident()
         if self._asked_in != self._stepped_in and self.source is None:
             from vitprof.watch.sources import open_source  # needs PyTorch
 
@@ -346,6 +347,7 @@ def report_work(watcher: Watcher) -> None:
         if watcher.loop is not None:
             loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             _follow(watcher, loss)
+            watcher._worked_in = threading.get_ident()
             if watcher.loop.backward(tensors) and watcher.passes.train(watcher.loop, loss):
                 watcher._stepped_in = threading.get_ident()
                 watcher.confirm()
