@@ -204,7 +204,6 @@ def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
 
 
 NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
-"""What fails in a layer of a user namespace: renaming a folder that was there, writing another user's file."""
 LOG_TAIL_BYTES = 64 << 10
 ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 """A traceback's last line; launchers such as torchrun print more after it."""
@@ -264,9 +263,8 @@ class TrialRunner(CommandRunner):
         listening = listen("trial")
         directory = os.path.dirname(listening.getsockname())
         self._reports = Path(directory) / "reports"
-        variables = {**trial.variables, "VITPROF_WATCH_TELL": str(self._reports)}
-        if trial.lists_changes:
-            variables["VITPROF_WATCH_OPENED_UNDER"] = os.path.realpath(self._folder.cwd)
+        under = os.path.realpath(self._folder.cwd) if trial.lists_changes else ""
+        variables = {**trial.variables, "VITPROF_WATCH_TELL": str(self._reports), "VITPROF_WATCH_OPENED_UNDER": under}
         try:
             with open_log(log) as out:
                 super().__init__(
@@ -398,6 +396,5 @@ def _error_line(log: Path) -> str:
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        of_errors = [line for line in lines if ERROR_LINE.fullmatch(line)]
-        return masked((of_errors or lines or [""])[-1])[:400]
+        return masked(([line for line in lines if ERROR_LINE.fullmatch(line)] or lines or [""])[-1])[:400]
     return ""
