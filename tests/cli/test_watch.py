@@ -124,6 +124,10 @@ def test_said_while_it_runs(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof
     assert "vitprof: after 0 s, no training was seen: Python did not load vitprof's hook" in " ".join(err.split())
 
 
+def test_an_argument_of_many_characters_takes_no_time(call: Call, vitprof_home: Path) -> None:
+    assert call("watch", "--", sys.executable, "-c", "import sys; sys.exit(4)", "z" * 90_000)[0] == 4
+
+
 def test_a_command_that_is_not_there(call: Call, vitprof_home: Path) -> None:
     status, _, err = call("watch", "--", "no-such-command")
     assert (status, err) == (127, "vitprof: cannot start no-such-command: No such file or directory\n")

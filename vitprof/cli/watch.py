@@ -26,7 +26,7 @@ from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
 from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
-from vitprof.names import masked_command
+from vitprof.names import MAX_NAME, masked_command
 from vitprof.program import program
 from vitprof.store import RunStore, StoredRun, chunks
 
@@ -88,7 +88,13 @@ def watch(
             raise SystemExit(_unobserved(command, signals)) from None
         signals.to(runner.signalled)
         try:
-            run = _watched(store, runner, name or shlex.join(masked_command(command)), so_far, quiet=quiet)
+            run = _watched(
+                store,
+                runner,
+                name or shlex.join(masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])),
+                so_far,
+                quiet=quiet,
+            )
             if run is not None:
                 _show_result(run, command, quiet=quiet)
                 if json_file is not None:
