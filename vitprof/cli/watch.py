@@ -99,7 +99,7 @@ def watch(
                 _show_result(run, command, quiet=quiet)
                 if json_file is not None:
                     write_text(json_file, terminal.json_text(tables.run_object(run)))
-        except Exception as error:  # the script goes on, and how it ends is how this command does
+        except (Exception, SystemExit) as error:  # the script goes on, and how it ends is how this command does
             _say(errors.one_line(error))
             runner.finish()
     terminal.drop_what_is_not_printed()
@@ -107,7 +107,7 @@ def watch(
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(Exception):  # the terminal may be gone
+    with contextlib.suppress(Exception, SystemExit):  # the terminal may be gone; for a closed pipe rich exits
         terminal.show(f"vitprof: {line}", console=terminal.err)
 
 
