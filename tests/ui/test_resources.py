@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.series import made_steps
 from tests.stored_series import append_steps
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.timing.steady import plain_stops, steady_state
+from vitprof.analysis.timing.steady import plain_stops, training
 from vitprof.analysis.timing.timeline import group_size
 from vitprof.charts.live import BATCHES, GAPS, LOSSES, LiveChart, Points
 from vitprof.config import RunConfig
@@ -195,11 +195,11 @@ def test_totals_are_those_of_the_analysis_rule_at_every_refresh(
     for cut in [*cuts, len(steps)]:
         run.written = min(run.written + cut, len(steps))
         series.refresh()
-        steady = steady_state(series.steps())
+        counted = training(series.steps())
         totals = series.totals
-        assert totals.steps == steady.sum()
+        assert totals.steps == counted.sum()
         for name in ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):
-            assert getattr(totals, name) == pytest.approx(series.steps()[name][steady].sum())
+            assert getattr(totals, name) == pytest.approx(series.steps()[name][counted].sum())
 
 
 def test_a_view_handed_out_does_not_change_later() -> None:
