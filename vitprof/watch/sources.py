@@ -31,6 +31,9 @@ TAKEN_FROM = (
 )
 """Modules, their classes, and the methods that return what another thread or process has made."""
 MOST_KEPT = 256
+MOST_BEFORE_FRAC = 0.03
+"""Share of a step from which the time between the optimizer's step and the call may be a wait elsewhere, such as for
+`concurrent.futures.wait` or in an event loop: the batch was there when it was asked for."""
 
 
 def open_source(watcher: Watcher, loop: Loop) -> None:
@@ -57,6 +60,8 @@ class Source:
         """The iterations that other threads have begun, and the one of the last batch."""
         self._busy = self._fed = self.has_given = False
         """Whether a call is under way, a batch came since the last step of the optimizer, and any came."""
+        self._asked_s = self._stepped_s = self._stepped_before_s = math.nan
+        """When a call began, and when the optimizer last stepped, and before that."""
         self._optimizer: weakref.ref[Any] | None = None
         self._made: dict[int, tuple[weakref.ref[Any], int, FetchTimes | None]] = {}
         """The first tensor of each batch fetched in other threads by `id()`, its epoch, and how it was made."""
@@ -98,6 +103,7 @@ class Source:
                 self._watcher.asked(self, perf_counter())
                 self._watcher.given(self, math.nan, None, None)
             self._fed = False
+            self._stepped_before_s, self._stepped_s = self._stepped_s, perf_counter()
 
     def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -118,7 +124,7 @@ class Source:
     def _ask(self, now_s: float) -> None:
         import torch
 
-        loop = self._watcher.loop
+        loop, self._asked_s = self._watcher.loop, now_s
         if loop is not None and loop.requested is None and torch.is_grad_enabled():
             self._watcher.asked(self, now_s)
             if math.isnan(loop.ahead.wait_s):  # what seemed to begin when the optimizer had stepped
@@ -139,7 +145,9 @@ class Source:
             self._epoch = epoch
             loop.epoch += loop.steps.n > 0
         self._fed = self.has_given = True
-        self._watcher.given(self, now_s, taken, times)
+        little_s = MOST_BEFORE_FRAC * (self._stepped_s - self._stepped_before_s)
+        elsewhere = self._asked_s - self._stepped_s > little_s > now_s - self._asked_s
+        self._watcher.given(self, math.nan if elsewhere else now_s, taken, times)
         if loop.step is not None and not n_samples(taken) and first.shape:  # an array
             loop.step.marks.samples += first.shape[0]
 

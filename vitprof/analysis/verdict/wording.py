@@ -275,7 +275,7 @@ UNTESTED_DEVICE = "untested_device"
 """Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
 ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
 """Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
-OUTSIDE_NEXT_FRAC = "outside_next_frac"
+OUTSIDE_NEXT = "outside_next_frac"
 """Fact of a watched run: the share of a step that the script works on a batch where it fetches it, outside `next()`."""
 UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
 """Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
@@ -324,7 +324,7 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
         )
-    if (outside := float(facts.get(OUTSIDE_NEXT_FRAC) or 0.0)) > thresholds.OUTSIDE_NEXT_FRAC:
+    if (outside := float(facts.get(OUTSIDE_NEXT) or 0.0)) > thresholds.OUTSIDE_NEXT_FRAC:
         return (
             "the script works on batches where it fetches them, in a generator or a function around the loader: about "
             f"{percent(outside)} of each step, which the waits measured do not have; watch what the training loop "
