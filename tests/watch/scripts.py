@@ -248,11 +248,15 @@ def _queued(batches: Iterable[Any], *, polled: bool = False) -> Iterator[Any]:
     thread.join()
 
 
-def _promised(batches: Iterable[Any]) -> Iterator[Any]:
+def _promised(batches: Iterable[Any], *, waits_elsewhere: bool = False) -> Iterator[Any]:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         batches = iter(batches)
         coming = pool.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
+        while True:
+            if waits_elsewhere:
+                concurrent.futures.wait([coming])
+            if (batch := coming.result()) is None:
+                break
             coming = pool.submit(next, batches, None)
             yield batch
 
@@ -314,6 +318,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "polled": lambda: _queued(loader, polled=True),
         "renewed": lambda: _queued({"x": batch[0] + 1} for batch in loader),
         "future": lambda: _promised(loader),
+        "futures' wait": lambda: _promised(loader, waits_elsewhere=True),
         "deque": lambda: _appended(loader),
         "queue without loader": lambda: _queued(_made(arrays=True)),
         "function": _made,
