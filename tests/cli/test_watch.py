@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.cli.json_objects import told as read_json
 from tests.cli.telling import STEPS
 from tests.command_line import Call, one_line
 from tests.emulator import Terminal
+from tests.engine_fixtures import wait_until
 from tests.jobs.sending import columns
 from tests.watch import scripts
 from vitprof.analysis.arrays import Series
@@ -263,6 +265,29 @@ while True:  # not signal.pause: a signal that arrives just before it would not 
     if watched:
         assert the_run().status == "stopped"
     assert signal.getsignal(number) == signal.default_int_handler, "as every command has it"
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_recording_begins_ends_no_waiting(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, ready = RunStore.create_run, tmp_path / "ready"
+
+    def create_late(*args: Any, **kwargs: Any) -> int:
+        wait_until(ready.exists, "the script's handler")
+        os.kill(os.getpid(), signal.SIGTERM)
+        return create(*args, **kwargs)
+
+    monkeypatch.setattr(RunStore, "create_run", create_late)
+    source = f"""
+import pathlib, signal, sys, time
+signal.signal({int(signal.SIGTERM)}, lambda *_: sys.exit(7))
+pathlib.Path(sys.argv[1]).touch()
+while True:
+    time.sleep(0.01)
+"""
+    status, _, _ = call("watch", "--", sys.executable, "-c", source, str(ready))
+    assert (status, the_run().status, the_run().error) == (7, "stopped", ""), "it was recorded to its end"
 
 
 def test_a_store_that_fails_later_ends_no_script(

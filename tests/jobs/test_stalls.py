@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import psutil
 import pytest
 
 from tests.engine_fixtures import wait_until
@@ -30,10 +30,10 @@ STALL_S = 1.5
 class Job:
     """The script under way, recorded as a watched one is."""
 
-    def __init__(self, store: RunStore, path: str = "") -> None:
+    def __init__(self, store: RunStore, how: str) -> None:
         self._store = store
         self.id = store.create_run(own_config("stalls", telemetry_hz=20.0))
-        self.runner = CommandRunner([sys.executable, "-m", "tests.jobs.stalling", path])
+        self.runner = CommandRunner([sys.executable, "-m", "tests.jobs.stalling", how])
         recorder = JobRecorder(store, self.id, threading.Event(), start=lambda: self.runner)
         self._thread = threading.Thread(target=recorder.run, name="vitprof-recorder")
         self._thread.start()
@@ -48,23 +48,23 @@ class Job:
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "FLUSH_EVERY_S", 0.02)
+    monkeypatch.setattr(supervisor, "OWN_FLUSH_EVERY_S", 0.02)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("whom", "kind"), [("main", "stopped"), ("worker", "worker")])
 def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind: str) -> None:
-    job = Job(store)
+    job = Job(store, whom)
     job.after_step(20)
-    pid = job.runner.pid if whom == "main" else int(store.run(job.id).environment["worker_pid"])
-    os.kill(pid, signal.SIGSTOP)
+    process = psutil.Process(job.runner.pid if whom == "main" else int(store.run(job.id).environment["worker_pid"]))
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "the stop")
     time.sleep(STALL_S)  # the fault itself
-    os.kill(pid, signal.SIGCONT)
+    process.send_signal(signal.SIGCONT)
     run, steps = job.ended(), store.steps(job.id)
     assert run.status == "done"
     assert [stop.kind for stop in stops_of(run.facts)] == [kind]
     assert 0.2 * STALL_S < stops_of(run.facts)[0].seconds < 2 * STALL_S  # exact in tests/telemetry/test_stops.py
-    stalled = int(np.argmax(steps["step_s"]))
+    stalled = stalling.STALLS_AT
     assert steps["step_s"][stalled] > 0.9 * STALL_S
     assert steps["warmup"][stalled] == 1
     assert steps["warmup"][5:].sum() <= 2
@@ -82,12 +82,12 @@ def test_a_worker_that_waits_for_its_file_is_starvation(store: RunStore, tmp_pat
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     job = Job(store, str(fifo))
-    job.after_step(stalling.READ_AT - 1)
+    job.after_step(stalling.STALLS_AT - 1)
     with fifo.open("wb") as file:
         time.sleep(STALL_S)
         file.write(b"at last")
     run, steps = job.ended(), store.steps(job.id)
     assert (run.status, run.notices, stops_of(run.facts)) == ("done", (), ())
-    assert steps["data_wait_s"][stalling.READ_AT] > 0.9 * STALL_S
+    assert steps["data_wait_s"][stalling.STALLS_AT] > 0.9 * STALL_S
     assert not steps["warmup"][5:].any()
     assert run.verdict.idle_frac > 0.3

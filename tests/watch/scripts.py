@@ -240,8 +240,9 @@ def _queued(batches: Iterable[Any], *, polled: bool = False) -> Iterator[Any]:
     thread.start()
     while thread.is_alive() or filled.qsize():
         try:
-            batch = filled.get(timeout=0.003) if polled else filled.get()
+            batch = filled.get(block=not polled)
         except queue.Empty:
+            time.sleep(0.001)
             continue
         if batch is not None:
             yield batch

@@ -126,17 +126,21 @@ def _watched(
     """Records the script to its end. Returns its run, if the store has all of it."""
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
-    stop = threading.Event()
+    stop, follows = threading.Event(), threading.Event()
     failed: list[str] = []
     config, run_id = own_script.own_config(name), 0
     with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
         run_id = store.create_run(config)
 
+    def start() -> CommandRunner:
+        follows.set()
+        return runner
+
     def record() -> None:
         nonlocal run_id
         try:
             run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
-            recorder = JobRecorder(store, run_id, stop, start=lambda: runner)
+            recorder = JobRecorder(store, run_id, stop, start=start)
             recorder.run()
             if left := recorder.leave():
                 failed.append(f"run {run_id} has ended, but {left}")
@@ -149,7 +153,7 @@ def _watched(
     warn_s = math.inf if quiet else time.monotonic() + UNSEEN_AFTER_S
     with contextlib.nullcontext() if so_far is None else status_line() as show:
         while recording.is_alive():
-            if runner.stopping:
+            if runner.stopping and follows.is_set():  # before, a recorder takes it for a job that has not begun
                 stop.set()
             if show is not None and so_far is not None:
                 show(so_far.words(run_id, _state(runner)))

@@ -61,7 +61,7 @@ class Source:
         self._busy = self._fed = self.has_given = False
         """Whether a call is under way, a batch came since the last step of the optimizer, and any came."""
         self._asked_s = self._stepped_s = self._stepped_before_s = math.nan
-        """When a call began, and when the optimizer last stepped, and before that."""
+        """When the batch was requested, and when the optimizer last stepped, and before that."""
         self._optimizer: weakref.ref[Any] | None = None
         self._made: dict[int, tuple[weakref.ref[Any], int, FetchTimes | None]] = {}
         """The first tensor of each batch fetched in other threads by `id()`, its epoch, and how it was made."""
@@ -124,8 +124,9 @@ class Source:
     def _ask(self, now_s: float) -> None:
         import torch
 
-        loop, self._asked_s = self._watcher.loop, now_s
+        loop = self._watcher.loop
         if loop is not None and loop.requested is None and torch.is_grad_enabled():
+            self._asked_s = now_s  # of several polls the first
             self._watcher.asked(self, now_s)
             if math.isnan(loop.ahead.wait_s):  # what seemed to begin when the optimizer had stepped
                 loop.ahead = NOTHING
