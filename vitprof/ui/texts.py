@@ -6,7 +6,7 @@ import datetime as dt
 import functools
 import re
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import streamlit as st
 
@@ -71,3 +71,26 @@ def guarded(draw: Callable[P, None]) -> Callable[P, None]:
             st.error(escaped(str(error)))
 
     return drawn
+
+
+PROBLEM = "problem of the last button"
+
+
+def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> bool:
+    """Draws a button that calls `do`, in a callback: a page that is drawn anew before it comes to the button would lose
+    the click. A `VitprofError` is kept for `draw_problem`, which shows it as a line. Returns whether it was pressed.
+    """
+    return st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
+
+
+def act(do: Callable[[], object]) -> None:
+    """Does what a button is for; see `act_button`."""
+    try:
+        do()
+    except errors.VitprofError as error:
+        st.session_state[PROBLEM] = str(error)
+
+
+def draw_problem() -> None:
+    if text := st.session_state.pop(PROBLEM, ""):
+        st.error(escaped(text))

@@ -23,7 +23,7 @@ from vitprof.config import accelerators, own_script
 from vitprof.jobs import scheduling
 from vitprof.ui import resources, widgets
 from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
-from vitprof.ui.texts import escaped, guarded
+from vitprof.ui.texts import act_button, escaped, guarded
 
 T = TypeVar("T")
 OnPick = Callable[[Pick], None] | None
@@ -266,13 +266,12 @@ def draw_queued(run: store.StoredRun) -> None:
         jobs = resources.manager()
         if not jobs.may_stop(run.id):
             return
-        if st.button("Cancel", key="cancel-button", icon=":material/close:", help=CANCEL_HELP):
-            jobs.stop(run.id)
+        if act_button("Cancel", "cancel-button", "close", lambda: jobs.stop(run.id), CANCEL_HELP):
             st.query_params.pop(widgets.RUN, None)
             st.rerun(scope="app")
         own_program = not all(ahead.owner for ahead in before)
-        if not own_program and st.button("Run now", "run-now-button", NOW_HELP, icon=":material/fast_forward:"):
-            jobs.run_now(run.id)
+        if not own_program:
+            act_button("Run now", "run-now-button", "fast_forward", lambda: jobs.run_now(run.id), NOW_HELP)
 
 
 def begun(run: store.StoredRun) -> bool:

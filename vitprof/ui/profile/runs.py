@@ -63,6 +63,7 @@ def behind(run: store.StoredRun) -> store.StoredRun | None:
 @texts.guarded
 def draw_title(run: store.StoredRun) -> None:
     jobs = resources.manager()
+    texts.draw_problem()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
         st.title(texts.escaped(run.name), anchor=False, width="content")
         if live.is_simulated_run(run):
@@ -75,8 +76,8 @@ def draw_title(run: store.StoredRun) -> None:
                 st.rerun()
         elif jobs.may_stop(run.id):
             waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
-            if not waits and st.button("Stop", key="stop-button", icon=":material/stop:", help=STOP_HELP):
-                jobs.stop(run.id)
+            if not waits:
+                texts.act_button("Stop", "stop-button", "stop", lambda: jobs.stop(run.id), STOP_HELP)
         if starter := gate.started_by(run.started_by):
             st.caption(texts.escaped(starter), width="content")
 
@@ -142,8 +143,10 @@ def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> Non
     # a tournament that loses one trial goes on with the next: its own page pauses and stops it
     owned = not of_tournament and any(resources.manager().may_stop(run.id) for run in runs)
     end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
-    if owned and right.button(end, key=f"stop-{first.id}", width="stretch", help=STOP_HELP):
-        stop_group(runs)
+    if owned:
+        with right:
+            icon = "close" if end == "Cancel" else "stop"
+            texts.act_button(end, f"stop-{first.id}", icon, lambda: stop_group(runs), STOP_HELP, width="stretch")
 
 
 def stop_group(runs: Sequence[store.StoredRun]) -> None:

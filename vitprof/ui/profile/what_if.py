@@ -18,7 +18,7 @@ from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
-from vitprof.ui.texts import escaped, guarded, rough_time, sentence
+from vitprof.ui.texts import act_button, escaped, guarded, rough_time, sentence
 
 POLL_S = 1.0
 """Seconds between a page's looks at a group that is running."""
@@ -207,5 +207,5 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
         owned = any(resources.manager().may_stop(run.id) for run in runs)
-        if owned and st.button("Stop", key=f"stop-{key}", icon=":material/stop:", help=STOP_HELP):
-            stop_group(runs)
+        if owned:
+            act_button("Stop", f"stop-{key}", "stop", lambda: stop_group(runs), STOP_HELP)

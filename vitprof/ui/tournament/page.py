@@ -47,7 +47,7 @@ def page() -> None:
     if mode == "tune":
         tuning.draw_tuning()
         return
-    state.draw_problem()
+    texts.draw_problem()
     if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(f"Tournament {running.id} is running: {texts.escaped(running.name)}.", width="stretch")

@@ -24,8 +24,8 @@ from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.recording.columns import RunSummary
 from vitprof.ui import live_chart, resources, tables, widgets
-from vitprof.ui.texts import escaped, file_stamp, guarded, simulated_badge
-from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_problem, draw_state, leave, view
+from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge
+from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_state, leave, view
 from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, do_asked, draw_table, draw_ways_on
 
 

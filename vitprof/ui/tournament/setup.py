@@ -17,7 +17,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.names import cut_name
 from vitprof.store import RunGroup, RunQuery, RunStore
-from vitprof.ui import resources, widgets
+from vitprof.ui import resources, texts, widgets
 from vitprof.ui.profile.what_if import STARTUP_S
 from vitprof.ui.texts import escaped, rough_time
 from vitprof.ui.tournament import fields, state
@@ -126,7 +126,7 @@ def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
         icon=":material/emoji_events:",
         key="tournament-start",
         disabled=spec is None or running is not None or tuning,
-        on_click=state.act,
+        on_click=texts.act,
         args=(lambda: _start(spec),),
         help="Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )

@@ -8,14 +8,13 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
 
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig, own_script, tournament_spec
-from vitprof.errors import ConfigError, JobError, StoreError, VitprofError
+from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
 from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
@@ -32,7 +31,6 @@ REFRESH_S, WATCH_S = 2.0, 5.0
 """Seconds between redrawings of the bar, and between an idle page's checks for changes."""
 ADDED_ROUNDS = 3
 UNDER_WAY = ("waiting", "running")
-PROBLEM = "tournament-problem"
 
 
 @st.cache_resource(show_spinner=False)
@@ -129,23 +127,6 @@ def signature(now: tournament_view.TournamentState) -> tuple[object, ...]:
     return (t.status, t.held, t.note, *ended, *statuses)
 
 
-def act(do: Callable[[], object]) -> None:
-    """Calls `do` in a button's callback. A `VitprofError` is kept for `draw_problem`, which shows it as a line."""
-    try:
-        do()
-    except VitprofError as error:
-        st.session_state[PROBLEM] = str(error)
-
-
-def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> None:
-    st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
-
-
-def draw_problem() -> None:
-    if text := st.session_state.pop(PROBLEM, ""):
-        st.error(texts.escaped(text))
-
-
 @st.cache_resource(show_spinner=False)
 def work() -> resources.BackgroundTask[Tuning]:
     resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
@@ -171,7 +152,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
                 text = "Runs every setting again that was not cut short, and adds to what is known. The time limit no "
                 text += "longer applies."
                 words = f"Run {ADDED_ROUNDS} more rounds"
-                act_button(words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text)
+                texts.act_button(words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text)
     else:
         state = {"queued": "Not started"}.get(t.status, t.status.capitalize())
         reason = t.note if t.note.startswith(state.lower()) else f"{state}: {t.note}" if t.note else state
@@ -185,7 +166,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
 
 
 def _draw_resume(t: tournaments.StoredTournament, help: str, **more: Any) -> None:
-    act_button("Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more)
+    texts.act_button("Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more)
 
 
 def _add_rounds(tournament_id: int) -> None:
@@ -233,7 +214,7 @@ def _draw_take_over(t: tournaments.StoredTournament) -> None:
             "Yes, it is gone",
             type="primary",
             key="tournament-take-over",
-            on_click=act,
+            on_click=texts.act,
             args=(lambda: tournaments.release(resources.store(), t.id),),
             help="Pauses the tournament here; then resume it. A run that did not finish is run again.",
         )
@@ -255,9 +236,9 @@ def _draw_buttons(t: tournaments.StoredTournament) -> None:
             _draw_resume(t, "Starts the next run.")
         else:
             text = "Finishes the current run and starts no more until you resume."
-            act_button("Pause", "tournament-pause", "pause", lambda: runners().pause(t.id), text)
+            texts.act_button("Pause", "tournament-pause", "pause", lambda: runners().pause(t.id), text)
         text = "Stops the current run and starts no more. What was measured is kept, and you can resume later."
-        act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
+        texts.act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
         if t.status == "paused":
             st.caption(f"Paused: {texts.escaped(t.note)}." if t.note else "Paused.", width="content")
 

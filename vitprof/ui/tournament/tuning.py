@@ -21,7 +21,7 @@ CHART_PX = 340
 
 
 def draw_tuning() -> None:
-    state.draw_problem()
+    texts.draw_problem()
     running = state.work().running
     if not running:
         with st.container(border=True):
@@ -79,7 +79,7 @@ def _draw_form() -> None:
         icon=":material/tune:",
         key="tune-start",
         disabled=bool(problem) or busy,
-        on_click=state.act,
+        on_click=texts.act,
         args=(lambda: state.start_tuning(base, seconds, same_batch),),
         help="Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
         "Then runs the winner and the strategy's own setting in turns to check the gain.",
