@@ -225,7 +225,7 @@ def descendants(pid: int | None = None) -> list[psutil.Process]:
     return found
 
 
-def gone(processes: list[psutil.Process], within_s: float = 20.0) -> bool:
+def gone(processes: list[psutil.Process], within_s: float = 60.0) -> bool:
     """Whether all of `processes` have ended, or end soon. One that nobody waits for stays as a zombie: ended."""
 
     def ended(process: psutil.Process) -> bool:

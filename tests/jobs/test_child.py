@@ -129,7 +129,7 @@ main()
     child.stdin.close()
     assert child.read_until("end").values == {"status": "stopped", "error": ""}
     assert list(child.messages) == []
-    assert child.process.wait(20) == 0
+    assert child.process.wait(60) == 0
     assert child.numbers() == list(range(len(child.numbers())))
     assert {"environment", "stage", "phase", "facts", "end"} == {note.kind for note in child.notes}
     assert gone(workers)
@@ -141,7 +141,7 @@ def test_one_that_hangs_ends_itself_when_its_parent_is_gone(start: Any) -> None:
     child = start(with_train("events.stage('training', 0.0)\nthreading.Event().wait()"), {})
     child.read_until("stage")
     child.stdin.close()
-    assert child.process.wait(20) == 1
+    assert child.process.wait(60) == 1
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_a_parent_that_no_longer_reads(start: Any) -> None:
     child.read_until("steps")
     child.stdout.close()
     child.stdin.close()
-    child.process.wait(20)
+    child.process.wait(60)
 
 
 def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_config_of_another_vitprof(start: Any) -> None:
     child = start(CHILD)
     child.stdin.write(b'{"frobnicate": 1}\n')
     child.stdin.flush()
-    assert child.process.wait(20) == 1
+    assert child.process.wait(60) == 1
     assert "frobnicate" in child.log.read_text().splitlines()[-1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -231,15 +230,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server 
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
 
 
-def answers(process: Any, **values: Any) -> list[Message]:
-    """Gives the process its config; what it says to its end."""
+def ask(process: Any, **values: Any) -> None:
+    """Gives the process its config."""
     process.stdin.write(json.dumps(RunConfig(**(QUICK | values)).to_dict()).encode() + b"\n")
     process.stdin.flush()
+
+
+def answers(process: Any, **values: Any) -> list[Message]:
+    """The same; what it says to its end."""
+    ask(process, **values)
     return list(read_messages(process.stdout))
 
 
 def run(process: Any, **values: Any) -> list[Message]:
-    """The same of one that ends well."""
+    """What is said by one that ends well."""
     messages = answers(process, **values)
     assert process.wait() == process.poll() == 0
     end(process)
@@ -337,22 +341,15 @@ class TestForked:
     def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:
         """A job forked by multiprocessing's own server would share it, and get brothers."""
         process = launcher.start(log)
-        seen: set[int] = set()
         job = psutil.Process(process.pid)
-        ended = threading.Event()
-
-        def look() -> None:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
-                while not ended.wait(0.01):
-                    seen.update(c.pid for c in job.children(recursive=True))
-
-        watcher = threading.Thread(target=look)
-        watcher.start()
-        messages = run(process, strategy="workers", storage="memory", workers=2, start_method="forkserver")
-        ended.set()
-        watcher.join()
-        assert len(losses(messages)) == 6
-        assert len(seen) >= 3  # two workers and what forked them
+        ask(process, strategy="workers", storage="memory", workers=2, start_method="forkserver", steps=100_000)
+        messages = read_messages(process.stdout)
+        first = next(message for message in messages if not isinstance(message, Note))
+        assert len(first["step"]) > 0
+        assert [len(child.children()) for child in job.children() if child.children()] == [2], "of its own server"
+        process.stdin.close()
+        assert list(messages)[-1] == Note("end", {"status": "stopped", "error": ""})
+        assert end(process) == 0
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])

@@ -61,8 +61,9 @@ def test_a_device_without_times_is_estimated(host: Host) -> None:
     idle = re.search(r"cuda idles meanwhile for ([\d.]+)% of the time, estimated: as if", verdict.sentence)
     assert idle is not None, verdict.sentence
     own = json.loads(done.returned)
-    truth = 1 - own["busy_s"] / (own["until_s"] - own["since_s"])
-    assert float(idle[1]) / 100 == pytest.approx(truth, abs=0.1)
+    truth, waited = (1 - own["busy_s"] / (wall_s := own["until_s"] - own["since_s"])), own["waited_s"] / wall_s
+    # the host's own work for a step counts as the device's; it takes longer where the machine is busy
+    assert waited - 0.1 < float(idle[1]) / 100 < truth + 0.02
 
 
 def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Host) -> None:

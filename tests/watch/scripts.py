@@ -98,7 +98,7 @@ def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2,
 
 
 def leaves(*, how: str, steps: int) -> list[float]:
-    """Trains for some steps of a loader that has more; for each step the wait, and the time to the optimizer's step."""
+    """Trains for some steps of a loader that has more; for each step when it asked, had the batch, and had stepped."""
     model, optimizer = linear()
     batches, times = DataLoader(Samples(), batch_size=1, collate_fn=collate), list[float]()
     iterator = iter(batches)
@@ -108,7 +108,7 @@ def leaves(*, how: str, steps: int) -> list[float]:
         time.sleep(BODY_S)
         torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"]).backward()
         optimizer.step()
-        times += [got - asked, time.perf_counter() - got]
+        times += [asked, got, time.perf_counter()]
         asked = time.perf_counter()
         if n == steps and how == "error":
             raise SystemExit(3)
@@ -185,26 +185,24 @@ class Quick(Slow):
     """Another class of samples."""
 
 
-def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> float:
+def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> list[list[float]]:
     """Trains on batches of several loaders in each step, "s" of `Slow` and "q" of `Quick` samples, with one backward
-    pass for all or (`apart`) for each; with `check`, validates after each epoch with gradients on. Returns the share of
-    time that the last 25 steps of the first epoch wait.
+    pass for all or (`apart`) for each; with `check`, validates after each epoch with gradients on. Returns for each
+    step of the first epoch when it began, and for how long it waited.
     """
     model, optimizer = linear()
     kinds = {"s": Slow(0.004), "q": Quick(0.0)}
     loaders = [DataLoader(kinds[kind], batch_size=BATCH) for kind in order]
-    share = 0.0
-    waited_s = began = 0.0
+    times = list[list[float]]()
     for _ in range(2):
         iterators = [iter(loader) for loader in loaders]
-        for step in range(len(loaders[0])):
-            if step == len(loaders[0]) - 25:
-                waited_s, began = 0.0, time.perf_counter()
+        for _ in range(len(loaders[0])):
+            times.append([time.perf_counter(), 0.0])
             losses = []
             for iterator in iterators:
                 asked = time.perf_counter()
                 (x,) = next(iterator)
-                waited_s += time.perf_counter() - asked if step >= len(loaders[0]) - 25 else 0.0
+                times[-1][1] += time.perf_counter() - asked
                 time.sleep(BODY_S / len(iterators))
                 losses.append(model(x).mean())
                 if apart:
@@ -212,11 +210,10 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> 
             if not apart:
                 sum(losses).backward()
             optimizer.step()
-        share = share or waited_s / (time.perf_counter() - began)
         if check:
             for (x,) in DataLoader(Slow(0.0), batch_size=BATCH):
                 model(x)
-    return share
+    return times[: len(loaders[0])]
 
 
 STEPS_ELSEWHERE = 32
@@ -357,14 +354,14 @@ class Ending(torch.utils.data.IterableDataset[Any]):
 
     def __iter__(self) -> Any:
         yield from (torch.full((4,), float(i)) for i in range(12 * BATCH))
-        time.sleep(CHECK_S)
+        stall("read_s", CHECK_S)
 
 
 class Opening(DataLoader[Any]):
     """Takes a moment to begin."""
 
     def __iter__(self) -> Any:
-        time.sleep(CHECK_S)
+        stall("collate_s", CHECK_S)
         return super().__iter__()
 
 
@@ -372,7 +369,7 @@ class Generating(DataLoader[Any]):
     """The same, in a generator."""
 
     def __iter__(self) -> Any:
-        time.sleep(CHECK_S)
+        stall("collate_s", CHECK_S)
         yield from super().__iter__()
 
 

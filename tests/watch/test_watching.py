@@ -312,9 +312,10 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     n, n_epoch = len(script["order"]), 64 // scripts.BATCH
     assert 2 * n_epoch - 2 <= len(steps["step"]) <= 2 * n_epoch
     assert 2 * 64 * n - 2 * n * scripts.BATCH <= steps["samples"].sum() <= 2 * 64 * n
-    epoch = slice(n_epoch - 26, n_epoch - 2)
-    measured = steps["data_wait_s"][epoch].sum() / np.diff(steps["t_start_s"])[epoch].sum()
-    assert measured == pytest.approx(float(told.returned), abs=0.05)
+    began_s, waited_s = np.array(json.loads(told.returned)).T
+    since_s, until_s = steps["t_start_s"][[n_epoch - 26, n_epoch - 2]]
+    own = waited_s[(began_s > since_s - 0.001) & (began_s < until_s - 0.001)].sum()
+    assert abs(steps["data_wait_s"][n_epoch - 26 : n_epoch - 2].sum() - own) < 0.05 * (until_s - since_s)
     assert steps["exposed_wait_s"] == pytest.approx(steps["data_wait_s"], abs=1e-4)
     loaders = {loader["dataset"]: loader for facts in told.note("facts") for loader in facts.get("loaders", ())}
     assert loaders["Slow"]["wait_s"] > 0.5 * (loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"])
@@ -325,10 +326,13 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
 def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> None:
     """The end of the workers before, and what a loader's own `__iter__` does: neither is work of the last step."""
     told = host.ok("epoch_starts", kind=kind)
-    steps, waits = told.steps, json.loads(told.returned.replace("'", '"'))
+    steps, waits = told.steps, json.loads(told.returned)
+    ends, begins = (np.array(told.spent[stage]) for stage in ("read_s", "collate_s"))
     firsts = np.flatnonzero(np.diff(steps["epoch"])) + 1
-    assert steps["data_wait_s"][firsts] == pytest.approx(waits, rel=0.05)
-    assert steps["exposed_wait_s"][firsts] == pytest.approx(waits, rel=0.05)
+    slept = ends[: len(waits)] + begins.reshape(len(waits) + 1, -1).sum(axis=1)[1:]
+    for waited in (steps["data_wait_s"][firsts], steps["exposed_wait_s"][firsts]):
+        assert (slept < waited).all()
+        assert (waited < waits).all(), "which has some work around it"
     assert steps["compute_s"][firsts - 1].max() < scripts.CHECK_S
 
 
@@ -341,9 +345,10 @@ def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(host: Host, how:
     assert steps["step"].tolist() == list(range(12))
     assert told.note("end") == [{"status": "done", "error": ""}]
     if told.returned:
-        *_, wait_s, work_s = json.loads(told.returned)
-        assert steps["data_wait_s"][-1] == pytest.approx(wait_s, abs=2e-3)
-        assert steps["compute_s"][-1] == pytest.approx(work_s, abs=2e-3)
+        *_, asked, got, stepped = json.loads(told.returned)
+        stalls_s = sum(told.spent[stage][-1] for stage in ("read_s", "transform_s", "collate_s"))
+        assert stalls_s < steps["data_wait_s"][-1] < got - asked, "no clock of ours is outside of the script's"
+        assert scripts.BODY_S < steps["compute_s"][-1] < stepped - asked - stalls_s
 
 
 def test_of_hydras_jobs_in_one_process_the_first_is_recorded(host: Host, in_the_loop: Told) -> None:
