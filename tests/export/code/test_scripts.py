@@ -31,7 +31,7 @@ from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import ConfigError, VitprofError
-from vitprof.export.code import WITHOUT, script
+from vitprof.export.code import WITHOUT, script, whole
 
 N = 60
 CLASSES = 10
@@ -335,9 +335,10 @@ def test_how_it_trains_is_in_the_script() -> None:
 
 
 def demo(name: str, folder: Path) -> Path:
-    """Copies the script of a loader as it is into an empty folder."""
-    source = Path(sys.modules[script.__module__].__file__ or "").parent / "scripts" / f"{name}.py"
-    return Path(shutil.copy(source, folder / "script.py"))
+    """Writes the script of a loader as it is into an empty folder."""
+    path = folder / "script.py"
+    path.write_text(whole(name), encoding="utf-8")
+    return path
 
 
 @pytest.mark.slow

@@ -1,15 +1,20 @@
-"""A strategy as code: one PyTorch script for the user's own data, without vitprof. Each file of `scripts/` is such a
-script, whole; `script(config)` returns the strategy's, with its constants set. A constant whose comment says "one of a,
-b" is for those values only; what no script has a constant for is refused.
+"""A strategy as code: one PyTorch script for the user's own data, without vitprof. `scripts/array.py` is such a script,
+whole; each other file there says what differs from the one that it imports. `script(config)` returns the strategy's,
+with its constants set. A constant whose comment says "one of a, b" is for those values only; what no script has a
+constant for is refused.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import textwrap
+from collections.abc import Iterable
 from functools import cache
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitprof.config import RunConfig, accelerators, catalog, strategies
 from vitprof.config.parts import LOADERS, STORAGES, TRANSFERS
@@ -43,14 +48,88 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
             raise ConfigError(field, value, "there is no script for what only measures; leave it out")
     values = _constants(config, catalog.dataset_info(config.dataset, config.n_images))
     name = _script_for(config, values)
-    first, rest = _text(name).split("\n", 1)
+    first, rest = whole(name).split("\n", 1)
     filled = CONSTANT.sub(lambda line: _filled(line, values), rest)
     return f"{first}\n\n{_provenance(config, found, run_id)}\n{filled}"
 
 
+class Source(NamedTuple):
+    """A file of `scripts/` on top of those that it imports from."""
+
+    docstring: str
+    imports: dict[str, tuple[str, str]]
+    """By the name that is bound: the module, and what of it; "" and the module for a plain import."""
+    sections: list[dict[str, str]]
+    """The text of each statement by the name that it defines: constants, parts, and from `make_loader` on."""
+    own: set[str]
+    """The names that the file itself defines."""
+
+
 @cache
-def _text(name: str) -> str:
-    return (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+def whole(name: str) -> str:
+    """Returns a script of `scripts/` with what it needs of those that it imports from."""
+    source = _source(name)
+    defined = {key: text for section in source.sections for key, text in section.items()}
+    names, needed = source.own | {key for key in defined if not key.isidentifier()}, set[str]()
+    while names:
+        needed |= names
+        trees = [ast.parse(defined[key]) for key in names & defined.keys()]
+        names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)} - needed
+    constants, *parts = ([text for key, text in section.items() if key in needed] for section in source.sections)
+    body = "\n\n\n".join(["\n".join(constants), *chain(*parts)])
+    imports = _import_lines([source.imports[name] for name in needed & source.imports.keys()])
+    return f'"""{source.docstring}"""\n\n{imports}\n\n{body}\n'
+
+
+@cache
+def _source(name: str) -> Source:
+    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    lines, tree = text.splitlines(), ast.parse(text)
+    docstring, imports = ast.get_docstring(tree, clean=False) or "", dict[str, tuple[str, str]]()
+    sections, own, section = [dict[str, str](), {}, {}], [dict[str, str](), {}, {}], 0
+    for node in tree.body[1:]:
+        if isinstance(node, ast.ImportFrom) and (module := node.module or "").startswith(__name__):
+            base = _source(module.rpartition(".")[2])
+            docstring += base.docstring[base.docstring.index("\n") :]
+            imports |= base.imports
+            sections = base.sections
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            of = (isinstance(node, ast.ImportFrom) and node.module) or ""
+            imports |= {alias.asname or alias.name: (of, ast.unparse(alias)) for alias in node.names}
+        else:
+            constant = isinstance(node, ast.Assign) and ast.unparse(node.targets[0])
+            key = constant or getattr(node, "name", "") or ast.unparse(node)
+            section = 2 if key == "make_loader" else section or int(not constant)
+            first = min(of.lineno for of in [node, *getattr(node, "decorator_list", [])])
+            own[section][key] = "\n".join(lines[first - 1 : node.end_lineno])
+    merged = [_merged(*pair) for pair in zip(sections, own, strict=True)]
+    return Source(docstring, imports, merged, set(chain(*own)))
+
+
+def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
+    """Both, with what only `own` has after what comes before it there."""
+    order, place = list(base), 0
+    for key in own:
+        if key not in base:
+            order.insert(place, key)
+        place = order.index(key) + 1
+    return {key: own.get(key, base.get(key, "")) for key in order}
+
+
+def _import_lines(imports: Iterable[tuple[str, str]]) -> str:
+    """As ruff sorts them: the standard library apart, and plain imports first."""
+    lines = list[str]()
+    for module, names in groupby(sorted(imports), key=lambda pair: pair[0]):
+        if module:
+            lines.append(f"from {module} import {', '.join(name for _, name in names)}")
+        else:
+            lines += [f"import {name}" for _, name in names]
+
+    def third_party(line: str) -> bool:
+        return re.split(r"\W", line)[1] not in sys.stdlib_module_names
+
+    lines.sort(key=lambda line: (third_party(line), line.startswith("from"), line.lower()))
+    return "\n\n".join("\n".join(group) for _, group in groupby(lines, key=third_party))
 
 
 def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
@@ -92,7 +171,7 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
 def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
     obstacles: dict[str, list[tuple[str, list[str]]]] = {}
     for name, without in WITHOUT.items():
-        choices = {line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(_text(name))}
+        choices = {line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(whole(name))}
         allowed: dict[str, list[str] | None] = {key: [str(value)] for key, value in (USUAL | without).items()}
         allowed |= choices
         obstacles[name] = [

@@ -1,131 +1,20 @@
-"""Feed a training loop: image files decoded in this process, each straight into its batch of uint8.
+"""Feed a training loop: image files decoded in this process, each straight into its batch of uint8."""
 
-DATA is a folder of images with a folder for each class. Change SIZE, MEAN and STD to those of your data, and put your
-own model into `train`.
-
-    python script.py DATA        python script.py --demo
-"""
-
-import argparse
-import math
-import random
-import tempfile
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
-import numpy as np
-import simplejpeg
 import torch
-import torch.nn.functional as F
-from PIL import Image
-from torch import nn
-from torchvision.datasets import ImageFolder
 
-SIZE = 224  # side of the images that are loaded, in pixels
-INPUT_SIZE = 224  # side of your model's input
-MEAN = (0.485, 0.456, 0.406)  # of your pixels in 0..1, for each channel: one value for grey images
-STD = (0.229, 0.224, 0.225)
-AUGMENT = "crop"  # one of off, crop
-FLIP = True  # whether a mirrored image still belongs to its class
-DECODER = "simplejpeg"  # of JPEG files: one of simplejpeg, opencv; OpenCV decodes all others
-TRANSFER = "pinned"  # one of blocking, pinned, stream
-SHUFFLE = "full"  # one of full, none
+from vitprof.export.code.scripts.files import *
+
 LOADER = "threads"  # one of threads (outside Python's lock, ahead of time), generator (on one core, in the loop)
 WORKERS = 2  # threads
 PREFETCH = 2  # batches kept ready
-BATCH_SIZE = 128
-LEARNING_RATE = 0.001
-SEED = 42
-AUTOCAST = None  # precision of the training: None, "bfloat16" or "float16"
-MATMUL = "highest"  # of products in float32; "high" uses TF32
-COMPILE = None  # mode of torch.compile: None, "default", "reduce-overhead" or "max-autotune"
-FUSED = None  # True: Adam as one kernel
-CUDNN_BENCHMARK = False
+
 
 cv2.setNumThreads(0)  # the loader has threads
-
-
-class Files:
-    """A folder with a folder of image files for each class."""
-
-    def __init__(self, root: Path):
-        folder = ImageFolder(str(root))
-        self.paths, self.labels = [path for path, _ in folder.samples], torch.tensor(folder.targets)
-
-    def encoded(self, index: int) -> bytes:
-        return Path(self.paths[index]).read_bytes()
-
-    def name(self, index: int) -> str:
-        return self.paths[index]
-
-
-def decode(encoded: bytes, out: np.ndarray) -> None:
-    """Decodes an image, and resizes a crop of it into `out` (SIZE, SIZE, channels), uint8."""
-    if DECODER == "simplejpeg" and encoded.startswith(b"\xff\xd8"):
-        rows, columns = simplejpeg.decode_jpeg_header(encoded)[:2]
-        top, left, height, width = crop(rows, columns)
-        # libjpeg decodes a large image faster at 1/2, 1/4 or 1/8 of its size.
-        n = max(f for f in (1, 2, 4, 8) if f == 1 or min(height, width) >= f * SIZE)
-        image = simplejpeg.decode_jpeg(
-            encoded,
-            colorspace="GRAY" if len(MEAN) == 1 else "RGB",
-            min_height=-(-rows // n) if n > 1 else 0,
-            min_width=-(-columns // n) if n > 1 else 0,
-            min_factor=n,
-        )
-        order = 1
-        top, left, height, width = top // n, left // n, height // n, width // n
-    else:
-        flags = cv2.IMREAD_GRAYSCALE if len(MEAN) == 1 else cv2.IMREAD_COLOR
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-        if image is None:
-            raise ValueError("not an image that OpenCV can decode")
-        order = -1  # OpenCV has blue first
-        top, left, height, width = crop(*image.shape[:2])
-    how = cv2.INTER_AREA if max(height, width) >= 2 * SIZE else cv2.INTER_LINEAR  # linear would skip pixels
-    image = cv2.resize(image[top : top + height, left : left + width], (SIZE, SIZE), interpolation=how)
-    out[:] = image.reshape(out.shape)[..., ::order]
-    if AUGMENT == "crop" and FLIP and random.random() < 0.5:
-        out[:] = out[:, ::-1].copy()
-
-
-def crop(height: int, width: int) -> tuple[int, int, int, int]:
-    """Returns top, left, height, width: 224/256 of the centre square, or what RandomResizedCrop would take.
-
-    Uses `random`, which PyTorch seeds in each worker.
-    """
-    for _ in range(10 if AUGMENT == "crop" else 0):
-        area = height * width * random.uniform(0.08, 1)
-        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
-        if 0 < h <= height and 0 < w <= width:
-            return random.randint(0, height - h), random.randint(0, width - w), h, w
-    side = min(height, width)
-    if not height == width == SIZE:
-        side = side * 224 // 256
-    return (height - side) // 2, (width - side) // 2, side, side
-
-
-class Decoded:
-    """Images decoded straight into their rows of a batch."""
-
-    shape = SIZE, SIZE, len(MEAN)
-
-    def __init__(self, files):
-        self.files, self.labels = files, files.labels
-
-    def __len__(self):
-        return len(self.labels)
-
-    def read(self, indices, out):
-        for index, row in zip(indices.tolist(), out.numpy(), strict=True):
-            try:
-                decode(self.files.encoded(index), row)
-            except Exception as error:
-                raise ValueError(f"{self.files.name(index)} cannot be decoded: {error}") from error
-        return out
 
 
 class Loader:
@@ -170,82 +59,3 @@ def make_loader(data: Path, device: torch.device):
     """Returns the loader of batches on the device, and the number of classes."""
     storage = Decoded(Files(data))
     return OnDevice(Loader(storage, device), device), int(storage.labels.max()) + 1
-
-
-class OnDevice:
-    """Batches on the device, normalised there: uint8 until then is a quarter of the bytes to move."""
-
-    def __init__(self, loader, device: torch.device):
-        self.loader, self.device = loader, device
-        self.mean, self.std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
-        self.stream = torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
-
-    def __iter__(self):
-        # The next batch is requested when the step before it is queued, so that its loading and its copy run
-        # while the device works.
-        for batch in self.loader:
-            with torch.cuda.stream(self.stream):  # None: the stream that trains
-                images, labels = (part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch)
-                images = self.to_input(images)
-            if self.stream is not None:
-                training = torch.cuda.current_stream()
-                training.wait_stream(self.stream)
-                # Or the batch's memory could be reused before the step is done.
-                images.record_stream(training)
-                labels.record_stream(training)
-            yield images, labels
-
-    def to_input(self, images):
-        """Returns the model's input, made on the device: float, normalised."""
-        images = images.permute(0, 3, 1, 2).float().div_(255)
-        images = images.sub(self.mean).div_(self.std)
-        return images if INPUT_SIZE == SIZE else F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
-
-
-def train(data: Path, epochs: int) -> float:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(SEED)
-    torch.backends.cudnn.benchmark = CUDNN_BENCHMARK
-    torch.set_float32_matmul_precision(MATMUL)
-    loader, n_classes = make_loader(data, device)
-
-    # ---- your own model and optimizer go here ----
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(64 * len(MEAN), n_classes)).to(device)
-    if COMPILE:
-        model = torch.compile(model, mode=COMPILE)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=FUSED)
-    scaler = torch.amp.GradScaler(device.type, enabled=AUTOCAST == "float16")
-
-    for epoch in range(epochs):
-        for images, labels in loader:
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(device.type, getattr(torch, AUTOCAST or "bfloat16"), enabled=bool(AUTOCAST)):
-                loss = F.cross_entropy(model(images), labels)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        # Once an epoch, not in each step: .item() waits for the device.
-        print(f"epoch {epoch}: loss {loss.item():.4f}")
-    return loss.item()
-
-
-def make_demo(folder: Path) -> Path:
-    """Writes a few random images in the form that your own must have: a folder for each class."""
-    rng = np.random.default_rng(SEED)
-    for i in range(140):
-        path = folder / "demo" / f"class-{i % 10}" / f"{i}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), np.uint8)).save(path)
-    return folder / "demo"
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", nargs="?", type=Path, help="a folder of images with a folder for each class")
-    parser.add_argument("--demo", action="store_true", help="use a few random images")
-    parser.add_argument("--epochs", type=int, default=2)
-    args = parser.parse_args()
-    if args.demo == (args.data is not None):
-        parser.error("give the path of your data, or --demo")
-    with tempfile.TemporaryDirectory() as folder:
-        train(make_demo(Path(folder)) if args.demo else args.data.resolve(), args.epochs)
