@@ -142,7 +142,7 @@ def test_what_xml_cannot_hold_is_replaced(call: Call, mine: RunStore, tmp_path: 
     report = tmp_path / "report.xml"
     for name in ("of mine", "other"):
         add(mine, name=name)
-    mine.update_run(1, facts={"fetched_in_a_thread": True}, name="\x1b[1m & bold")
+    mine.update_run(1, facts={"several_threads_train": True}, name="\x1b[1m & bold")
     assert call("check", "1", "--max-idle", "10%", "--junit", str(report))[0] == 2
     (suite,) = ET.parse(report).getroot()
     error = suite.find("testcase/error")

@@ -70,8 +70,8 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
 @pytest.mark.slow
 def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Path) -> None:
     """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
-    facts = {"fetched_in_a_thread": True}
-    reason = "the script fetches batches in another thread than the one that trains"
+    facts = {"several_threads_train": True}
+    reason = "several threads of the script train, and vitprof watches one"
     status, _, err = call("watch", "--", *telling(2, facts))
     err = " ".join(err.split())
     assert (status, f"Inconclusive: {reason}" in err) == (0, True), err

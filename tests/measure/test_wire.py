@@ -50,6 +50,12 @@ def marks(step: float) -> StepMarks:
     return marks
 
 
+def test_figures_that_are_not_finite_are_null() -> None:
+    noted = Note("facts", {"loaders": [{"wait_s": math.nan}], "n": math.inf})
+    (note,) = read_messages(io.BytesIO(framed(noted)))
+    assert note == Note("facts", {"loaders": [{"wait_s": None}], "n": None})
+
+
 @pytest.mark.slow
 @given(st.lists(NOTES | COLUMNS, max_size=6))
 def test_round_trip(messages: list[Message]) -> None:

@@ -216,6 +216,24 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> 
     return times[: len(loaders[0])]
 
 
+def in_two_threads(*, shared: bool = False) -> None:
+    """Trains in two threads, step by step in turns, each with a model and a loader (`shared`: one) of its own."""
+    both, one = threading.Barrier(2), DataLoader(Quick(0.0), batch_size=BATCH)
+
+    def train_one() -> None:
+        model, optimizer = linear()
+        for (x,) in one if shared else DataLoader(Quick(0.0), batch_size=BATCH):
+            both.wait()
+            model(x).mean().backward()
+            optimizer.step()
+
+    threads = [threading.Thread(target=train_one) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 STEPS_ELSEWHERE = 32
 
 

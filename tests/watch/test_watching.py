@@ -17,6 +17,7 @@ from tests.watch.watching import Host, Told
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.own_script import own_config
 from vitprof.recording.columns import TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Verdict
 from vitprof.watch.patching import Guard
 from vitprof.watch.watcher import Watcher
 
@@ -277,9 +278,7 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     told = host.ok("batches_from_elsewhere", how=how)
     steps, waits = told.steps, json.loads(told.returned)
     assert len(waits) - 3 <= len(steps["step"]) <= len(waits)
-    facts = {name: value for note in told.note("facts") for name, value in note.items()}
-    telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
-    verdict = judge(own_config("script", workers=0), steps, [], telemetry, {**told.note("environment")[0], **facts})
+    verdict = verdict_of(told)
     if how in NOT_SEEN:
         assert verdict.kind == "inconclusive"
         assert "vitprof.watch(" in verdict.sentence
@@ -320,6 +319,22 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     loaders = {loader["dataset"]: loader for facts in told.note("facts") for loader in facts.get("loaders", ())}
     assert loaders["Slow"]["wait_s"] > 0.5 * (loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"])
     assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))
+
+
+def verdict_of(told: Told) -> Verdict:
+    facts = {name: value for note in told.note("facts") for name, value in note.items()}
+    telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+    return judge(own_config("script", workers=0), told.steps, [], telemetry, {**told.note("environment")[0], **facts})
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(host: Host, shared: bool) -> None:
+    told = host.ok("in_two_threads", shared=shared)
+    assert told.steps["step"].tolist() == list(range(len(told.steps["step"])))
+    assert 28 <= len(told.steps["step"]) <= 32
+    verdict = verdict_of(told)
+    assert verdict.sentence.startswith("Inconclusive: several threads of the script train, and vitprof watches one")
+    assert not verdict.advice
 
 
 @pytest.mark.parametrize("kind", ["Opening", "Generating", "2xOpening"])
@@ -387,8 +402,7 @@ def test_a_device_that_cannot_be_timed_has_no_times_and_no_verdict(host: Host) -
     assert np.isnan([steps[name] for name in ("compute_s", "gap_s", "exposed_wait_s", "h2d_s")]).all()
     waited = steps["data_wait_s"][:-1] / np.diff(steps["t_start_s"])
     assert np.median(waited) > 0.5
-    telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
-    verdict = judge(own_config("script", workers=0), steps, [], telemetry, environment)
+    verdict = verdict_of(done)
     assert verdict.kind == "inconclusive"
     assert re.fullmatch(
         r"Inconclusive: the loop waits for data \d+% of the time; whether the device idles meanwhile is not known: "

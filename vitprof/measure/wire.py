@@ -110,7 +110,8 @@ class EventBuffer:
 def write_message(stream: IO[bytes], message: Message) -> None:
     """Writes one frame; the caller flushes."""
     if isinstance(message, Note):
-        kind, payload = NOTE, json.dumps([message.kind, message.values], allow_nan=False).encode()
+        finite = json.loads(json.dumps(message.values), parse_constant=lambda _: None)
+        kind, payload = NOTE, json.dumps([message.kind, finite]).encode()
     else:
         names = json.dumps(list(message)).encode()
         names += b" " * (-(len(names) + 1) % 8) + b"\n"  # so that the figures can be read where they are

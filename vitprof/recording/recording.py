@@ -213,8 +213,8 @@ class Facts(TypedDict, total=False):
     """The reason why no batches were kept; null where they were."""
     partly_watched: str
     """Why the watching of a run ended before its training may have: there is no verdict."""
-    fetched_in_a_thread: bool
-    """Batches of a watched run were requested in another thread than the one that trains: there is no verdict."""
+    several_threads_train: bool
+    """Another thread of a watched run trains than the one that is watched: there is no verdict."""
     outside_next_frac: float
     """Share of a watched run's steps that its script works on batches where it fetches them, outside `next()`: with
     more than a few percent there is no verdict."""

@@ -24,7 +24,8 @@ class PlainSteps:
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
-        self.on = False
+        self.on, self.alone = False, True
+        """Whether the loop is plain, and whether no other thread iterates over a loader."""
         self.worked = 0.0
         """When an optimizer stepped (s); 1 where a backward pass was seen after it, or only that, and 0 for neither."""
         self.short_times = 0
@@ -35,7 +36,7 @@ class PlainSteps:
         its batch was made.
         """
         step, steps = loop.step, loop.steps
-        if step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:
+        if not self.alone or step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:
             return
         if not (steps.may_be_plain and steps.confirmed and loop.expects_work) or steps.warming_up:
             return
@@ -62,7 +63,7 @@ class PlainSteps:
 
     def fetch(self, iterator: Any, following: Callable[[Any], Any], otherwise: Callable[[Any], Any]) -> Any:
         """Returns the next batch: by `following(iterator)`, or `otherwise(iterator)` where the loop is not plain."""
-        if not (self.worked and self._gradients_are_on()):
+        if not (self.worked and self.alone and self._gradients_are_on()):
             return otherwise(iterator)
         depth = math.nan
         if self._n_ready is not None:

@@ -1,14 +1,19 @@
-"""The loaders that a script has iterated over, and what is known about each."""
+"""The loaders that a script has iterated over, what is known about each, and which one trains, in which thread."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import sys
+import threading
 import weakref
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch.trial import made_of
+
+if TYPE_CHECKING:
+    from vitprof.watch.loop import Loop
 
 
 class Begun(NamedTuple):
@@ -32,6 +37,8 @@ class Seen:
         self.facts, self.declared, self.each_is_a_step = facts, declared, each_is_a_step
         self.trains = True
         """Whether its batches count for steps that ask another loader too: not where the script declares others."""
+        self.is_over = False
+        """Whether its last iteration has ended."""
         self.begun = UNKNOWN
         """The beginning of its last iteration, until its first batch is requested."""
         self.alive: tuple[weakref.ref[Any], ...] = ()
@@ -60,6 +67,13 @@ class Loaders:
         self._job: Any = None
         self.ours: Seen | None = None
         """The train loader, or the candidate for it."""
+        self.trainer = 0
+        """The thread that trains: it has requested a batch and then stepped an optimizer. 0 where none is known."""
+        self.several_train = False
+        self._requested: dict[int, tuple[Seen | None, int]] = {}
+        """Thread -> the loader of its last request, and the `id` of the optimizer that has stepped in it since."""
+        self._apart: set[int] = set()
+        """The threads whose last request was that of a loop apart."""
 
     def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
         """Records that `loader`, or one of the same data set, trains; `facts` of one that is no DataLoader."""
@@ -94,6 +108,39 @@ class Loaders:
             return False
         return (bool(ours.alive) and ours.iterator() is loader_or_iterator) or self.of(loader_or_iterator) is ours
 
+    def is_apart(self, loader_or_iterator: Any) -> bool:
+        """Returns whether this thread iterates apart from the one that trains: another one, in its own iteration."""
+        ours, thread = self.ours, threading.get_ident()
+        self._apart.discard(thread)
+        if ours is None or self.trainer in (0, thread) or not ours.is_alive or ours.iterator() is loader_or_iterator:
+            return False
+        if ours.is_over and self.of(loader_or_iterator) is ours:  # the next epoch
+            return False
+        if any(each.ident == self.trainer for each in threading.enumerate()):
+            self._apart.add(thread)
+        return self.in_thread_apart
+
+    @property
+    def in_thread_apart(self) -> bool:
+        """Returns whether this thread's last request was that of a loop apart."""
+        return threading.get_ident() in self._apart
+
+    def request(self, iterator: Any, *, in_loop: bool) -> Seen | None:
+        """Notes a request of this thread, if it is one `in_loop`; returns the loader of `iterator`."""
+        seen = self.of(iterator)
+        if in_loop:
+            self._requested[threading.get_ident()] = seen, 0
+        return seen
+
+    def step(self, optimizer: Any) -> Seen | None:
+        """Notes that it stepped in this thread; returns the loader of the thread's last request, None where it has
+        stepped since.
+        """
+        thread = threading.get_ident()
+        seen, stepped = self._requested.get(thread, (None, 0))
+        self._requested[thread] = seen, id(optimizer)
+        return None if stepped == id(optimizer) else seen
+
     def let_go(self) -> None:
         """Releases the train loader, so that the next declared loader continues the run."""
         if self.ours is not None:
@@ -108,6 +155,10 @@ class Loaders:
         """Records that an iteration over `loader` has begun, and returns what is known about it. `facts`: of one
         that is no DataLoader.
         """
+        if self.is_apart(loader) and loader in self._seen:  # one that another thread iterates over
+            seen = self._seen[iterator] = Seen(self._seen[loader].facts)
+            seen.alive = (weakref.ref(iterator),)
+            return seen
         if loader not in self._seen:
             if facts is None:
                 facts = loader_facts(loader)
@@ -115,8 +166,53 @@ class Loaders:
             declared = any(ref() is each for ref in self._declared for each in loaders if each is not None)
             self._seen[loader] = Seen(facts, declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
-        seen.alive = (weakref.ref(loader), weakref.ref(iterator))
+        seen.alive, seen.is_over = (weakref.ref(loader), weakref.ref(iterator)), False
         return seen
+
+
+LEAST_PASSES = 3
+"""Batches with a backward pass that show training, where no optimizer of PyTorch's steps."""
+MOST_KEPT = 8
+"""The most parameters of which the values are kept, to see whether they change."""
+
+
+class BackwardPasses:
+    """The backward passes on batches of a loader that is not known to train: in training, parameters change between
+    them; where gradients are only looked at, such as those of a validation with attacks, they do not.
+    """
+
+    def __init__(self) -> None:
+        self._step: Any = None
+        self._n, self._look_at = 0, LEAST_PASSES
+        self._kept: list[tuple[Any, Any]] = []
+        """Parameters that the first loss depends on, and their values then."""
+
+    def train(self, loop: Loop, loss: Any) -> bool:
+        """Returns whether this one, from `loss`, shows that the loop trains."""
+        if loop.steps.confirmed or loop.step is self._step:
+            return False
+        self._step, self._n = loop.step, self._n + 1
+        if self._n == 1:
+            parameters = sorted(_parameters(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
+            self._kept = [(p, p.detach().clone()) for p in parameters]
+        if self._n < self._look_at:
+            return False
+        self._look_at += self._n // 2  # gradients may be accumulated over many
+        now = set(map(id, _parameters(loss)))  # a batch of its own that was changed is none
+        return any(id(p) in now and not p.detach().equal(before) for p, before in self._kept)
+
+
+def _parameters(loss: Any) -> Iterator[Any]:
+    """Returns the tensors that a backward pass from `loss` computes the gradients of."""
+    nodes = [getattr(loss, "grad_fn", None)]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if (variable := getattr(node, "variable", None)) is not None:
+            yield variable
+        new = {following for following, _ in getattr(node, "next_functions", ())} - seen
+        seen |= new
+        nodes += new
 
 
 def hydra_job() -> Any:

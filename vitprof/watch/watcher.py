@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.loaders import Begun, Loaders
+from vitprof.watch.loaders import BackwardPasses, Begun, Loaders
 from vitprof.watch.patching import STEPS, Guard, leave_sign, report_exit, say, whole_number
 from vitprof.watch.wrapping import Wrapping
 
@@ -32,49 +32,15 @@ class EnoughSteps(SystemExit):
     """Raised to end the script after the number of steps to run, as `sys.exit(0)` in its own loop would."""
 
 
-LEAST_PASSES = 3
-"""Batches with a backward pass that show training, where no optimizer of PyTorch's steps."""
-MOST_KEPT = 8
-"""The most parameters of which the values are kept, to see whether they change."""
+def in_turn(report: Callable[..., None]) -> Callable[..., None]:
+    """Makes a method of `Watcher` wait until no other thread of the script is in one."""
 
+    @functools.wraps(report)
+    def report_in_turn(self: Watcher, *args: Any, **kwargs: Any) -> None:
+        with self.turn:
+            report(self, *args, **kwargs)
 
-class BackwardPasses:
-    """The backward passes on batches of a loader that is not known to train: in training, parameters change between
-    them; where gradients are only looked at, such as those of a validation with attacks, they do not.
-    """
-
-    def __init__(self) -> None:
-        self._step: Any = None
-        self._n, self._look_at = 0, LEAST_PASSES
-        self._kept: list[tuple[Any, Any]] = []
-        """Parameters that the first loss depends on, and their values then."""
-
-    def train(self, loop: Loop, loss: Any) -> bool:
-        """Returns whether this one, from `loss`, shows that the loop trains."""
-        if loop.steps.confirmed or loop.step is self._step:
-            return False
-        self._step, self._n = loop.step, self._n + 1
-        if self._n == 1:
-            parameters = sorted(_parameters(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
-            self._kept = [(p, p.detach().clone()) for p in parameters]
-        if self._n < self._look_at:
-            return False
-        self._look_at += self._n // 2  # gradients may be accumulated over many
-        now = set(map(id, _parameters(loss)))  # a batch of its own that was changed is none
-        return any(id(p) in now and not p.detach().equal(before) for p, before in self._kept)
-
-
-def _parameters(loss: Any) -> Iterator[Any]:
-    """Returns the tensors that a backward pass from `loss` computes the gradients of."""
-    nodes = [getattr(loss, "grad_fn", None)]
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
-        if (variable := getattr(node, "variable", None)) is not None:
-            yield variable
-        new = {following for following, _ in getattr(node, "next_functions", ())} - seen
-        seen |= new
-        nodes += new
+    return report_in_turn
 
 
 class Watcher:
@@ -89,8 +55,8 @@ class Watcher:
         self.loaders = Loaders()
         self.plain = PlainSteps(self)
         self.passes, self.wrapping = BackwardPasses(), Wrapping()
-        self.forking = threading.RLock()
-        """Held while workers are forked, and by the thread that sends; beginning an iteration may begin another one."""
+        self.turn, self.forking = threading.RLock(), threading.RLock()
+        """`forking`: held while workers are forked, as an iteration begins, and by the thread that sends."""
         self.loop: Loop | None = None
         """None until a loader is iterated with gradients on."""
         self.has_begun = False
@@ -106,14 +72,18 @@ class Watcher:
 
     # events of the loaders
 
+    @in_turn
     def beginning(self, loader: Any, now: float) -> None:
         """Notes the beginning of an iteration over `loader`: for the train loader it ends a step and validation."""
+        if self.source is None and self.loaders.is_apart(loader):
+            return
         self.plain.leave()
         if self.source is not None:
             self.source.epoch += self.loaders.of(loader) is (self.source.fetched or self)
         if self.loop is not None and self.loaders.is_ours(loader):
             self.loop.begin_epoch(now)
 
+    @in_turn
     def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float, facts: Any = None) -> None:
         """Notes the times between which an iteration over `loader` was begun; `facts` of one that is no DataLoader."""
         if self.loaders.begins_another_job() and self.loop is not None and self.loop.steps.confirmed:
@@ -123,6 +93,7 @@ class Watcher:
         seen = self.loaders.begun(loader, iterator, facts)
         seen.begun = Begun(since_s, until_s, self._clock())
 
+    @in_turn
     def asked(self, iterator: Any, now: float) -> None:
         """Notes the script's request for a batch, at which the previous step ends."""
         import torch
@@ -133,11 +104,14 @@ class Watcher:
                 return
             if not self.source.has_given and torch.is_grad_enabled():  # it iterates over a loader after all
                 self.source.close()
+        elif self.source is None and self.loaders.is_apart(iterator):
+            self.plain.alone = False
+            return
         self.plain.leave()
         if torch.is_grad_enabled():
             self.wrapping.request(now)
         self.kept = None
-        loop, seen = self.loop, self.loaders.of(iterator)
+        loop, seen = self.loop, self.loaders.request(iterator, in_loop=torch.is_grad_enabled())
         if loop is not None and seen is not None and loop.steps.others.first is seen and torch.is_grad_enabled():
             self.loaders.ours, loop.steps.others.first = seen, None
         ours = self.loaders.is_ours(iterator)
@@ -159,10 +133,13 @@ class Watcher:
             begun_since_s = self.loaders.begun_since_s(self.loaders.ours.begun.told_s)
             self.kept = self.loop.request(iterator, now, self.loaders.ours, begun_since_s)
 
+    @in_turn
     def given(self, iterator: Any, now: float, batch: Any, times: FetchTimes | None) -> None:
         """Notes the batch that was requested: its step begins. `times`: how it was made; None if not known."""
         if self.source is not None and self.source.is_foreign(iterator):
             self.source.note(batch, times)
+            return
+        if self.loaders.in_thread_apart:
             return
         self.wrapping.receive(now)
         loop, ours = self.loop, self.loaders.ours
@@ -184,9 +161,12 @@ class Watcher:
         elif not (self._end_after or self._detach_after or self.source) and self._stepped_in == self._asked_in:
             self.plain.enter(ours.iterator, loop, times)
 
+    @in_turn
     def left_empty(self, iterator: Any, now: float) -> None:
         """Notes the end of an iteration: it is over, or failed."""
-        if self.source is not None and self.source.is_foreign(iterator):
+        if (seen := self.loaders.of(iterator)) is not None:
+            seen.is_over = True
+        if self.loaders.in_thread_apart or (self.source is not None and self.source.is_foreign(iterator)):
             return
         self.wrapping.receive(now)
         self.plain.leave()
@@ -215,8 +195,14 @@ class Watcher:
         self.loop.change_loader(now, expects_work=not seen.each_is_a_step)
         return True
 
+    @in_turn
     def stepped(self, optimizer: Any) -> None:
         """Notes a step of an optimizer."""
+        if self.loaders.in_thread_apart:
+            if self.loop is not None and not self.loaders.several_train:
+                self.loaders.several_train = True
+                self.loop.steps.facts({"several_threads_train": True})
+            return
         trained = next((p for group in optimizer.param_groups for p in group["params"]), None)
         if trained is not None and trained.device.type != "cpu":  # optimizers that are offloaded have theirs there
             _follow(self, trained)
@@ -228,10 +214,17 @@ class Watcher:
         (loop := self.loop).optimizer_stepped(self._clock())
         fetches = self._worked_in == self._asked_in  # else autograd's thread may step, in a hook of a gradient
         self._stepped_in = self._asked_in if fetches and self._asked_in else threading.get_ident()
-        if self._asked_in != self._stepped_in and self.source is None:
+        fetched = self.loaders.step(optimizer)
+        if self._asked_in == self._stepped_in:
+            self.loaders.trainer = self._stepped_in
+        elif self.source is None and fetched is None:
             from vitprof.watch.sources import open_source  # needs PyTorch
 
             open_source(self, loop)
+        elif self.source is None and not loop.steps.confirmed:  # threads that train have begun at the same time
+            self.loaders.ours, self.loaders.trainer = fetched, self._stepped_in
+            self._asked_in = self._stepped_in
+            loop.change_loader(self._clock(), expects_work=True)
         if self.source is not None:
             self.source.stepped(optimizer)
         if loop.step is not None:
@@ -295,7 +288,7 @@ class Watcher:
         """Ends watching in a forked process, such as a worker: only its parent is watched."""
         self.guard.given_up = True
         self.plain.drop()
-        self.forking = threading.RLock()
+        self.turn, self.forking = threading.RLock(), threading.RLock()
         if self.loop is not None:
             self.loop.steps.forget()
         # its events and pinned memory are the parent's: to free them here would end the process
@@ -344,7 +337,9 @@ def report_work(watcher: Watcher) -> None:
     plain, guard = watcher.plain, watcher.guard
 
     def note_backward(tensors: Any) -> None:
-        if watcher.loop is not None:
+        with watcher.turn:
+            if watcher.loop is None or watcher.loaders.in_thread_apart:
+                return
             loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             _follow(watcher, loss)
             watcher._worked_in = threading.get_ident()

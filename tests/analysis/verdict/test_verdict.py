@@ -197,7 +197,7 @@ def test_long_epoch_starts_have_advice_of_their_own(changes: dict[str, Any], fir
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"fetched_in_a_thread": True}, "the script fetches batches in another thread"),
+        ({"several_threads_train": True}, "several threads of the script train"),
         ({"unclear_loaders_steps": 90}, "after 90 of 100 steps the script iterated over another loader with gradients"),
         ({"unclear_loaders_steps": 5}, ""),
     ],

@@ -281,14 +281,14 @@ UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
 """Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
 PARTLY_WATCHED = "partly_watched"
 """Fact of a watched run whose watching ended before its training: why."""
-FETCHED_IN_A_THREAD, UNCLEAR_LOADERS_STEPS, LOADERS = "fetched_in_a_thread", "unclear_loaders_steps", "loaders"
-"""Facts of a watched run: whether another thread requests batches, the steps after which it is not clear what another
+SEVERAL_THREADS_TRAIN, UNCLEAR_LOADERS_STEPS, LOADERS = "several_threads_train", "unclear_loaders_steps", "loaders"
+"""Facts of a watched run: whether another thread trains too, the steps after which it is not clear what another
 loader is for, and the loaders of steps that ask several."""
 
 
 def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the loader waited for longest of those of steps that ask several, with its `share` of the wait."""
-    loaders = facts.get(LOADERS) or []
+    loaders = [loader for loader in facts.get(LOADERS) or [] if loader["wait_s"]]
     total_s = sum(loader["wait_s"] for loader in loaders)
     if not total_s:
         return None
@@ -312,6 +312,8 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
     if ended := facts.get(PARTLY_WATCHED):
         return f"partly watched: watching ended after {n_steps:,} steps, and the script may have trained on ({ended})"
+    if facts.get(SEVERAL_THREADS_TRAIN):
+        return "several threads of the script train, and vitprof watches one; let one train alone"
     unknown = int(facts.get(UNKNOWN_WAIT_STEPS) or 0)
     known = unknown <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
     if not known and facts.get(FETCHED_BY) == "no loader":
@@ -319,7 +321,7 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             f"the script takes its batches from no loader that vitprof knows: the waits of {unknown:,} of "
             f"{n_steps:,} steps are not known; watch what gives the batches: for batch in vitprof.watch(batches)"
         )
-    if facts.get(FETCHED_IN_A_THREAD) or not known:
+    if not known:
         return (
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
