@@ -18,6 +18,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SITE = Path(sysconfig.get_path("purelib"))
+N_BATCHES = 44
+"""Of each of `scripts`, which takes seconds to import."""
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
@@ -33,7 +35,7 @@ def missing() -> str:
 @functools.cache
 def library() -> Path:
     """Returns the folder of its libraries; builds them where that is not done yet. Raises if the compiler fails."""
-    sources = sorted(path for path in HERE.iterdir() if path.suffix in (".c", ".h", ".py") or path.name == "Makefile")
+    sources = sorted([*HERE.glob("*.[ch]"), HERE / "gen_stubs.py", HERE / "Makefile"])
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
     state.update(f"{SITE} {metadata.version('torch')}".encode())
     built = Path(tempfile.gettempdir()) / f"nullcuda-{os.getuid()}-{state.hexdigest()[:16]}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import nullcuda
+from tests.engine_fixtures import made_once
 from tests.watch.watching import Host
 
 
@@ -20,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"the null device {lacking}"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The memory that processes with the device share."""
     return tmp_path_factory.mktemp("nullcuda") / "shm"
@@ -32,3 +33,16 @@ def host(shm: Path) -> Iterator[Host]:
     host = Host("tests.nullcuda.scripts", nullcuda.environment(shm))
     yield host
     host.close()
+
+
+@pytest.fixture(scope="session")
+def forks(shm: Path) -> Iterator[Host]:
+    """Runs functions of `tests.nullcuda.runs` in such forks."""
+    host = Host("tests.nullcuda.runs", nullcuda.environment(shm))
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(made_once(tmp_path_factory, "small-digits"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
+import itertools
 import json
 import os
 import time
@@ -46,6 +49,10 @@ def _train(settings: dict[str, Any], card: int, since: int) -> dict[str, Any]:
         "kernel_s": steps["kernel_s"][np.isfinite(steps["kernel_s"])].tolist(),
         "busy_s": busy_until_s - busy_since_s,
         "wall_s": until_s - since_s,
+        "idle_s": [  # from one step to the next
+            (t - since_s) - (busy_s - busy_since_s)
+            for (since_s, busy_since_s), (t, busy_s) in itertools.pairwise(noted[since:])
+        ],
         "facts": events.environments[0] | events.values,
     }
 
@@ -90,6 +97,15 @@ def forked(*, home: str) -> str:
         os._exit(0)
     os.waitpid(pid, 0)
     return line.read_text()
+
+
+def tests_of_a_gpu(*, words: list[str]) -> str:
+    """Returns the exit status of pytest, and what it printed."""
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        del os.environ[name]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        status = pytest.main(words)
+    return f"{int(status)}\n{printed.getvalue()}"
 
 
 def _worked_s(factor: float, work: Callable[[], None]) -> float:

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import vitprof
+from tests.nullcuda import N_BATCHES
 from tests.nullcuda.busy import Busy
 from vitprof.measure.devices import UntimedDevice, cuda, events
 from vitprof.watch import steps
@@ -45,7 +46,7 @@ CYCLES_PER_S = 1.4e9
 """Of `torch.cuda._sleep` on the null device. On another one it is measured and set first."""
 LOSSES: list[Tensor] = []
 """Of every step of this process, on the device: to read them would wait for it."""
-BATCH, N_BATCHES = 4, 44
+BATCH = 4
 
 
 class Images(Dataset[Any]):

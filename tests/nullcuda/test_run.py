@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests import ROOT, nullcuda
-from tests.engine_fixtures import made_once
+from tests import nullcuda
 from tests.watch.watching import Host
+from vitprof.config import RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.catalog import DATASETS
 from vitprof.config.strategies import STRATEGIES
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.headroom import measure_headroom
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.tournament_runner import TournamentRunner
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.experiments.trials import Trial, run_trials
+from vitprof.jobs.manager import JobManager
+from vitprof.jobs.runners import Launcher
+from vitprof.store import RunStore
 
 pytestmark = pytest.mark.slow
 
@@ -42,18 +48,6 @@ DIGITS = DATASETS["digits"]
 SECOND = "GPU-6e756c6c-6375-6461-4000-800000000001"
 SLICE = "MIG-6e756c6c-6375-646d-4000-800000000001"
 TWO = {"NULLCUDA_DEVICES": "2"}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(made_once(tmp_path_factory, "small-digits"))
-
-
-@pytest.fixture(scope="module")
-def forks(shm: Path) -> Iterator[Host]:
-    host = Host("tests.nullcuda.runs", nullcuda.environment(shm))
-    yield host
-    host.close()
 
 
 def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], **more: int) -> list[Any]:
@@ -83,13 +77,15 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
 @pytest.mark.alone
 @pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
 def test_a_starved_run_idles_as_long_as_the_device_says(forks: Host, home: str, transfer: str) -> None:
-    env = {"NULLCUDA_KERNEL_US": "200"}  # more than a launch takes: no bubbles in the steps
+    """At least as long as reading takes longer than its work; what passes from the copy to the first kernel counts as
+    compute, which is a while on a busy machine.
+    """
+    env = {"NULLCUDA_KERNEL_US": "200"}
     (run,) = trained(forks, home, {"transfer": transfer, "inject": "read:30", "steps": 45}, env=env)
     steps = run["steps"]
-    idle = steps["gap_s"].sum() / steps["step_s"].sum()
-    truth = 1 - run["busy_s"] / run["wall_s"]
-    assert idle == pytest.approx(truth, abs=POINTS)
-    assert 0.2 < steps["exposed_wait_s"].sum() / steps["step_s"].sum() < idle + POINTS
+    points_s, idle_s = POINTS * np.median(steps["step_s"]), np.median(steps["gap_s"])
+    assert 0.03 - run["busy_s"] / len(steps["step"]) - points_s < idle_s < np.median(run["idle_s"]) + points_s
+    assert 0.2 < steps["exposed_wait_s"].sum() / steps["step_s"].sum() < 1 - run["busy_s"] / run["wall_s"] + POINTS
 
 
 def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) -> None:
@@ -177,37 +173,33 @@ def test_a_fork_of_a_process_that_used_cuda(forks: Host, home: str) -> None:
     assert line.count("\n") == 0
 
 
-def vitprof(shm: Path, home: Path, *words: str, status: int = 0, **settings: object) -> Any:
-    """Runs a command with the device, whose jobs come from a warm process. Returns its JSON, or its standard error."""
-    env = {**os.environ, "VITPROF_HOME": str(home), "VITPROF_WARM": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "vitprof", *words],
-        cwd=ROOT,
-        env=env | nullcuda.environment(shm, **settings),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stderr if status else json.loads(done.stdout)
+JOB = RunConfig(device="cuda:0", strategy="memory", batch_size=64, threads=1, evaluate=False, steps=40)
 
 
-JOB = ("--device", "cuda:0", "--batch-size", "64", "--no-evaluate", "--threads", "1")
-
-
-def test_a_tournament_headroom_and_a_failure(shm: Path, tmp_path: Path) -> None:
-    """A warm process must not have used CUDA: no setting gave a figure then."""
-    made = vitprof(
-        shm, tmp_path, "tournament", "--device", "cuda:0", "--strategies", "memory,device", "--batch-sizes", "64",
-        "--repeats", "1", "--no-until-decided", "--steps", "40", "--no-evaluate", "--json",
-    )  # fmt: skip
-    rows = next(rows for rows in made.values() if isinstance(rows, list) and rows and "samples_per_s" in rows[0])
-    assert [row["status"] for row in rows] == ["done", "done"]
-    assert all(row["samples_per_s"] > 0 for row in rows)
-    headroom = vitprof(shm, tmp_path, "headroom", "1", "--repeats", "1", "--json")["headroom"]
-    assert all(anchor["s_per_sample"] > 0 for anchor in headroom["anchors"])
-    said = vitprof(shm, tmp_path, "run", *JOB, "--strategy", "memory", "--steps", "40", status=1, fail_at=2000)
-    assert "an illegal memory access" in said
-    runs = vitprof(shm, tmp_path, "runs", "--json")
-    assert "failed" in json.dumps(runs)
+def test_a_tournament_headroom_and_a_failure(
+    shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: RunStore
+) -> None:
+    """All are forks of one warm process, which must not have used CUDA: no setting gave a figure then."""
+    device = {"VITPROF_WARM": "1", "OMP_NUM_THREADS": "1"} | nullcuda.environment(shm)
+    for name, value in device.items():
+        monkeypatch.setenv(name, value)
+    launcher = Launcher().warm()
+    manager = JobManager(store, logs=tmp_path, launcher=launcher)
+    try:
+        launcher.wait(threading.Event())
+        how: dict[str, Any] = {"repeats": 1, "until_decided": False, "early_stop": False}
+        number = create_tournament(store, TournamentSpec(JOB, ("memory", "device"), (64,), **how))
+        runner = TournamentRunner(manager, number, why_not=lambda config: "")
+        assert runner.join(60), runner.error
+        rows = TournamentView(store, number).board().rows
+        assert [row.entry.status for row in rows] == ["done", "done"]
+        first = store.runs(oldest_first=True)[0]
+        headroom = measure_headroom(manager, first, repeats=1)
+        assert headroom is not None
+        assert all(anchor.s_per_sample > 0 for anchor in headroom.anchors)
+        monkeypatch.setenv("NULLCUDA_FAIL_AT", "2000")
+        [(_, run_id)] = run_trials(manager, [Trial(JOB, "")], "")
+        assert "CUDA error: " in store.run(run_id).error
+    finally:
+        manager.shutdown()
+        launcher.close()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.watch_matrix import BUSY, CASES, FRAMEWORKS, STARVED, run, wrong
-from tests.nullcuda import scripts
+from tests.nullcuda import N_BATCHES
 from tests.watch.watching import Host
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.own_script import own_config
@@ -29,7 +29,7 @@ def framework(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 def test_a_starved_gpu(host: Host, framework: tuple[str, dict[str, Any]]) -> None:
     """20 ms of waiting for 2 ms of work: the GPU idles as long as batches are made, but for work at the same time."""
     seen = run(host, framework[0], **STARVED, **framework[1])
-    assert len(seen.all_steps["step"]) >= scripts.N_BATCHES - 2
+    assert len(seen.all_steps["step"]) >= N_BATCHES - 2
     assert not wrong("starved", seen)
     assert seen.steps["compute_s"].min() > 0.0019
 
@@ -77,7 +77,7 @@ def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Ho
 @pytest.mark.parametrize("case", CASES)
 def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str) -> None:
     seen = run(host, script, **CASES[case])
-    assert len(seen.all_steps["step"]) >= scripts.N_BATCHES - 2
+    assert len(seen.all_steps["step"]) >= N_BATCHES - 2
     assert not wrong(case, seen)
 
 
@@ -118,5 +118,5 @@ def test_the_second_of_two_cards(host: Host) -> None:
     assert done.note("environment")[0]["device"] == "cuda:1"
     assert own["current"] == 0
     assert own["busy_s"][0] == 0.0
-    assert own["busy_s"][1] > 0.004 * scripts.N_BATCHES
+    assert own["busy_s"][1] > 0.004 * N_BATCHES
     assert np.median(done.steps["compute_s"]) > 0.0039
