@@ -64,11 +64,13 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
     """Copies take what the device's rate says; the model, all that its kernels take."""
     precisions = ("fp32", "tf32", "bf16", "fp16")
     settings = [{"transfer": transfer, "precision": precision, "steps": 18} for precision in precisions]
-    for run in trained(forks, home, *settings, env=DEVICE):
+    runs = trained(forks, home, *settings, env=DEVICE)
+    # the quickest of all: a host that others hold up between mark and copy makes any of them longer
+    copied_s = min(run["steps"]["h2d_s"].min() for run in runs)
+    assert -1e-5 <= copied_s - COPIES_S[transfer] < max(1e-3, COPIES_S[transfer] / 2)
+    for run in runs:
         steps = run["steps"]
         assert run["n"] == 18
-        # the quickest: a host that others hold up between mark and copy makes any of them longer
-        assert -1e-5 <= steps["h2d_s"].min() - COPIES_S[transfer] < 1e-3
         worked_s = run["busy_s"] - len(steps["step"]) * COPIES_S[transfer]
         assert steps["compute_s"].sum() >= worked_s * (1 - POINTS) - np.median(steps["compute_s"])
         assert np.median(steps["compute_s"]) > 50 * KERNEL_S
