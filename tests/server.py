@@ -28,7 +28,7 @@ from tests import ROOT
 LOGS: list[IO[str]] = []
 """What each server that runs now has printed, for the report of a test that fails."""
 START_LIMIT_S = 60
-STOP_LIMIT_S = 15
+STOP_LIMIT_S = 60
 
 Start = Callable[[list[str], dict[str, str], str], psutil.Process]
 """Starts Streamlit with these arguments in this environment; what it prints goes to the file of this name."""

@@ -108,6 +108,7 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
         before = []
         for line in server.stdout:
             if found := re.fullmatch(r"vitprof: the dashboard is running at (\S+) \(Ctrl-C ends it\)\n", line):
+                giving_up.cancel()
                 yield found[1]
                 break
             before.append(line)

@@ -76,7 +76,6 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
         assert np.median(steps["compute_s"]) > 50 * KERNEL_S
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
 def test_a_starved_run_idles_as_long_as_the_device_says(forks: Host, home: str, transfer: str) -> None:
     """At least as long as reading takes longer than its work; what passes from the copy to the first kernel counts as

@@ -12,7 +12,7 @@ import pytest
 from tests.watch.recipes import BATCH, N_STEPS, SKIPPED
 from tests.watch.watching import Host
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 MOST_POINTS = 0.03
 FRAMEWORKS = {
     "lightning": "by_lightning",
