@@ -231,6 +231,12 @@ class TestQueue:
             jobs.submit(config(batch_size=10**6))
         assert jobs.store.runs() == []
 
+    def test_without_pytorch_a_sentence_says_so(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(manager_module.availability, "installed", lambda _name: False)
+        with pytest.raises(JobError, match="a job needs PyTorch, which is not installed: "):
+            jobs.submit(config())
+        assert jobs.store.runs() == []
+
     def test_others_of_those_who_log_in_cannot_stop_it(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:

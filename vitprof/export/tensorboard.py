@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import io
-import json
 import os
+import pickle
 import shutil
 import subprocess
 import tempfile
@@ -119,12 +119,6 @@ def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, F
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
     """Hands the scalars to `tensorboard_child`, whose input stays open: with this process the child ends."""
-    lengths = {run: {tag: points.shape[1] for tag, points in scalars.items()} for run, scalars in runs.items()}
-    data = io.BytesIO()
-    data.write(json.dumps(lengths).encode() + b"\n")
-    for scalars in runs.values():
-        for points in scalars.values():
-            data.write(np.ascontiguousarray(points, dtype="<f8").tobytes())
     command = runners.command("vitprof.export.tensorboard_child", str(directory))
     env, pipe = runners.environment(), subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=env) as process:
@@ -132,7 +126,7 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
         assert process.stderr is not None
         try:
             with contextlib.suppress(BrokenPipeError):  # it died at once: its last line says why
-                process.stdin.write(data.getbuffer())
+                pickle.dump(runs, process.stdin)
                 process.stdin.flush()
             status = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired as error:

@@ -1,18 +1,18 @@
-"""Writes TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`. Standard input is a
-line of JSON, run's directory -> tag -> n, then for each tag (3, n) little-endian float64: step, wall time, value.
+"""Writes TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`, a pickle that holds for
+each run's directory and tag an array (3, n): step, wall time, value.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import shutil
 import sys
 import threading
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
+from vitprof.analysis.arrays import Floats
 
 MISSING = "the package tensorboardX is not installed; install it with: pip install tensorboardX"
 
@@ -28,13 +28,15 @@ def main(directory: Path, source: BinaryIO) -> None:
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
 
-    lengths: dict[str, dict[str, int]] = json.loads(_read(source.readline(), 1))
+    try:
+        scalars: dict[str, dict[str, Floats]] = pickle.load(source)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise OSError("the program that asked for them has ended") from error
     runs: dict[str, dict[tuple[float, float], list[Any]]] = {}
-    for run, tags in lengths.items():
+    for run, tags in scalars.items():
         by_step = runs.setdefault(run, {})
-        for tag, n in tags.items():
-            table = np.frombuffer(_read(source.read(3 * 8 * n), 3 * 8 * n), dtype="<f8").reshape(3, n)
-            for step, wall, value in zip(*table.tolist(), strict=True):
+        for tag, points in tags.items():
+            for step, wall, value in points.T.tolist():
                 by_step.setdefault((wall, step), []).append(Summary.Value(tag=tag, simple_value=value))
     threading.Thread(target=_end_with_the_parent, args=(directory,), daemon=True).start()
     for run, by_step in runs.items():
@@ -43,12 +45,6 @@ def main(directory: Path, source: BinaryIO) -> None:
         for (wall, step), values in sorted(by_step.items(), key=lambda item: item[0]):
             writer.write_event(Event(wall_time=wall, step=int(step), summary=Summary(value=values)))
         writer.close()
-
-
-def _read(data: bytes, n: int) -> bytes:
-    if len(data) < n:
-        raise OSError("the program that asked for them has ended")
-    return data
 
 
 def _end_with_the_parent(directory: Path) -> None:

@@ -86,7 +86,7 @@ class JobManager:
             config = resolve.resolve(config)
             if not availability.installed("torch"):
                 todo = install_command("dashboard")
-                raise JobError(f"a job needs PyTorch, which is not availability.installed: {todo}")
+                raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
         self._record_ends()
         device, started_by = scheduling.queue_of(config.device), users.who()
         with self._turn:

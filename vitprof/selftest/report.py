@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import psutil
+from pydantic_core import to_jsonable_python
 
 import vitprof
 from vitprof.analysis.verdict.wording import CAUSE_NAMES
@@ -176,7 +177,8 @@ class SelftestReport(Generic[R_co]):
         if self.machine:
             values |= {"advice": self.advice, "machine": self.machine}
         values["results"] = [result.to_dict() for result in self.results]
-        return {name: plain(value) for name, value in values.items()}
+        converted: dict[str, Any] = plain(values)
+        return converted
 
     @property
     def advice(self) -> str:
@@ -194,7 +196,7 @@ class SelftestReport(Generic[R_co]):
     def to_json(self) -> str:
         """Returns the text of the file for a bug report, without what names the machine, its user or the card."""
         values = {"schema_version": SCHEMA_VERSION} | self.to_dict()
-        text = json.dumps(values, indent=2, allow_nan=False, default=str, ensure_ascii=False) + "\n"
+        text = json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         for path, name in ((home(), "VITPROF_HOME"), (Path.home(), "~")):
             if len(path.parts) > 1:
                 text = text.replace(str(path), name)
@@ -214,11 +216,7 @@ def judged(measured: str, wrong: Sequence[str], **figures: Any) -> Outcome:
 
 def plain(value: Any) -> Any:
     """Returns `value` as JSON can hold it, at any depth: None for NaN and infinities, lists for tuples, text keys."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 
 def machine_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def main() -> None:
         message: dict[str, Any] = {"facts": device_facts(bench), "outcome": run_case(name, bench).to_dict()}
     except Exception as error:
         message = {"error": _printed(error)}
-    json.dump(plain(message), channel, allow_nan=False, default=str)
+    json.dump(plain(message), channel, allow_nan=False)
     channel.flush()
     os._exit(0)  # tearing down PyTorch takes a second
 
