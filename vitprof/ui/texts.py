@@ -76,11 +76,11 @@ def guarded(draw: Callable[P, None]) -> Callable[P, None]:
 PROBLEM = "problem of the last button"
 
 
-def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> bool:
+def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> None:
     """Draws a button that calls `do`, in a callback: a page that is drawn anew before it comes to the button would lose
-    the click. A `VitprofError` is kept for `draw_problem`, which shows it as a line. Returns whether it was pressed.
+    the click. A `VitprofError` is kept for `draw_problem`, which shows it as a line.
     """
-    return st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
+    st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
 
 
 def act(do: Callable[[], object]) -> None:

@@ -22,9 +22,9 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     running = add_run(store, n=0, status="running", name="long")
     second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
-    stopped: list[int] = []
+    stop = lambda self, run_id: store.update_run(run_id, status="stopped")  # noqa: E731
     monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
-    monkeypatch.setattr(type(resources.manager()), "stop", lambda self, run_id: stopped.append(run_id))
+    monkeypatch.setattr(type(resources.manager()), "stop", stop)
     one_at_a_time = "jobs run one at a time so that they do not take each other's CPU and disk"
     waits = f"Waiting for run {running} on cpu"
     assert f"{waits}; {one_at_a_time}. It is 2nd in the queue." in said(app(run=str(second)))
@@ -33,7 +33,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     assert "stop-button" not in {button.key for button in at.button}
     at.button(key="cancel-button").click().run()
     assert not at.exception
-    assert stopped == [third]
+    assert store.run(third).status == "stopped"
     assert at.title[0].value == "long", "the run that has the device"
 
 

@@ -266,12 +266,15 @@ def draw_queued(run: store.StoredRun) -> None:
         jobs = resources.manager()
         if not jobs.may_stop(run.id):
             return
-        if act_button("Cancel", "cancel-button", "close", lambda: jobs.stop(run.id), CANCEL_HELP):
-            st.query_params.pop(widgets.RUN, None)
-            st.rerun(scope="app")
+        act_button("Cancel", "cancel-button", "close", lambda: _cancel(run), CANCEL_HELP)
         own_program = not all(ahead.owner for ahead in before)
         if not own_program:
             act_button("Run now", "run-now-button", "fast_forward", lambda: jobs.run_now(run.id), NOW_HELP)
+
+
+def _cancel(run: store.StoredRun) -> None:
+    resources.manager().stop(run.id)
+    st.query_params.pop(widgets.RUN, None)  # the page then shows the run that is running
 
 
 def begun(run: store.StoredRun) -> bool:
