@@ -216,6 +216,38 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> 
     return times[: len(loaders[0])]
 
 
+def differentiates_in_checks(*, accumulate: int = 1, every: int = 0, anew: bool = False) -> list[float]:
+    """Trains, and checks with backward passes and no step of the optimizer `every` so many batches, or after each
+    epoch; `anew`: each with another loader. Returns the seconds that it waits for batches to train on, and checks.
+    """
+    model, optimizer = linear()
+    batches: Any = DataLoader(Quick(0.0), batch_size=BATCH)
+    checks = DataLoader(Slow(0.002), batch_size=16)
+    waited_s, checked_s = 0.0, 0.0
+
+    def check() -> float:
+        since_s = time.perf_counter()
+        for (x,) in checks:
+            model(x.requires_grad_()).mean().backward()
+        return time.perf_counter() - since_s
+
+    for _ in range(2):
+        asked = time.perf_counter()
+        for n, (x,) in enumerate(DataLoader(Quick(0.0), batch_size=BATCH) if anew else batches, 1):
+            waited_s += time.perf_counter() - asked
+            model(x).mean().backward()
+            if n % accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            if every and n % every == 0:
+                checked_s += check()
+            asked = time.perf_counter()
+        waited_s += time.perf_counter() - asked
+        checked_s += 0.0 if every else check()
+    next(iter(batches))
+    return [waited_s, checked_s]
+
+
 def in_two_threads(*, shared: bool = False) -> None:
     """Trains in two threads, step by step in turns, each with a model and a loader (`shared`: one) of its own."""
     both, one = threading.Barrier(2), DataLoader(Quick(0.0), batch_size=BATCH)

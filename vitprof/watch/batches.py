@@ -1,19 +1,23 @@
-"""The batches that a step waits for: their samples, the times of their making, and the script's copies of them."""
+"""A step, and the batches that it waits for: their samples, the times of their making, the script's copies of them."""
 
 from __future__ import annotations
 
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from vitprof.measure.devices import Device
 from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.patching import Guard
+
+if TYPE_CHECKING:
+    from vitprof.watch.other_loaders import OtherBatch, OtherLoaders
 
 
 class Ahead(NamedTuple):
@@ -52,6 +56,52 @@ def n_samples(batch: Any) -> int:
         if tensor.numel():
             return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` would run PyTorch's Python code
     return 0
+
+
+MOST_OPTIMIZERS = 4
+"""The most steps of optimizers in a step of the loop whose times are marked."""
+
+
+class Step:
+    """The current step."""
+
+    __slots__ = ("carried", "end", "last", "marks", "n_stepped", "others", "scaled", "stepped", "updated")
+
+    def __init__(self, marks: StepMarks, carried: Sequence[OtherBatch], *, last: bool) -> None:
+        self.marks, self.carried = marks, carried
+        self.last = last
+        """Whether no batch came for it: the iteration is over."""
+        self.end: tuple[float, Any] | None = None
+        """When it may have ended, with the device's mark."""
+        self.others: list[OtherBatch] = []
+        """The batches of other loaders that came before its last work; `carried`: that came before its own batch."""
+        self.updated = -1
+        """How many of them had come when an optimizer last stepped; -1 if none has."""
+        self.stepped: tuple[float, Any] | None = None
+        """When an optimizer last stepped, with the device's mark; None if more work was seen since."""
+        self.n_stepped = 0
+        self.scaled: tuple[Any, Any] = (None, None)
+        """A loss scaled by a GradScaler, and the loss."""
+
+    def note_end(self, device: Device, now_s: float) -> None:
+        """Notes that it may end now."""
+        if self.end is not None:
+            device.release(self.end[1])
+        self.end = (now_s, device.mark())
+
+    def note_stepped(self, device: Device, now_s: float) -> None:
+        """Notes a step of an optimizer. Where there is one for each parameter, none is marked."""
+        self.n_stepped += 1
+        if self.stepped is not None:
+            device.release(self.stepped[1])
+        self.stepped = (now_s, device.mark()) if self.n_stepped <= MOST_OPTIMIZERS else None
+
+    def work(self, copies: Copies | None, others: OtherLoaders) -> None:
+        """Notes work. Batches of other loaders before it are part of the step: the script works on them too."""
+        if copies is not None:
+            copies.work()
+        self.others += others.take()
+        self.stepped = None
 
 
 ONE_AFTER_ANOTHER_S = 200e-6

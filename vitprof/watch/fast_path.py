@@ -124,7 +124,7 @@ class PlainSteps:
         if self.worked:
             loop.state, marks.loss = State.WORKED, lambda: loss
             if self.worked > 1 and loop.step is not None:
-                loop.step.stepped = (self.worked, self.worked)
+                loop.step.stepped, loop.step.updated = (self.worked, self.worked), 0
         if not math.isnan(self._asked_s):
             loop.end(self._asked_s)
             loop.state, loop.requested = State.WAITING, Request(self._asked_s, 0.0, 0.0, self._depth)

@@ -15,7 +15,7 @@ from typing import Any
 
 from vitprof.watch.fetch_times import MAKING, TimedCollate, count_opened, timed_compose, timed_fetch, unpacked
 from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, leave_sign, when_imported
-from vitprof.watch.watcher import Watcher, report_optimizers, the_watcher
+from vitprof.watch.watcher import Watcher, the_watcher
 
 COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
 """Modules with a class `Compose`, and its method that transforms."""
@@ -186,6 +186,19 @@ def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
         return batch
 
     dataloader._BaseDataLoaderIter.__next__ = next_reported
+
+
+def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
+    """Makes the module `torch.optim.optimizer` report each step of an optimizer."""
+    plain, guard = watcher.plain, watcher.guard
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        if plain.on:
+            plain.worked = perf_counter()
+        else:
+            guard(watcher.stepped, optimizer)
+
+    optimizers.register_optimizer_step_post_hook(stepped)
 
 
 def time_workers(dataloader: ModuleType) -> None:

@@ -37,6 +37,8 @@ class Seen:
         self.facts, self.declared, self.each_is_a_step = facts, declared, each_is_a_step
         self.trains = True
         """Whether its batches count for steps that ask another loader too: not where the script declares others."""
+        self.updates = False
+        """Whether an optimizer has stepped as this was the train loader."""
         self.is_over = False
         """Whether its last iteration has ended."""
         self.begun = UNKNOWN

@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -31,20 +31,16 @@ from torch import Tensor
 from vitprof.measure.devices import Device, not_kept
 from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
-from vitprof.watch.batches import NOTHING, Ahead, Copies, batch_times, n_samples, together
+from vitprof.watch.batches import NOTHING, Ahead, Copies, Step, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, made_between
 from vitprof.watch.loaders import UNKNOWN, Seen
-from vitprof.watch.other_loaders import OtherBatch, OtherLoaders
+from vitprof.watch.other_loaders import OtherBatch
 from vitprof.watch.patching import Guard
 from vitprof.watch.send import Wanted
 from vitprof.watch.steps import Steps
 
 ITER_AND_NEXT_S = 0.05
 """The wait for a first batch requested this soon (s) after `iter(loader)` includes that call, which starts workers."""
-
-
-MOST_OPTIMIZERS = 4
-"""The most steps of optimizers in a step of the loop whose times are marked."""
 
 
 class State(enum.Enum):
@@ -72,46 +68,6 @@ class Request(NamedTuple):
     begun_s: float
     """The time to begin the iteration, where this is its first batch."""
     queue_depth: float
-
-
-class Step:
-    """The current step."""
-
-    __slots__ = ("carried", "end", "last", "marks", "n_stepped", "others", "scaled", "stepped")
-
-    def __init__(self, marks: StepMarks, carried: Sequence[OtherBatch], *, last: bool) -> None:
-        self.marks, self.carried = marks, carried
-        self.last = last
-        """Whether no batch came for it: the iteration is over."""
-        self.end: tuple[float, Any] | None = None
-        """When it may have ended, with the device's mark."""
-        self.others: list[OtherBatch] = []
-        """The batches of other loaders that came before its last work; `carried`: that came before its own batch."""
-        self.stepped: tuple[float, Any] | None = None
-        """When an optimizer last stepped, with the device's mark; None if more work was seen since."""
-        self.n_stepped = 0
-        self.scaled: tuple[Any, Any] = (None, None)
-        """A loss scaled by a GradScaler, and the loss."""
-
-    def note_end(self, device: Device, now_s: float) -> None:
-        """Notes that it may end now."""
-        if self.end is not None:
-            device.release(self.end[1])
-        self.end = (now_s, device.mark())
-
-    def note_stepped(self, device: Device, now_s: float) -> None:
-        """Notes a step of an optimizer. Where there is one for each parameter, none is marked."""
-        self.n_stepped += 1
-        if self.stepped is not None:
-            device.release(self.stepped[1])
-        self.stepped = (now_s, device.mark()) if self.n_stepped <= MOST_OPTIMIZERS else None
-
-    def work(self, copies: Copies | None, others: OtherLoaders) -> None:
-        """Notes work. Batches of other loaders before it are part of the step: the script works on them too."""
-        if copies is not None:
-            copies.work()
-        self.others += others.take()
-        self.stepped = None
 
 
 class Loop:
@@ -232,12 +188,14 @@ class Loop:
             self.ahead = NOTHING
         self.epoch += self.steps.n > self.steps.n_before_epoch
         self.steps.n_before_epoch = self.steps.n
+        self.steps.others.last_after_update = self.steps.n - 1
 
     def change_loader(self, now_s: float, *, expects_work: bool) -> None:
         """Goes on with another loader: in the next epoch if the steps so far are training; else drops them."""
         if self.steps.confirmed:
             self.end(now_s)
             self.epoch += 1
+            self.steps.n_before_epoch = self.steps.n
         else:
             self.steps.drop()
             self._carried = []
@@ -262,7 +220,8 @@ class Loop:
         step.scaled = (None, None)
         if differentiated is not result or loss is None:
             loss = differentiated
-        if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device:
+        validates = 0 <= step.updated < len(step.others)
+        if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device and not validates:
             step.marks.loss = self.device.keep(loss, self.steps.n)
         return True
 
@@ -271,6 +230,7 @@ class Loop:
         step = self.step
         if step is None or not _follow(self.device):
             return
+        step.updated = len(step.others)
         if self.copies is not None:
             self.copies.work()
             step.note_stepped(self.device, now_s)
@@ -313,15 +273,23 @@ class Loop:
         """
         step, state, others = self.step, self.state, self.steps.others
         if step is None:
-            _keep_others(self, now_s, validated=others.are_validation(last=False))
+            _keep_others(self, now_s, others.validated_since_s(last=False))
             return
         self.step, self.state = None, State.IDLE
         marks, noted = step.marks, step.end
-        validated = others.are_validation(last=step.last)
+        validated_since_s = others.validated_since_s(last=step.last)
         counts = state in WORK_DONE or not (self.expects_work or step.last)
+        if validation := others.validation(self.steps.n, step.others, step.updated, last=step.last):
+            validated_since_s = validation[0].asked_s
+            counts &= step.updated >= 0 or not step.last
+            del step.others[-len(validation) :]
+            if noted is None or state is not State.LEFT:
+                self.device.release(*(noted or ())[1:])
+                noted = validated_since_s, validation[0].asked
+            self.device.release(*(other.asked for other in validation if noted is None or other.asked is not noted[1]))
         before_copy = None if self.copies is None else self.copies.end(marks if counts else None)
         if counts:
-            if noted is not None and not (others.batches or step.last or state is State.LEFT):
+            if noted is not None and not (validation or others.batches or step.last or state is State.LEFT):
                 self.device.release(noted[1])
                 noted = None
             if noted is None:
@@ -333,7 +301,7 @@ class Loop:
             self.ahead = NOTHING
             if step.carried or step.others:
                 self.steps.count_loaders(self._loader, marks, step.carried, step.others)
-            others.count_end(validated=validated)
+            others.count_end(self.steps.n, validated=math.isfinite(validated_since_s))
             stepped = step.stepped
             if noted is not None and stepped is not None:  # where the step ended is known otherwise
                 self.device.release(stepped[1])
@@ -343,7 +311,7 @@ class Loop:
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
-        _keep_others(self, now_s, validated=validated)
+        _keep_others(self, now_s, validated_since_s)
 
     def resume(self, now_s: float) -> None:
         """Makes the next step's gap count from here; ends validation or a pause, if there is one."""
@@ -376,11 +344,11 @@ class Loop:
         self.steps.close()
 
 
-def _keep_others(loop: Loop, now_s: float, *, validated: bool) -> None:
+def _keep_others(loop: Loop, now_s: float, validated_since_s: float) -> None:
     others = loop.steps.others
-    if validated:
+    if math.isfinite(validated_since_s):
         loop.resume(now_s)
-        loop.steps.phase("evaluate", others.batches[0].asked_s, now_s)
+        loop.steps.phase("evaluate", validated_since_s, now_s)
         others.drop()
     loop._carried += others.take()
 

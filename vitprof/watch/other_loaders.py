@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ class OtherBatch(NamedTuple):
     """The device's mark when it was requested."""
     samples: int
     made: BatchTimes | None
+    first: bool
+    """Whether its iteration began with it."""
 
     @property
     def wait_s(self) -> float:
@@ -61,29 +64,32 @@ class OtherLoaders:
         self._device, self._add_transforms = device, add_transforms
         self.batches: list[OtherBatch] = []
         """Those since the last work."""
-        self._requested: tuple[float, Any, Seen] | None = None
+        self._requested: tuple[float, Any, Seen, bool] | None = None
         self.first: Seen | None = None
         """The loader that the last two steps asked first, before the train loader: what trains should begin with it."""
         self._last_carried = -1
         """The last step with batches that were carried into it."""
-        self.validated = False
-        """Whether the last step ended in validation with gradients."""
+        self.last_after_update = -1
+        """The last step after which another loader was asked, with a backward pass, but not as for a validation."""
+        self._validated = -2
+        """The last step that ended in validation with gradients."""
         self._waits: dict[Seen, list[float]] = {}
         """Loader -> its batches in steps that asked several, and the seconds waited for them."""
-        self._joined = self._unclear = self._told = 0
+        self._joined = self.unclear = self._told = 0
         """Steps that asked several loaders; steps after which it is not clear what another one is for."""
 
     def request(self, now_s: float, loader: Seen) -> None:
         """Notes that a batch of `loader` is requested; the wait for the first one has the iteration's beginning."""
         begun, loader.begun = loader.begun, UNKNOWN
-        asked_s = now_s if begun is UNKNOWN else now_s - (begun.until_s - begun.since_s)
-        self._requested = (asked_s, asked_s if self._device.immediate else self._device.mark(), loader)
+        first = begun is not UNKNOWN
+        asked_s = now_s - (begun.until_s - begun.since_s) if first else now_s
+        self._requested = (asked_s, asked_s if self._device.immediate else self._device.mark(), loader, first)
 
     def receive(self, now_s: float, batch: Any, times: FetchTimes | None) -> bool:
         """Notes the batch that was requested, None where the loader has no more; returns whether there is one."""
         if self._requested is None:
             return False
-        (asked_s, asked, loader), self._requested = self._requested, None
+        (asked_s, asked, loader, first), self._requested = self._requested, None
         if batch is None:
             self._device.release(asked)
             return False
@@ -91,7 +97,7 @@ class OtherLoaders:
         if times is not None:
             made = batch_times(times, math.nan)
             self._add_transforms(times[-1], samples)
-        self.batches.append(OtherBatch(loader, asked_s, now_s, asked, samples, made))
+        self.batches.append(OtherBatch(loader, asked_s, now_s, asked, samples, made, first))
         return True
 
     def take(self) -> list[OtherBatch]:
@@ -104,9 +110,27 @@ class OtherLoaders:
         self._device.release(*(other.asked for other in self.batches))
         self.batches = []
 
-    def are_validation(self, *, last: bool) -> bool:
-        """Returns whether the batches since the last work are, where no work followed; `last`: the epoch is over."""
-        return bool(self.batches) and (last or len({other.loader for other in self.batches}) < len(self.batches))
+    def validated_since_s(self, *, last: bool) -> float:
+        """Returns since when the batches since the last work validate, where no work followed; NaN where they do not.
+        `last`: the epoch is over.
+        """
+        are = self.batches and (last or len({other.loader for other in self.batches}) < len(self.batches))
+        return self.batches[0].asked_s if are else math.nan
+
+    def validation(self, step: int, others: list[OtherBatch], updated: int, *, last: bool) -> list[OtherBatch]:
+        """Returns those of `others`, a step's, that validate, with backward passes and without a step of an optimizer:
+        an iteration that begins in the step, or anything after an epoch's last. `updated`: how many came before the
+        last step of an optimizer; -1 where none stepped. What comes after that now and then may validate.
+        """
+        after = others[max(0, updated) :]
+        if last or not after:
+            return after
+        begins = (one.first and one.loader is then.loader for one, then in itertools.pairwise(after))
+        if validation := next((after[i:] for i, begun in enumerate(begins) if begun), []):
+            return validation
+        regular, self.last_after_update = updated < 0 or self.last_after_update >= step - 1, step
+        self.unclear += not regular
+        return [] if regular else after
 
     def before(self, ahead: Ahead, carried: Sequence[OtherBatch]) -> Ahead:
         """Returns `ahead` and these batches, which came before the train loader's."""
@@ -130,14 +154,15 @@ class OtherLoaders:
             sums = self._waits.setdefault(loader, [0, 0.0])
             sums[0], sums[1] = sums[0] + 1, sums[1] + s
 
-    def count_end(self, *, validated: bool) -> None:
+    def count_end(self, step: int, *, validated: bool) -> None:
         """Counts a step's end; after every step there is no validation: loaders are asked in turn."""
-        self._unclear += validated and self.validated
-        self.validated = validated
+        if validated:
+            self.unclear += self._validated == step - 1
+            self._validated = step
 
     def send(self, facts: Callable[[dict[str, Any]], None], *, at_end: bool) -> None:
         """Sends what is counted when it has doubled, and at the end."""
-        if (n := self._joined + self._unclear) and (at_end or n >= 2 * self._told):
+        if (n := self._joined + self.unclear) and (at_end or n >= 2 * self._told):
             self._told = n
             loaders = [{**seen.facts, "batches": int(n), "wait_s": s} for seen, (n, s) in self._waits.items()]
-            facts({"loaders": loaders, "unclear_loaders_steps": self._unclear})
+            facts({"loaders": loaders, "unclear_loaders_steps": self.unclear})

@@ -113,7 +113,7 @@ class Watcher:
         self.kept = None
         loop, seen = self.loop, self.loaders.request(iterator, in_loop=torch.is_grad_enabled())
         if loop is not None and seen is not None and loop.steps.others.first is seen and torch.is_grad_enabled():
-            self.loaders.ours, loop.steps.others.first = seen, None
+            self.loaders.ours, loop.steps.others.first, seen.updates = seen, None, True
         ours = self.loaders.is_ours(iterator)
         if not torch.is_grad_enabled():
             if loop is not None and not ours:
@@ -156,9 +156,10 @@ class Watcher:
         if ours.declared:
             self.confirm()
         loop.receive(now, batch, times)
+        never_plain = self._end_after or self._detach_after or self.source
         if self._entered:  # the script requested the batch inside its step
             loop.enter(now)
-        elif not (self._end_after or self._detach_after or self.source) and self._stepped_in == self._asked_in:
+        elif (ours.updates or not self.loaders.trainer) and not never_plain and self._stepped_in == self._asked_in:
             self.plain.enter(ours.iterator, loop, times)
 
     @in_turn
@@ -188,8 +189,14 @@ class Watcher:
             return False
         if self.loop is None:
             self.loop = _open(self)
-        if seen is None or (self.loop.steps.confirmed and ours is not None and ours.is_alive):
+        if seen is None:
             return False
+        if ours is not None and (steps := self.loop.steps).confirmed:
+            worked = self.loop.state.name == "WORKED" or steps.n > steps.n_before_epoch
+            validates = worked and not ours.updates and not ours.declared and self.loaders.trainer != 0
+            if ours.is_alive and not validates:
+                return False
+            steps.others.unclear += validates * (steps.n - steps.n_before_epoch)
         if seen is not ours:
             self.loaders.ours, self.passes = seen, BackwardPasses()
         self.loop.change_loader(now, expects_work=not seen.each_is_a_step)
@@ -215,6 +222,8 @@ class Watcher:
         fetches = self._worked_in == self._asked_in  # else autograd's thread may step, in a hook of a gradient
         self._stepped_in = self._asked_in if fetches and self._asked_in else threading.get_ident()
         fetched = self.loaders.step(optimizer)
+        if self.loaders.ours is not None:
+            self.loaders.ours.updates = True
         if self._asked_in == self._stepped_in:
             self.loaders.trainer = self._stepped_in
         elif self.source is None and fetched is None:
@@ -368,19 +377,6 @@ def report_work(watcher: Watcher) -> None:
 
     torch.autograd.backward = backward  # Tensor.backward() looks it up there, too
     torch.amp.GradScaler.scale = scale_noted  # type: ignore[method-assign]
-
-
-def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
-    """Makes the module `torch.optim.optimizer` report each step of an optimizer."""
-    plain, guard = watcher.plain, watcher.guard
-
-    def stepped(optimizer: Any, *_: Any) -> None:
-        if plain.on:
-            plain.worked = perf_counter()
-        else:
-            guard(watcher.stepped, optimizer)
-
-    optimizers.register_optimizer_step_post_hook(stepped)
 
 
 @functools.cache
