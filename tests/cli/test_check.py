@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -110,6 +111,26 @@ def test_a_loader_only_run_has_no_device_to_idle(call: Call, mine: RunStore) -> 
     status, out, _ = call("check", "1", "--max-idle", "60%", "--min-samples-per-s", "100")
     assert status == 2
     assert [line.split()[0] for line in out.splitlines()] == ["refused", "met"]
+
+
+@pytest.mark.parametrize(
+    ("device", "launch_idle_s", "limit", "outcome"),
+    [
+        ("cuda:0", math.nan, "60%", "undecided"),
+        ("cuda:0", math.nan, "40%", "missed"),
+        ("cuda:0", 0.0, "60%", "met"),
+        ("cpu", math.nan, "60%", "met"),
+    ],
+)
+def test_a_gpu_may_idle_inside_steps_that_end_as_they_were_launched(
+    call: Call, mine: RunStore, device: str, launch_idle_s: float, limit: str, outcome: str
+) -> None:
+    add(mine, launch_idle_s=launch_idle_s)
+    mine.update_run(1, environment=OWN | {"device": device})
+    status, out, _ = call("check", "1", "--max-idle", limit, "--max-data-wait", "60%")
+    assert [line.split()[0] for line in out.splitlines()] == [outcome, "met"]
+    assert status == {"met": 0, "missed": 1, "undecided": 2}[outcome]
+    assert ("the device may be idle inside them too" in out) is (outcome == "undecided")
 
 
 def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def add_run(
     start = 100 + number * step_s
     rows |= {"t_start_s": start, "made_start_s": start, "compute_start_s": start + wait_s, "made_end_s": start + wait_s}
     rows |= {"read_s": np.full(n, min(wait_s, 0.003)), "decode_s": np.full(n, max(wait_s - 0.003, 0.0))}
-    zero = {name for name in STEP_COLUMNS if np.isnan(rows[name]).all()} - {"worker"}
+    zero = {name for name in STEP_COLUMNS if np.isnan(rows[name]).all()} - {"worker", "launch_idle_s"}
     append_steps(store, run_id, np.stack([rows[c] if c not in zero else number * 0.0 for c in STEP_COLUMNS], axis=1))
     sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
     append_telemetry(store, run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])

@@ -195,8 +195,11 @@ def _judge(
             refused = [*refused, "a loader-only run has no device work; check --max-data-wait or --min-samples-per-s"]
         if refused:
             judged.append(Judged(bound, "refused", None, " ".join(dict.fromkeys(refused))))
-        else:
-            judged.append(judge_bound(bound, [run.steps for run in runs], [run.steps for run in baseline]))
+            continue
+        line = judge_bound(bound, [run.steps for run in runs], [run.steps for run in baseline])
+        if bound.kind == "max_idle" and line.outcome == "met" and any(map(guard.may_idle_inside, runs)):
+            line = dataclasses.replace(line, outcome="undecided", reason=guard.IDLE_INSIDE)
+        judged.append(line)
     return judged, between
 
 

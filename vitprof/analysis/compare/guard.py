@@ -14,8 +14,9 @@ from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.compare.bounds import FIGURE_STEPS, n_steady
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, config_differences, device_name, which
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.timing.steady import while_steady
-from vitprof.analysis.verdict.wording import not_measurable
+from vitprof.analysis.timing.loading import host_paced
+from vitprof.analysis.timing.steady import steady_state, while_steady
+from vitprof.analysis.verdict.wording import find_device, not_measurable
 from vitprof.config import BUDGETS, RunConfig, own_script
 from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
@@ -186,7 +187,8 @@ def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, st
     return max(float(relative[0]), float(np.median(relative)) / GROWING_FACTOR) / tolerance, words
 
 
-CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS)))
+LAUNCHED_STEPS: tuple[str, ...] = ("compute_start_s", "compute_s", "host_s", "launch_idle_s")
+CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS, *LAUNCHED_STEPS)))
 UNDER_TEST = ("versions", "variables", "losses")
 """Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
 ALLOWED_TOPICS: tuple[str, ...] = (
@@ -235,6 +237,16 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
     if run.facts.facts.get("n_beside") and "sharing" not in allowed:
         return f"{run.label} shared the machine with another run, which took CPU and disk; run it again alone"
     return ""
+
+
+IDLE_INSIDE = "Python launched the steps no faster than they ran: the device may be idle inside them too, for how long is not known"
+
+
+def may_idle_inside(run: CheckedRun) -> bool:
+    """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
+    rows, known = np.flatnonzero(steady_state(run.steps)), np.isfinite(run.steps["launch_idle_s"])
+    on_cpu = find_device(run.facts.config, run.facts.environment).on_cpu
+    return not on_cpu and not known[rows].any() and host_paced(run.steps, rows)
 
 
 def comparable(

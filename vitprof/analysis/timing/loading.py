@@ -271,7 +271,7 @@ def find_exposure(
         outside=of_outside,
         launches=of_launches,
         paced=of_both,
-        host_paced=_host_paced(steps, gaps.index),
+        host_paced=host_paced(steps, gaps.index),
         idle_ms=usual_s * 1e3,
         step_s=mean(whole[~starts]),
         shares=_with_starts(shares, of_start, float(idle.sum()), len(whole)),
@@ -291,7 +291,8 @@ def _with_starts(
     return tuple(sorted((verdict.Share("epoch_start", frac, ms, ms), *rest), key=lambda share: -share.frac))
 
 
-def _host_paced(steps: Series, rows: Ints) -> bool:
+def host_paced(steps: Series, rows: Ints) -> bool:
+    """Returns whether those steps ended as they were launched."""
     compute_s, host_s = column(steps, "compute_s")[rows], column(steps, "host_s")[rows]
     got_s = (column(steps, "t_start_s") + column(steps, "data_wait_s"))[rows]
     lag_s = known(column(steps, "compute_start_s")[rows] + compute_s - got_s - host_s)
