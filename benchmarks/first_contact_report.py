@@ -112,7 +112,8 @@ def watch_rows(watch: dict[str, Any]) -> Iterator[Row]:
         busy = "" if math.isnan(row["busy_frac"]) else f"; the GPU was busy {row['busy_frac']:.1%} ({row['oracle']})"
         text = f"exposed wait {row['exposed_wait_frac']:.1%}, compute {row['compute_frac']:.1%}{busy}"
         wrong = list(row["wrong"]) + ["other losses than without vitprof"] * (row.get("same_losses") is False)
-        expected = "; ".join(wrong) or "as the script and the oracle say, within 2 points, and the same losses"
+        losses = ", and the same losses" * ("same_losses" in row)
+        expected = "; ".join(wrong) or f"as the script and the oracle say, within 2 points{losses}"
         yield judged(name, text, expected, not wrong)
         if math.isnan(row["busy_frac"]):
             yield missing(f"{name}: oracle", row["oracle"])

@@ -33,13 +33,13 @@ from benchmarks.watch_matrix import clock
 from vitprof.config import RunConfig
 from vitprof.config.availability import why_unavailable
 from vitprof.config.catalog import dataset_info
-from vitprof.config.strategies import STRATEGIES, strategy
+from vitprof.config.strategies import strategy
 from vitprof.engine.train import train
 from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.trials import Trial, job_manager, run_trials
 from vitprof.measure.devices import open_device
 from vitprof.measure.step_columns import derive, gather
-from vitprof.selftest.gpu.job_cases import settings_for
+from vitprof.selftest.gpu.job_cases import IN_ORDER, settings_for
 from vitprof.store import RunStore
 from vitprof.telemetry.nvml import Nvml
 
@@ -227,7 +227,7 @@ def strategies(write: Write, _: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
         with closing(RunStore(f"sqlite:///{logs / 'runs.sqlite'}")) as store, job_manager(store, logs=logs) as manager:
-            for name in STRATEGIES:
+            for name in IN_ORDER:
                 settings = settings_for(name)
                 if reason := why_unavailable(
                     strategy(name), dataset_info(settings["dataset"], settings.get("n_images"))

@@ -130,7 +130,7 @@ def test_a_gpu_may_idle_inside_steps_that_end_as_they_were_launched(
     status, out, _ = call("check", "1", "--max-idle", limit, "--max-data-wait", "60%")
     assert [line.split()[0] for line in out.splitlines()] == [outcome, "met"]
     assert status == {"met": 0, "missed": 1, "undecided": 2}[outcome]
-    assert ("the device may be idle inside them too" in out) is (outcome == "undecided")
+    assert ("is idle inside them is not known" in out) is (outcome == "undecided")
 
 
 def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:

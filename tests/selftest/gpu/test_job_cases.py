@@ -187,7 +187,7 @@ def test_each_that_can_run_is_run_and_what_fails_is_named(tmp_path: Path, monkey
     def refused(name: str) -> dict[str, Any]:
         return {"strategy": name, "batch_size": 8} | ({"replay": "nowhere"} if name == "device" else {})
 
-    monkeypatch.setattr(job_cases, "STRATEGIES", ("memory", "device", "dali"))
+    monkeypatch.setattr(job_cases, "IN_ORDER", ("memory", "device", "dali"))
     monkeypatch.setattr(job_cases, "settings_for", lambda name: {"dataset": "digits"} | refused(name))
     monkeypatch.setattr(job_cases, "why_unavailable", lambda plan, info: "no DALI" * (plan.name == "dali"))
     bench = Bench(open_device("simulated:1,0", time.perf_counter), directory=tmp_path)
@@ -195,3 +195,23 @@ def test_each_that_can_run_is_run_and_what_fails_is_named(tmp_path: Path, monkey
     assert outcome.measured == "1 of 3 trained 20 steps; cannot run here: dali (no DALI)"
     assert outcome.wrong.startswith("device: replay")
     assert outcome.figures["passed"] == ["memory"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize(("hung_s", "status"), [(200.0, "not run"), (40.0, "failed")])
+def test_what_is_not_reached_in_time_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hung_s: float, status: str
+) -> None:
+    """The time ends while the first one runs. What took most of it has failed."""
+    assert job_cases.IN_ORDER[:3] == ["device", "prefetch", "dali"]
+    assert sorted(job_cases.IN_ORDER) == sorted(STRATEGIES)
+    monkeypatch.setattr(job_cases, "IN_ORDER", ("memory", "device"))
+    monkeypatch.setattr(job_cases, "settings_for", lambda name: {"dataset": "digits", "strategy": name})
+    monkeypatch.setattr(job_cases, "HUNG_S", hung_s)
+    times = itertools.chain([0.0, 0.0, 0.0], itertools.repeat(100.0))
+    device = open_device("simulated:1,0", time.perf_counter)
+    outcome = every_strategy(Bench(device, clock=lambda: next(times), directory=tmp_path))
+    assert outcome.status == status
+    assert outcome.figures["not_reached"] == ["memory", "device"][status == "failed" :]
+    assert ("memory: stopped" in outcome.wrong) is (status == "failed")

@@ -239,7 +239,9 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
     return ""
 
 
-IDLE_INSIDE = "Python launched the steps no faster than they ran: the device may be idle inside them too, for how long is not known"
+IDLE_INSIDE = (
+    "Python launched the steps no faster than they ran: for how long the device is idle inside them is not known"
+)
 
 
 def may_idle_inside(run: CheckedRun) -> bool:
