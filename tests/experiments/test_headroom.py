@@ -112,7 +112,7 @@ class TestMeasuring:
             found = jobs.measure_headroom(manager, run, repeats=1, progress=shown.append)
             assert found is not None
             free_ms, copied_ms, _ = (a.s_per_sample * 32e3 for a in found.anchors)
-            cost_ms = found.stages[1].s_per_sample * 32e3
+            cost_ms = found.parts[1].s_per_sample * 32e3
             assert free_ms > 4.159
             assert cost_ms >= 19.99 - copied_ms  # a sleep never ends early
             (warm,) = (r for r in manager.store.runs(group_key=jobs.group_of(run)) if r.role == "C")
@@ -123,8 +123,8 @@ class TestMeasuring:
         else:
             pytest.fail(f"preparation costs {cost_ms:.2f} ms a step and not {waited_ms - 4.16:.2f}; {found}")
         assert found.speed_up > 1
-        assert [p.name for p in found.stages] == ["transfer", "preparation"]
-        assert found.stages[1].distinguishable
+        assert [p.name for p in found.parts] == ["transfer", "preparation"]
+        assert found.parts[1].distinguishable
         assert found.simulated
         assert {p.words for p in shown} <= {"anchor A", "anchor B", "anchor C"}
         assert found.notes[-1].startswith("no anchor D: storage memory is in memory")
@@ -139,8 +139,8 @@ class TestMeasuring:
         mine = manager.store.runs(group_key=f"headroom:{run.id}", oldest_first=True)
         assert "".join(r.role for r in mine) == "ABCDABCD"
         assert [a.n_runs for a in found.anchors] == [2, 2, 2, 2]
-        assert [p.name for p in found.stages] == ["transfer", "preparation", "storage"]
-        assert all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.stages)
+        assert [p.name for p in found.parts] == ["transfer", "preparation", "storage"]
+        assert all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.parts)
         assert found.baseline_role == "C"
         anchor = mine[0]
         again = jobs.find_headroom(manager.store, anchor)  # found from an anchor too
@@ -158,7 +158,7 @@ class TestMeasuring:
         found = jobs.find_headroom(manager.store, run)
         assert found is not None
         assert [a.n_runs for a in found.anchors] == [1, 0, 1]
-        assert [p.name for p in found.stages] == ["transfer and preparation"]
+        assert [p.name for p in found.parts] == ["transfer and preparation"]
         assert "anchor B: 1 of 1 runs did not finish" in found.notes[0]
         assert "the disk is gone" in found.notes[0]
         assert found.speed_up > 0

@@ -135,7 +135,7 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     if known:
         label = "data free (A)" if known[0].role == "A" else f"anchor {known[0].role}"
         bars.append((label, 0.0, known[0], style.COMPUTE, *_of_anchor(known[0], batch_size)))
-        for stage, before in zip(headroom.stages, known, strict=False):
+        for stage, before in zip(headroom.parts, known, strict=False):
             colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2]) if stage.distinguishable else None
             of_stage = _of_stage(stage, batch_size)
             bars.append((stage.name, before.s_per_sample, stage, colour or style.NEUTRAL, *of_stage))

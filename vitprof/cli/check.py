@@ -17,7 +17,6 @@ from vitprof.analysis.compare import guard
 from vitprof.analysis.compare.bounds import Bound, Judged, Kind, judge_bound
 from vitprof.cli.common import terminal
 from vitprof.cli.common.options import texts
-from vitprof.config.accelerators import is_simulated
 from vitprof.config.bounds import LEAST_PER_S
 from vitprof.errors import ConfigError, VitprofError, one_line
 from vitprof.export import write_text
@@ -209,7 +208,7 @@ def _exit_status(judged: Sequence[Judged]) -> int:
 
 
 def _simulated(runs: Sequence[guard.CheckedRun]) -> str:
-    return " (simulated device)" if any(is_simulated(run.facts.config.device) for run in runs) else ""
+    return " (simulated device)" if any(run.facts.config.simulated for run in runs) else ""
 
 
 def _labels(runs: Sequence[guard.CheckedRun]) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence, to_dict
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
 from vitprof.cli.common.progress import POLL_S, progress, trial_progress
 from vitprof.config import GROUPS, RunConfig
@@ -100,7 +101,7 @@ def headroom(
         terminal.print_json({"run_id": run, "headroom": result})
     if stopped:
         raise typer.Exit(terminal.EXIT_STOPPED)
-    if result is not None and result["speed_up"] is None:
+    if result is not None and math.isnan(result["speed_up"]):
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
@@ -125,7 +126,7 @@ def measure_and_tell(
         _show(result, run)
     if result is None:
         return None, stopped
-    return to_dict(result) | {"sentence": headroom_sentence(result, run.config.batch_size)}, stopped
+    return vars(result) | {"sentence": headroom_sentence(result, run.config.batch_size)}, stopped
 
 
 def _show(result: Headroom | None, run: StoredRun) -> None:
@@ -134,7 +135,7 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
         return
     batch = run.config.batch_size
     title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
-    added = {p.name.rpartition(" and ")[2]: p for p in result.stages}
+    added = {p.name.rpartition(" and ")[2]: p for p in result.parts}
     rows = []
     for a in result.anchors:
         stage = added.get(ADDED_STAGE.get(a.role, ""))

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.tournament.tuning import Candidate
-from vitprof.analysis.verdict.headroom import Anchor, StageCost
+from vitprof.analysis.verdict import headroom
 from vitprof.cli.common import terminal
 from vitprof.config import RunConfig, strategies, tournament_spec
 from vitprof.export import bundle, tournament
@@ -36,27 +36,10 @@ class Runs(Printed):
     """One for each run."""
 
 
-class Headroom(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class Headroom(headroom.Headroom):
     """How many times as fast the job would be if its data were free, measured by replaying batches."""
 
-    anchors: list[Anchor]
-    """By role: data are on the device (A), in host memory (B), in files in memory (C), in files not in memory (D)."""
-    parts: list[StageCost]
-    """What each stage of loading costs: the difference of two anchors."""
-    speed_up: float
-    """Time of the anchor `baseline_role` / time of A."""
-    speed_up_low: float
-    """Lower end of its 95% interval."""
-    speed_up_high: float
-    """Upper end of its 95% interval."""
-    baseline_role: str
-    """The anchor that is the job as configured: C, or D for cold files or a slow drive; empty without either."""
-    notes: list[str]
-    """What a reader should know, such as which anchors are missing."""
-    simulated: bool
-    """Whether it was measured on a simulated device."""
-    pending: list[str]
-    """Anchors without a figure whose runs are queued or running."""
     sentence: str
     """The result in a sentence."""
 

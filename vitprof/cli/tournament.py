@@ -16,7 +16,6 @@ from vitprof.cli.common import options as reading
 from vitprof.cli.common import progress, terminal
 from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig, bounds, tournament_spec
-from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied, settings_of
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError, VitprofError, one_line
@@ -259,16 +258,11 @@ def _list(as_json: bool) -> None:
     with terminal.open_store() as store:
         listed = tournaments.list_tournaments(store)
     if as_json:
-        rows = [
-            {"tournament_id": t.id, "name": t.name, "status": t.status, "created_utc": t.created_utc, "note": t.note}
-            | {"spec": t.spec.to_dict(), "simulated": is_simulated(t.spec.base.device)}
-            for t in listed
-        ]
-        terminal.print_json({"tournaments": rows})
+        terminal.print_json({"tournaments": [tournament.listed_object(t) for t in listed]})
     elif not listed:
         terminal.out.print(f"no tournaments yet; start one with {program()} tournament --strategies memory,workers")
     else:
-        names = {t.id: t.name + (" (simulated)" if is_simulated(t.spec.base.device) else "") for t in listed}
+        names = {t.id: t.name + (" (simulated)" if t.spec.base.simulated else "") for t in listed}
         cells = ((str(t.id), names[t.id], t.status, t.created_utc) for t in listed)
         terminal.show_table(("tournament", "name", "status", "made"), cells)
 

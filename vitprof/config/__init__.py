@@ -164,7 +164,7 @@ class RunConfig:
         if reason := why_no_name(self.name):
             shown = self.name if len(self.name) <= MAX_NAME else self.name[:20] + "..."
             raise ConfigError("name", shown, reason)
-        if is_simulated(self.device):
+        if self.simulated:
             accelerator(self.device)
         elif self.device not in ("auto", "cpu") and not _is_gpu(self.device):
             raise ConfigError(
@@ -173,6 +173,10 @@ class RunConfig:
                 f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
                 f"simulated:NAME ({', '.join(CARDS)}), or simulated:A_MS,B_US such as simulated:66,70",
             )
+
+    @property
+    def simulated(self) -> bool:
+        return is_simulated(self.device)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

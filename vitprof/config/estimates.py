@@ -145,11 +145,11 @@ def duration(config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepar
             whys += [f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}"] if each else []
     if config.seconds is not None:
         # the run ends after the first step that ends past its time, which begins before the first batch is read
-        evaluates = config.evaluate and not config.loader_only and not accelerators.is_simulated(config.device)
+        evaluates = config.evaluate and not config.loader_only and not config.simulated
         whys += ["the evaluation comes on top"] if evaluates else []
         return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys))
     device_s = 0.0
-    if accelerators.is_simulated(config.device) and not config.loader_only:
+    if config.simulated and not config.loader_only:
         device_s = samples / config.batch_size * accelerators.accelerator(config.device).span_s(config.batch_size)
     training_s = max(loading_s, device_s)
     known = loading_s > device_s

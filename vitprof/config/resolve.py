@@ -142,7 +142,7 @@ def run_name(config: RunConfig) -> str:
         "loader only" if config.loader_only else "",
         f"replayed on the {config.replay}" if config.replay else "",
         f"{config.inject} ms injected" if config.inject else "",
-        f"on {accelerators.as_asked(config.device)}" if accelerators.is_simulated(config.device) else "",
+        f"on {accelerators.as_asked(config.device)}" if config.simulated else "",
     ]
     return tamed_name(", ".join(filter(None, words)))
 

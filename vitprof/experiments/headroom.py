@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
-from vitprof.config import RunConfig, accelerators, catalog, injection, parts
+from vitprof.config import RunConfig, catalog, injection, parts
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
 from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
@@ -133,6 +133,6 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
         measured,
         baseline="D" if slow else "C",  # the job as requested, slow drive or cold page cache included
         notes=notes,
-        simulated=accelerators.is_simulated(config.device),
+        simulated=config.simulated,
         pending=[a.role for a in measured if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
     )

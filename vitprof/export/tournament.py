@@ -10,7 +10,6 @@ from vitprof import formats
 from vitprof.analysis.tournament import entries, scores
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, article_table
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
-from vitprof.config.accelerators import is_simulated
 from vitprof.config.own_script import code_line
 from vitprof.export.tables import csv_text
 from vitprof.recording import codec, columns
@@ -143,7 +142,7 @@ def tournament_csv(
 ) -> str:
     base = found.spec.base
     shared = {"tournament_id": found.id, "tournament": found.name, "dataset": base.dataset, "device": base.device}
-    shared |= {"schema_version": columns.SCHEMA_VERSION, "simulated": is_simulated(base.device)}
+    shared |= {"schema_version": columns.SCHEMA_VERSION, "simulated": base.simulated}
     rows = (shared | vars(trial) for trial in _trials(board, pays, best))
     return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
 
@@ -153,17 +152,24 @@ def tournament_object(
 ) -> dict[str, Any]:
     return {
         "schema_version": columns.SCHEMA_VERSION,
+        **listed_object(found),
+        "baseline": board.baseline,
+        "best": board.best,
+        "recommendation": _recommended(best, found) if best else None,
+        "trials": [codec.to_plain(trial) for trial in _trials(board, pays, best)],
+    }
+
+
+def listed_object(found: StoredTournament) -> dict[str, Any]:
+    """Returns what a tournament runs, and its state."""
+    return {
         "tournament_id": found.id,
         "name": found.name,
         "created_utc": found.created_utc,
         "status": found.status,
         "note": found.note,
-        "simulated": is_simulated(found.spec.base.device),
+        "simulated": found.spec.base.simulated,
         "spec": found.spec.to_dict(),
-        "baseline": board.baseline,
-        "best": board.best,
-        "recommendation": _recommended(best, found) if best else None,
-        "trials": [codec.to_plain(trial) for trial in _trials(board, pays, best)],
     }
 
 
@@ -176,7 +182,7 @@ def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any
 def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recommendation | None = None) -> str:
     table = article_table(board)
     where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
-    simulated = " (simulated)" if is_simulated(found.spec.base.device) else ""
+    simulated = " (simulated)" if found.spec.base.simulated else ""
     lines = [
         f"Seconds for an epoch (95% interval) on {where}{simulated}; {found.spec.repeats} rounds.",
         "",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
-from vitprof.config import RunConfig, accelerators
+from vitprof.config import RunConfig
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
 from vitprof.recording.columns import (
     SCHEMA_VERSION,
@@ -292,7 +292,7 @@ class Recording:
     """Its telemetry samples in order, by column; null where they are not asked for."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "simulated", accelerators.is_simulated(self.config.device))
+        object.__setattr__(self, "simulated", self.config.simulated)
 
     @property
     def started_by(self) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.series import made_steps
 from vitprof.analysis.verdict import headroom as module
+from vitprof.recording import codec
 
 
 def made(role: str, ms: float, spread: float = 0.01) -> module.Anchor:
@@ -43,7 +44,7 @@ class TestAnchor:
         found = module.anchor("A", [made_steps([0.1] * 4, [0.1] * 4, warmup=1)])
         assert found.s_per_sample == pytest.approx(0.02)
         assert math.isnan(found.low)
-        assert not module.headroom([found, made("B", 30)]).stages[0].distinguishable
+        assert not module.headroom([found, made("B", 30)]).parts[0].distinguishable
 
     @pytest.mark.slow
     @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
@@ -60,14 +61,14 @@ class TestAnchor:
 class TestHeadroom:
     def test_by_hand(self) -> None:
         found = module.headroom(FOUR)
-        assert [(p.name, pytest.approx(p.s_per_sample)) for p in found.stages] == [
+        assert [(p.name, pytest.approx(p.s_per_sample)) for p in found.parts] == [
             ("transfer", 0.001),
             ("preparation", 0.005),
             ("storage", 0.006),
         ]
-        assert [p.share for p in found.stages] == pytest.approx([1 / 16, 5 / 16, 6 / 16])
-        assert all(p.distinguishable for p in found.stages)
-        assert found.stages[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
+        assert [p.share for p in found.parts] == pytest.approx([1 / 16, 5 / 16, 6 / 16])
+        assert all(p.distinguishable for p in found.parts)
+        assert found.parts[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
         assert (found.speed_up, found.baseline_role) == (pytest.approx(2.5), "C")
         assert module.headroom(FOUR, baseline="D").speed_up == pytest.approx(4)
 
@@ -77,21 +78,21 @@ class TestHeadroom:
             module.Anchor(r, v, v * (1 - w), v * (1 + w), 1, 50) for r, (v, w) in zip("ABCD", values, strict=True)
         ]
         found = module.headroom(anchors)
-        total = math.fsum(p.s_per_sample for p in found.stages)
+        total = math.fsum(p.s_per_sample for p in found.parts)
         assert total == pytest.approx(anchors[3].s_per_sample - anchors[0].s_per_sample, abs=1e-9)
-        for stage in found.stages:
+        for stage in found.parts:
             assert stage.low <= stage.s_per_sample <= stage.high
             assert stage.low > 0 or not stage.distinguishable
             assert stage.distinguishable or stage.low <= 1e-6 * max(a.s_per_sample for a in anchors)
         assert found.speed_up_low <= found.speed_up * (1 + 1e-12)
         assert found.speed_up <= found.speed_up_high * (1 + 1e-12)
-        for note, stage in zip(found.notes, [p for p in found.stages if p.high < 0], strict=True):
+        for note, stage in zip(found.notes, [p for p in found.parts if p.high < 0], strict=True):
             assert note.startswith(stage.name)  # less than nothing is never shown without a word
-        json.dumps(module.to_dict(found), allow_nan=False)
+        json.dumps(codec.to_plain(found), allow_nan=False)
         assert "\n" not in module.headroom_sentence(found, 32)
 
     def test_the_keys_that_programs_read_are_those_of_the_first_version(self) -> None:
-        found = module.to_dict(module.headroom(FOUR))
+        found = codec.to_plain(module.headroom(FOUR))
         assert list(found) == [
             "anchors",
             "parts",
@@ -108,11 +109,11 @@ class TestHeadroom:
     def test_an_anchor_that_is_missing(self) -> None:
         lost = module.Anchor("B", math.nan, math.nan, math.nan, 0, 0)
         found = module.headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
-        assert [p.name for p in found.stages] == ["transfer and preparation"]
-        assert (found.stages[0].s_per_sample, found.speed_up) == (pytest.approx(0.006), pytest.approx(2.5))
+        assert [p.name for p in found.parts] == ["transfer and preparation"]
+        assert (found.parts[0].s_per_sample, found.speed_up) == (pytest.approx(0.006), pytest.approx(2.5))
         assert found.notes == ("anchor B: 2 of 2 runs failed",)
         assert [a.role for a in found.anchors] == ["A", "B", "C"]
-        assert module.to_dict(found)["anchors"][1]["s_per_sample"] is None
+        assert codec.to_plain(found)["anchors"][1]["s_per_sample"] is None
 
     @pytest.mark.parametrize("missing", ["A", "CD"])
     def test_no_speed_up_without_both_ends(self, missing: str) -> None:
@@ -123,11 +124,11 @@ class TestHeadroom:
     def test_the_cold_one_stands_in_for_the_warm_one(self) -> None:
         found = module.headroom([FOUR[0], FOUR[3]])
         assert (found.baseline_role, found.speed_up) == ("D", pytest.approx(4))
-        assert [p.name for p in found.stages] == [" and ".join(module.ADDED_STAGE.values())]
+        assert [p.name for p in found.parts] == [" and ".join(module.ADDED_STAGE.values())]
 
     def test_nothing_measured(self) -> None:
         found = module.headroom([])
-        assert (found.stages, found.baseline_role) == ((), "")
+        assert (found.parts, found.baseline_role) == ((), "")
 
 
 class TestInWords:

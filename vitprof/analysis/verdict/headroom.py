@@ -17,7 +17,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import MIN_BLOCKS, UNKNOWN, Floats, Interval, Series, ratio_interval, ratio_of
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.recording import codec, columns
+from vitprof.recording import columns
 
 ANCHOR_WORDS: dict[str, str] = {
     "A": "data on the device",
@@ -75,22 +75,22 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Headroom:
-    """The gain if data were free, and the stages where it is lost."""
+    """How many times as fast the job would be if its data were free, measured by replaying batches."""
 
     anchors: tuple[Anchor, ...]
-    """By role. One that could not be measured has no runs."""
-    stages: tuple[StageCost, ...]
-    """What each measured anchor adds to the one before."""
+    """By role: data are on the device (A), in host memory (B), in files in memory (C), in files not in memory (D)."""
+    parts: tuple[StageCost, ...]
+    """What each stage of loading costs: the difference of two anchors."""
     speed_up: columns.Figure
-    """Time of the anchor `baseline_role` / time of A; NaN without either."""
+    """Time of the anchor `baseline_role` / time of A."""
     speed_up_low: columns.Figure
     """Lower end of its 95% interval."""
     speed_up_high: columns.Figure
     """Upper end of its 95% interval."""
     baseline_role: str
-    """The anchor that is the job as configured: C, or D if it reads cold files or a slow drive; "" without."""
+    """The anchor that is the job as configured: C, or D for cold files or a slow drive; empty without either."""
     notes: tuple[str, ...]
-    """What a reader should know, such as which anchors are missing, and why."""
+    """What a reader should know, such as which anchors are missing."""
     simulated: bool = False
     """Whether it was measured on a simulated device."""
     pending: tuple[str, ...] = ()
@@ -167,10 +167,10 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
         return f"Headroom is not known: {missing} could not be measured."
     where = " on this simulated device" if found.simulated else ""
     base = by_role[found.baseline_role]
-    lost = [stage for stage in found.stages if stage.distinguishable]
+    lost = [stage for stage in found.parts if stage.distinguishable]
     lost.sort(key=lambda stage: stage.s_per_sample, reverse=True)
     costs = ", ".join(f"{stage.name} {_of_a_step(stage, batch_size)}" for stage in lost)
-    rest = [stage.name for stage in found.stages if not stage.distinguishable]
+    rest = [stage.name for stage in found.parts if not stage.distinguishable]
     unclear = f"{' and '.join(rest)} cannot be told apart from zero" if rest else ""
     known, no_gain = math.isfinite(found.speed_up_low), found.speed_up_low <= 1
     much = f"at most {found.speed_up_high:.2f}" if no_gain else f"{found.speed_up:.2f}"
@@ -186,11 +186,6 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
 def _of_a_step(stage: StageCost, batch_size: int) -> str:
     low, high = (formats.seconds(v * batch_size) for v in (stage.low, stage.high))
     return f"costs {formats.seconds(stage.s_per_sample * batch_size)} ({low} to {high})"
-
-
-def to_dict(found: Headroom) -> dict[str, Any]:
-    # programs have read the costs of the stages as "parts" since the first version (docs/formats.md)
-    return {"parts" if key == "stages" else key: value for key, value in codec.to_plain(found).items()}
 
 
 REPLAY, REFUSED = "replay", "replay_refused"

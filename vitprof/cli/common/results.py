@@ -12,7 +12,7 @@ from vitprof.analysis.tournament import entries, recommend
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words, spoiled_words, uneven_words
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.cli.common import terminal
-from vitprof.config import accelerators, own_script
+from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning import Tuning, candidate_in_words
@@ -96,7 +96,7 @@ def show_board(
     now: TournamentState, board: Leaderboard, pays: Sequence[recommend.BreakEven], best: recommend.Recommendation | None
 ) -> None:
     tournament = now.tournament
-    simulated = ", simulated device" if accelerators.is_simulated(tournament.spec.base.device) else ""
+    simulated = ", simulated device" if tournament.spec.base.simulated else ""
     script = tournament.spec.script
     setting = ("strategy", "batch", "workers", "page cache") if script is None else ("setting",)
     header = ("", *setting, "samples/s", "speed-up", "epoch", "GPU memory", "GPU-util", "idle", "runs", "")
@@ -205,7 +205,7 @@ def tuning_object(tuning: Tuning) -> dict[str, Any]:
         "gain": tuning.gain.value,
         "gain_low": tuning.gain.low,
         "gain_high": tuning.gain.high,
-        "simulated": accelerators.is_simulated(tuning.config.device),
+        "simulated": tuning.config.simulated,
         "config": tuning.config.to_dict(),
         "importances": importances(tuning.tried).shares,
         "tried": [vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"} for t in tuning.tried],

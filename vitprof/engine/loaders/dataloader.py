@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
-from vitprof.config import RunConfig, accelerators
+from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.errors import DataError, SampleError
@@ -281,7 +281,7 @@ def _options(config: RunConfig) -> dict[str, Any]:
         "num_workers": workers,
         # Pinning starts CUDA, which a run on the CPU of a machine with a GPU must not.
         "pin_memory": bool(config.pin_memory)
-        and not (config.device == "cpu" or accelerators.is_simulated(config.device))
+        and not (config.device == "cpu" or config.simulated)
         and torch.cuda.is_available(),
         "generator": torch.Generator().manual_seed(config.seed),
     }

@@ -16,7 +16,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitprof.config import RunConfig, accelerators, catalog, strategies
+from vitprof.config import RunConfig, catalog, strategies
 from vitprof.config.parts import LOADERS, STORAGES, TRANSFERS
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
@@ -213,7 +213,7 @@ def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
     parts = ", ".join(filter(None, (storage, copies.get(config.location or ""), loader, transfer)))
     on = f"the data set {config.dataset}"
     measured = f"measured on {on}: {found.strip().rstrip('.')}" if found.strip() else f"with settings for {on}"
-    if found.strip() and accelerators.is_simulated(config.device):
+    if found.strip() and config.simulated:
         measured += f", on a simulated device ({config.device}), not on a real one"
     lines = [f"{made}: strategy {strategies.strategy(config.strategy).name} ({parts}), {measured}."]
     if config.location == "slow-drive":

@@ -95,7 +95,7 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
 
 
 def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
-    added = {stage.name.rpartition(" and ")[2]: stage for stage in measured.stages}
+    added = {stage.name.rpartition(" and ")[2]: stage for stage in measured.parts}
     rows = []
     for a in measured.anchors:
         stage = added.get(ADDED_STAGE.get(a.role, ""))

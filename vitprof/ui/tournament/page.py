@@ -9,7 +9,6 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.recommend import recommend
-from vitprof.config import accelerators
 from vitprof.store import RunQuery
 from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
 from vitprof.ui import navigation, notifications, resources, texts, widgets
@@ -159,7 +158,7 @@ def answer_in_words(t: StoredTournament) -> str:
         return "no figures yet"
     if row is None:
         return "too early" if math.isnan(recommendation.probability) else "undecided"
-    simulated = " (simulated)" if accelerators.is_simulated(t.spec.base.device) else ""
+    simulated = " (simulated)" if t.spec.base.simulated else ""
     standing = "recommended" if t.status == "done" and not t.held else "best so far"
     return f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
 

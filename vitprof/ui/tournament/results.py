@@ -17,7 +17,6 @@ from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.config import accelerators
 from vitprof.config.own_script import OwnScript
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
@@ -74,7 +73,7 @@ def _draw_title(now: TournamentState) -> None:
     t, spec = now.tournament, now.tournament.spec
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(escaped(t.name), anchor=False, width="content")
-        if accelerators.is_simulated(spec.base.device):
+        if spec.base.simulated:
             simulated_badge()
         st.button(
             "All tournaments",

@@ -11,7 +11,7 @@ import streamlit as st
 from vitprof import errors, formats, home
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig, availability, bounds, estimates, tournament_spec
-from vitprof.config.accelerators import accelerator, is_simulated
+from vitprof.config.accelerators import accelerator
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
@@ -224,4 +224,4 @@ def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> f
     steps = config.steps if config.steps is not None else (config.epochs or 1) * (info.n_train // config.batch_size)
     if math.isfinite(samples_per_s):
         return steps * config.batch_size / samples_per_s
-    return steps * accelerator(config.device).span_s(config.batch_size) if is_simulated(config.device) else 0.0
+    return steps * accelerator(config.device).span_s(config.batch_size) if config.simulated else 0.0
