@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
+import pickle
 import resource
 import subprocess
 import sys
@@ -153,8 +152,7 @@ def test_a_download_that_is_packed_on_the_disk(store: RunStore, disk: Path, monk
 def child(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
     """Starts the process that writes TensorBoard's files, with more to write than it can in a moment."""
     points = np.tile(np.arange(20_000.0), (3, 1))
-    data = io.BytesIO()
-    data.write(json.dumps({"run-1": {"train/loss": points.shape[1]}}).encode() + b"\n" + points.tobytes())
+    data = pickle.dumps({"run-1": {"train/loss": points}})
     started: list[subprocess.Popen[bytes]] = []
 
     def start(directory: Path) -> subprocess.Popen[bytes]:
@@ -162,7 +160,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
         started.append(process)
         assert process.stdin is not None
-        process.stdin.write(data.getbuffer())
+        process.stdin.write(data)
         process.stdin.flush()
         return process
 
