@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -119,6 +120,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         heavy = 100 * (item.path.parent.name == "browser") + (item.get_closest_marker("slow") is not None)
         weights[item.path] = weights.get(item.path, 0) + heavy
     items.sort(key=lambda item: (item.path in alone, -weights[item.path]))
+
+
+TOGETHER = {
+    "browser, 1": ("browser/test_stored_runs.py", "browser/test_pages.py", "browser/test_installed.py"),
+    "browser, 2": tuple(f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")),
+    "watch": tuple(f"watch/test_{name}.py" for name in ("watching", "in_python", "fast_path", "trial", "replay")),
+    "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
+    "null device": ("nullcuda/test_run.py", "nullcuda/test_real.py"),
+    "jobs": ("jobs/test_manager.py", "jobs/test_runners.py"),
+}
+"""Files that share processes which take seconds to start, such as a browser: one process of pytest runs them."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Returns what `--dist loadfile` is, and keeps files `TOGETHER`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((name for name, files in TOGETHER.items() if file.removeprefix("tests/") in files), file)
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

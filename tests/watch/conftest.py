@@ -15,3 +15,11 @@ def host() -> Iterator[Host]:
     host = Host("tests.watch.scripts", None, "tests.watch.in_python", "tests.watch.events", "tests.watch.own_scripts")
     yield host
     host.close()
+
+
+@pytest.fixture(scope="package")
+def frameworks() -> Iterator[Host]:
+    """The same with training frameworks."""
+    host = Host("tests.watch.frameworks", None, "tests.watch.recipes")
+    yield host
+    host.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -35,10 +34,8 @@ STALL_S = scripts.BATCH * (scripts.READ_S + scripts.TRANSFORM_S) + scripts.COLLA
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    host = Host("tests.watch.frameworks")
-    yield host
-    host.close()
+def host(frameworks: Host) -> Host:
+    return frameworks
 
 
 @pytest.fixture(scope="module", params=BATCHES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -37,10 +36,8 @@ FETCH_AHEAD = ("by_transformers", "by_accelerate", "by_timm")
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[Host]:
-    host = Host("tests.watch.recipes")
-    yield host
-    host.close()
+def host(frameworks: Host) -> Host:
+    return frameworks.running("tests.watch.recipes")
 
 
 def check(host: Host, function: str, n_steps: int = N_STEPS) -> None:
