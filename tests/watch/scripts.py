@@ -372,7 +372,9 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "function": _made,
         "cycle": lambda: _cycled(loader),
         "stepped in a thread": lambda: loader,
+        "in the loop": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),
+        "late": lambda: (_slowly(batch) if i > STEPS_ELSEWHERE // 4 else batch for i, batch in enumerate(loader)),
         "map": lambda: map(_slowly, loader),
         "nodes": _from_nodes,
         "webloader": _from_webloader,
@@ -383,13 +385,16 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
     while True:
         asked = time.perf_counter()
         batch = next(batches, None)
+        if how == "in the loop" and batch is not None:
+            _slowly(batch)
         waits.append((asked, time.perf_counter()))
         if batch is None:
             break
         while not isinstance(batch, (Tensor, np.ndarray)):
             batch = batch["x"] if isinstance(batch, dict) else batch[-1]
+        loss = model(torch.as_tensor(batch)).mean()
         time.sleep(BODY_S)
-        model(torch.as_tensor(batch)).mean().backward()
+        loss.backward()
         if how == "stepped in a thread":  # as a hook of a gradient is called by autograd's
             thread = threading.Thread(target=optimizer.step)
             thread.start()
@@ -569,6 +574,8 @@ def count_work(*, batch: int) -> list[float]:
 
     model, optimizer = linear(1, 1, lr=0.1)
     for i, x in enumerate(DataLoader(Plain(), batch_size=batch)):
+        if i == 0 and (watched := sys.modules.get("vitprof.watch.watcher")):  # steps chosen at random are not counted
+            watched.the_watcher().preparation.begin = lambda *_: None
         if i == 10:
             sys.setprofile(note)
         if i == 20:

@@ -16,7 +16,7 @@ EPOCH_STARTS_FRAC = 0.05
 """Share of the wall clock of training waited at epoch starts from which they are named apart, and no gain is one that
 was measured over steady steps."""
 OUTSIDE_NEXT_FRAC = 0.03
-"""More of a step than this spent on a batch as it is fetched, outside `next()`, and the waits are not known."""
+"""More of the time than this from `next()` to the model, and the waits are not known."""
 UNCLEAR_LOADERS_FRAC = 0.05
 """Share of the steps after which another loader's part is not clear, from which there is no verdict."""
 LAUNCH_BOUND_FRAC = 0.20

@@ -216,8 +216,9 @@ class Facts(TypedDict, total=False):
     several_threads_train: bool
     """Another thread of a watched run trains than the one that is watched: there is no verdict."""
     outside_next_frac: float
-    """Share of a watched run's steps that its script works on batches where it fetches them, outside `next()`: with
-    more than a few percent there is no verdict."""
+    """Share of a watched run's time from `next()` to the model: with more than a few percent there is no verdict."""
+    between_steps_frac: float
+    """Share of a watched run's time from the optimizer's step to the next request for a batch."""
     unknown_wait_steps: int
     """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
     than a few there is no verdict."""

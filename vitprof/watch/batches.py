@@ -137,6 +137,8 @@ class Copies:
         self._worked = False
         self._began: Any = None
         self._again = False
+        self.preparation: Any = None
+        """Of the watched loop: a copy is no part of it."""
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
@@ -215,6 +217,8 @@ class Copies:
     def _begin_copy(self) -> None:
         if self._worked and self._next is None:
             self._ended = (self._clock(), self._device.mark())
+        if self.preparation is not None:
+            self.preparation.close_span(self._clock())
         self._began = self._device.mark(self._device.current_stream())
 
     def _end_copy(self, moved: Tensor) -> None:
@@ -227,6 +231,8 @@ class Copies:
             return
         stream = device.current_stream()
         ended, now_s = device.mark(stream), self._clock()
+        if self.preparation is not None:
+            self.preparation.open_span(now_s)
         before = self._next if self._worked else self._copy
         copy = Copy(began, ended, now_s, holds_up=stream == device.work_stream())
         if before is not None:

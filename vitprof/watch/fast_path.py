@@ -57,6 +57,7 @@ class PlainSteps:
         self._block = steps.plain_block(loop.epoch)
         self._add, self._add_transforms = self._block.add, steps.transforms.add
         self._loss, self.worked = math.nan, 0.0
+        self._preparation = self._watcher.preparation
         self._asked_s = self._depth = math.nan
         loop.step, loop.state = None, State.PLAIN
         self.on = True
@@ -70,6 +71,8 @@ class PlainSteps:
             self._depth = depth = self._n_ready(iterator)
         MAKING.times = None
         self._asked_s = asked = perf_counter()
+        if (preparation := self._preparation).is_on:
+            self._watcher.guard(preparation.ask, asked)
         try:
             batch = following(iterator)
         except BaseException:
@@ -84,6 +87,11 @@ class PlainSteps:
             samples = self._n_samples(batch)
             self._add((*self._batch, asked, self._loss))
             self._loop.steps.n += 1
+            if preparation.skip:
+                preparation.skip -= 1
+            elif not preparation.is_on:
+                preparation.stepped_s = self.worked if self.worked > 1 else math.nan
+                preparation.begin(self._loop, asked, got)
             if times is None:
                 self._batch = (asked, got, samples, *UNKNOWN)
             else:
@@ -99,6 +107,8 @@ class PlainSteps:
     def backward(self, differentiated: Any) -> None:
         """Takes the beginning of a backward pass, from one or several losses."""
         self.worked = 1.0
+        if self._preparation.is_on:
+            self._watcher.guard(self._preparation.work)
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
         if type(differentiated) is self._kind and differentiated.is_cpu and differentiated.numel() == 1:

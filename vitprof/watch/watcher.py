@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loaders import BackwardPasses, Begun, Loaders
 from vitprof.watch.patching import STEPS, Guard, leave_sign, report_exit, say, whole_number
-from vitprof.watch.wrapping import Wrapping
+from vitprof.watch.preparation import Preparation
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop  # needs PyTorch, which is half imported when this is
@@ -54,7 +55,7 @@ class Watcher:
         """The wishes of a script that watches itself."""
         self.loaders = Loaders()
         self.plain = PlainSteps(self)
-        self.passes, self.wrapping = BackwardPasses(), Wrapping()
+        self.passes, self.preparation = BackwardPasses(), Preparation(guard)
         self.turn, self.forking = threading.RLock(), threading.RLock()
         """`forking`: held while workers are forked, as an iteration begins, and by the thread that sends."""
         self.loop: Loop | None = None
@@ -108,8 +109,9 @@ class Watcher:
             self.plain.alone = False
             return
         self.plain.leave()
-        if torch.is_grad_enabled():
-            self.wrapping.request(now)
+        self.preparation.ask(now, ends=self.loaders.is_ours(iterator) or not torch.is_grad_enabled())
+        if not torch.is_grad_enabled():
+            self.preparation.stepped_s = math.nan
         self.kept = None
         loop, seen = self.loop, self.loaders.request(iterator, in_loop=torch.is_grad_enabled())
         if loop is not None and seen is not None and loop.steps.others.first is seen and torch.is_grad_enabled():
@@ -141,8 +143,8 @@ class Watcher:
             return
         if self.loaders.in_thread_apart:
             return
-        self.wrapping.receive(now)
         loop, ours = self.loop, self.loaders.ours
+        self.preparation.open_span(now)
         if loop is None or ours is None or not self.loaders.is_ours(iterator):
             if loop is not None and loop.steps.others.receive(now, batch, times) and loop.copies is not None:
                 loop.copies.add(batch)
@@ -156,6 +158,8 @@ class Watcher:
         if ours.declared:
             self.confirm()
         loop.receive(now, batch, times)
+        if not ours.declared and loop.step is not None:
+            self.preparation.begin(loop, loop.step.marks.t_start, now)
         never_plain = self._end_after or self._detach_after or self.source
         if self._entered:  # the script requested the batch inside its step
             loop.enter(now)
@@ -169,7 +173,6 @@ class Watcher:
             seen.is_over = True
         if self.loaders.in_thread_apart or (self.source is not None and self.source.is_foreign(iterator)):
             return
-        self.wrapping.receive(now)
         self.plain.leave()
         loop = self.loop
         if loop is None:
@@ -238,7 +241,7 @@ class Watcher:
             self.source.stepped(optimizer)
         if loop.step is not None:
             self.confirm()
-        self.wrapping.stepped(loop.steps.facts)
+        self.preparation.stepped_s = self._clock()
 
     def confirm(self) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
@@ -285,17 +288,20 @@ class Watcher:
         """Sends what is left, at the script's end, at the run's, or after enough steps."""
         self.plain.leave()
         if self.loop is not None:
+            self.preparation.close(self.loop)
             self.loop.pause()
             self.loop.close()
 
     def close(self) -> None:
         self.plain.drop()
+        self.preparation.unlisten()
         if self.loop is not None:
             self.loop.close()
 
     def forget(self) -> None:
         """Ends watching in a forked process, such as a worker: only its parent is watched."""
         self.guard.given_up = True
+        self.preparation.is_on = False
         self.plain.drop()
         self.turn, self.forking = threading.RLock(), threading.RLock()
         if self.loop is not None:
@@ -352,6 +358,7 @@ def report_work(watcher: Watcher) -> None:
             loss = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
             _follow(watcher, loss)
             watcher._worked_in = threading.get_ident()
+            watcher.preparation.work()
             if watcher.loop.backward(tensors) and watcher.passes.train(watcher.loop, loss):
                 watcher._stepped_in = threading.get_ident()
                 watcher.confirm()

@@ -16,7 +16,7 @@ from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts
 from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.timing.loading import host_paced
 from vitprof.analysis.timing.steady import steady_state, while_steady
-from vitprof.analysis.verdict.wording import find_device, not_measurable
+from vitprof.analysis.verdict.wording import find_device, not_measurable, outside_loader
 from vitprof.config import BUDGETS, RunConfig, own_script
 from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
@@ -230,7 +230,7 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
         why = f" ({run.error})" if run.error else ""
         how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
         return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
-    if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
+    if reason := not_measurable(run.facts.facts, len(run.steps["step"])) or outside_loader(run.facts.facts):
         return f"{run.label}: {reason}"
     if not n_steady(run.steps):
         return f"{run.label} has no steps in steady state; train for longer"

@@ -87,11 +87,16 @@ def judge(
             f"{percent(low)} to {percent(high)}; train for longer, or on a quieter machine"
         )
         return inconclusive(reason, **measured)
+    outside_loader = wording.outside_loader(facts)
+    if outside_loader and kind != "input-bound":
+        return inconclusive(f"{wording.waits(device, exposure, percent(idle))}; {outside_loader}", **measured)
     if slowest := wording.slowest_loader(facts):
         config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention)
     speed_up, counted = _speed_up(exposure, facts, headroom), training(steps)
+    if outside_loader:  # what free data would gain is not known
+        speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
     situation = advice_rules.Situation(
         config=config,
         cause=cause,

@@ -178,8 +178,9 @@ def verdict_sentence(
         if not situation.sure:
             return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
         rest = "the time goes into the model, and loading keeps up"
-        if exposure.outside.value >= thresholds.OUTSIDE_TOLD_FRAC:
-            outside = f"{percent(exposure.outside.value)} of the time passes outside of the steps"
+        outside_frac = max(exposure.outside.value, float(situation.facts.get(BETWEEN_STEPS) or 0.0) * device.on_cpu)
+        if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
+            outside = f"{percent(outside_frac)} of the time passes outside of the steps"
             rest = f"{outside}, before the next batch is requested (logging, metrics, checkpoints)"
         elif _may_idle_inside(device, exposure):
             paced = "loading keeps up; Python launched the steps no faster than they ran"
@@ -193,6 +194,8 @@ def verdict_sentence(
     of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
         of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
+    if outside_next := outside_loader(situation.facts):
+        return f"{title}: {waited}; {of_it}; {outside_next}."
     free = _free_data(device, config, exposure, speed_up)
     if situation.cause == "epoch_start":
         return f"{title}: {waited}; {free}{try_first}."
@@ -275,8 +278,9 @@ UNTESTED_DEVICE = "untested_device"
 """Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
 ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
 """Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
-OUTSIDE_NEXT = "outside_next_frac"
-"""Fact of a watched run: the share of a step that the script works on a batch where it fetches it, outside `next()`."""
+OUTSIDE_NEXT, BETWEEN_STEPS = "outside_next_frac", "between_steps_frac"
+"""Facts of a watched run: the shares of the time that the script works on batches after `next()`, before the model gets
+them, and that passes from the optimizer's step to the next request."""
 UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
 """Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
 PARTLY_WATCHED = "partly_watched"
@@ -308,6 +312,18 @@ def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) 
     )
 
 
+def outside_loader(facts: Mapping[str, Any]) -> str:
+    """Returns what passes between the loader and the model, where batches may be prepared, too; "" if little."""
+    outside = float(facts.get(OUTSIDE_NEXT) or 0.0)
+    if outside <= thresholds.OUTSIDE_NEXT_FRAC:
+        return ""
+    return (
+        f"another {percent(outside)} of the time passes between the loader and the model, in the loop or in a "
+        "generator or function around the loader: if batches are prepared there, that is loading, too; do it in the "
+        "dataset, or watch what gives the finished batches: for batch in vitprof.watch(batches)"
+    )
+
+
 def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
     if ended := facts.get(PARTLY_WATCHED):
@@ -325,12 +341,6 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
         return (
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
-        )
-    if (outside := float(facts.get(OUTSIDE_NEXT) or 0.0)) > thresholds.OUTSIDE_NEXT_FRAC:
-        return (
-            "the script works on batches where it fetches them, in a generator or a function around the loader: about "
-            f"{percent(outside)} of each step, which the waits measured do not have; watch what the training loop "
-            "iterates over: for batch in vitprof.watch(batches)"
         )
     unclear = int(facts.get(UNCLEAR_LOADERS_STEPS) or 0)
     if unclear > thresholds.UNCLEAR_LOADERS_FRAC * n_steps:

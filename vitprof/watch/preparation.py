@@ -1,0 +1,192 @@
+"""How long a script works on its batches after `next()` and before the model gets them: in a generator around the
+loader, or in the training loop. That is the training's wait too, and no wait for the loader has it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import threading
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitprof.watch.loop import Loop
+    from vitprof.watch.patching import Guard
+
+SAMPLE_EVERY_S = 0.02
+"""About how often (s) a step is looked at, chosen at random: to look takes 20 us."""
+LITTLE_S, OF_FRAMEWORKS_S = 0.3e-3, 2e-3
+"""What a loop may do there (s) besides: moving the batch, setting gradients to zero; and what frameworks do."""
+FRAMEWORKS = ("accelerate", "fastai", "ignite", "keras", "lightning", "pytorch_lightning", "skorch", "transformers")
+LEAST_SAMPLES = 8
+UNSEEN = 16
+"""After so many steps without a call of a model, which is then no module, no more are looked at."""
+
+
+@dataclass
+class Look:
+    """A step that is looked at."""
+
+    loop: Loop
+    asked_s: float
+    since_s: float
+    """When the batch came, or the last copy of it ended; NaN while something else is waited for, and after it."""
+    between_s: float
+    """Time from the optimizer's step before it to its request; NaN where that is not known."""
+    thread: int = field(default_factory=threading.get_ident)
+    mark: Any = None
+    """The device's mark as the batch came, where it works asynchronously."""
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    """From a batch, or a copy, to the next copy, request or model (s)."""
+    is_seen: bool = False
+    """Whether the model was called."""
+    until_s: float = math.nan
+
+    def close_span(self, now_s: float) -> None:
+        if not math.isnan(self.since_s):
+            self.spans.append((self.since_s, now_s))
+            self.since_s = math.nan
+
+
+class Preparation:
+    """The time from a batch to the model, of steps chosen at random. All calls come from the thread that trains."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard, self._random = guard, random.Random()
+        self.is_on = False
+        """Whether a step is looked at."""
+        self.skip = 0
+        """So many batches follow before the next one is."""
+        self.stepped_s = math.nan
+        """When an optimizer stepped; NaN if something followed that is no step, such as validation."""
+        self._look: Look | None = None
+        self._call: tuple[Any, Any] | None = None
+        """The method of `torch.nn.Module` that is called by each, and what stands in for it meanwhile."""
+        self._n, self._unseen, self._sent = 0, 0, LEAST_SAMPLES
+        self._sums = [0.0, 0.0, 0.0]
+        """Seconds of preparation, between the steps, and of all of the steps that were looked at."""
+
+    def begin(self, loop: Loop, asked_s: float, got_s: float) -> None:
+        """Looks at the step of a batch that was asked for at `asked_s`, its iteration begun included, and came."""
+        if self.is_on:
+            return
+        if self.skip:
+            self.skip -= 1
+            return
+        if self._unseen >= UNSEEN or not loop.steps.confirmed or loop.steps.warming_up or _compiled():
+            return
+        self._settle()
+        if self._look is not None:  # the device has not come to it
+            return
+        carried = loop.step is not None and loop.step.carried
+        self._look = Look(loop, asked_s, got_s, math.nan if carried else asked_s - self.stepped_s)
+        if not loop.device.immediate:
+            self._look.mark = loop.device.mark()
+        if loop.copies is not None:
+            loop.copies.preparation = self
+        self.is_on = True
+        self._listen()
+
+    def ask(self, now_s: float, *, ends: bool = True) -> None:
+        """Notes a request for a batch; whether it `ends` a step that has come to the model."""
+        if (look := self._look) is None or not self.is_on:
+            return
+        look.close_span(now_s)
+        if look.is_seen and ends:
+            look.until_s, self.is_on = now_s, False
+            if look.mark is None:
+                self._settle()
+
+    def open_span(self, now_s: float) -> None:
+        """Notes that a batch has come, or that the copy of it has ended."""
+        if self.is_on and self._look is not None and not self._look.is_seen:
+            self._look.since_s = now_s
+
+    def close_span(self, now_s: float) -> None:
+        """Notes that a copy of a batch begins."""
+        if self.is_on and self._look is not None:
+            self._look.close_span(now_s)
+
+    def work(self) -> None:
+        """Notes a backward pass: where no module was called before it, it is not known where the model began."""
+        if self._look is not None and not self._look.is_seen:
+            self._unseen += 1
+            self._drop()
+
+    def called(self, module: Any) -> None:
+        """Notes the call of a module: the first with parameters is the model."""
+        look, has_parameters = self._look, next(module.parameters(), None) is not None
+        if self.is_on and look is not None and threading.get_ident() == look.thread and has_parameters:
+            look.close_span(perf_counter())
+            look.is_seen, self._unseen = True, 0
+            self.unlisten()
+
+    def _drop(self) -> None:
+        look, self._look, self.is_on = self._look, None, False
+        self.unlisten()
+        if look is not None and look.mark is not None:
+            look.loop.device.release(look.mark)
+
+    def _listen(self) -> None:
+        """Makes modules report their calls. `_call_impl` is 30 times as fast to replace as `__call__`."""
+        from torch.nn import Module
+
+        call: Any = Module._call_impl
+        guard = self._guard
+
+        def report(module: Any, *args: Any, **kwargs: Any) -> Any:
+            guard(self.called, module)
+            return call(module, *args, **kwargs)
+
+        self._call = call, report
+        Module._call_impl = report  # type: ignore[method-assign, assignment]
+
+    def unlisten(self) -> None:
+        from torch.nn import Module
+
+        if self._call is not None and Module._call_impl is self._call[1]:
+            Module._call_impl = self._call[0]  # type: ignore[method-assign]
+        self._call = None
+
+    def _settle(self) -> None:
+        """Adds the last step, if the device has come to its batch: before that, it was not kept waiting."""
+        look, free_s = self._look, -math.inf
+        if look is None:
+            return
+        if look.mark is not None:
+            if not look.loop.device.reached(look.mark):
+                return
+            free_s = look.loop.device.seconds(look.mark)
+            look.loop.device.release(look.mark)
+        self._look = None
+        little_s = OF_FRAMEWORKS_S if any(name in sys.modules for name in FRAMEWORKS) else LITTLE_S
+        took_s = sum(max(0.0, until_s - max(since_s, free_s)) for since_s, until_s in look.spans)
+        step_s = look.until_s - look.asked_s
+        between_s = max(0.0, look.between_s - little_s) if math.isfinite(look.between_s) else 0.0
+        self._sums = [a + b for a, b in zip(self._sums, (max(0.0, took_s - little_s), between_s, step_s), strict=True)]
+        self.skip = int(SAMPLE_EVERY_S / step_s * self._random.uniform(0.5, 1.5))
+        self._n += 1
+        if self._n >= self._sent:
+            self._sent *= 2
+            self._send(look.loop)
+
+    def close(self, loop: Loop) -> None:
+        """Ends a look, and sends the shares."""
+        if self.is_on:
+            self._drop()
+        self._settle()
+        self._send(loop)
+
+    def _send(self, loop: Loop) -> None:
+        if self._n >= LEAST_SAMPLES:
+            prepared_s, between_s, all_s = self._sums
+            shares = {"outside_next_frac": prepared_s / all_s, "between_steps_frac": between_s / (all_s + between_s)}
+            loop.steps.facts(shares)
+
+
+def _compiled() -> bool:
+    """Returns whether anything was compiled: what is compiled may have to be compiled again for a changed method."""
+    return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
