@@ -133,6 +133,14 @@ def test_a_gpu_may_idle_inside_steps_that_end_as_they_were_launched(
     assert ("is idle inside them is not known" in out) is (outcome == "undecided")
 
 
+def test_what_passes_between_loader_and_model_may_be_loading(call: Call, mine: RunStore) -> None:
+    add(mine)
+    mine.update_run(1, facts={"outside_next_frac": 0.2})
+    status, out, _ = call("check", "1", "--max-data-wait", "60%", "--max-idle", "40%", "--min-samples-per-s", "1")
+    assert (status, [line.split()[0] for line in out.splitlines()]) == (1, ["missed", "undecided", "met"])
+    assert "another 20% of the time passes between the loader and the model" in out
+
+
 def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:
     other, file = RunStore(f"sqlite:///{tmp_path / 'other.sqlite'}"), tmp_path / "base, of May.vitprof"
     made = [add(other), add(other)]

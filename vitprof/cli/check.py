@@ -196,8 +196,8 @@ def _judge(
             judged.append(Judged(bound, "refused", None, " ".join(dict.fromkeys(refused))))
             continue
         line = judge_bound(bound, [run.steps for run in runs], [run.steps for run in baseline])
-        if bound.kind == "max_idle" and line.outcome == "met" and any(map(guard.may_idle_inside, runs)):
-            line = dataclasses.replace(line, outcome="undecided", reason=guard.IDLE_INSIDE)
+        if line.outcome == "met" and (reason := max(guard.beyond(run, bound.kind) for run in runs)):
+            line = dataclasses.replace(line, outcome="undecided", reason=reason)
         judged.append(line)
     return judged, between
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis import arrays, thresholds
-from vitprof.analysis.compare.bounds import FIGURE_STEPS, n_steady
+from vitprof.analysis.compare.bounds import COLUMNS, FIGURE_STEPS, Kind, n_steady
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, config_differences, device_name, which
 from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.timing.loading import host_paced
@@ -230,7 +230,7 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
         why = f" ({run.error})" if run.error else ""
         how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
         return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
-    if reason := not_measurable(run.facts.facts, len(run.steps["step"])) or outside_loader(run.facts.facts):
+    if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
         return f"{run.label}: {reason}"
     if not n_steady(run.steps):
         return f"{run.label} has no steps in steady state; train for longer"
@@ -244,7 +244,14 @@ IDLE_INSIDE = (
 )
 
 
-def may_idle_inside(run: CheckedRun) -> bool:
+def beyond(run: CheckedRun, kind: Kind) -> str:
+    """Returns what a figure of a run leaves out, so that a bound on it cannot be called met; "" if nothing."""
+    if kind not in COLUMNS:
+        return ""
+    return outside_loader(run.facts.facts) or (IDLE_INSIDE if kind == "max_idle" and _may_idle_inside(run) else "")
+
+
+def _may_idle_inside(run: CheckedRun) -> bool:
     """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
     rows, known = np.flatnonzero(steady_state(run.steps)), np.isfinite(run.steps["launch_idle_s"])
     on_cpu = find_device(run.facts.config, run.facts.environment).on_cpu
