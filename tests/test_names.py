@@ -86,6 +86,8 @@ def test_what_a_person_may_not_give(name: str) -> None:
         "python train.py --header 'Authorization: Bearer S3CRETS3CRET'",
         "python train.py 'https://host/data?X-Amz-Signature=S3CRET&x=1' --jwt S3CRET",
         "python train.py --db 'Server=h;Pwd=S3CRET;' --pw S3CRET",
+        "python train.py --user me:S3CRET --key 5S3CRETabcdef",
+        "python train.py -u me:S3CRET --auth=me:S3CRET --key=5S3CRETabcdef",
         "python train.py hf_S3CRETabcdefghijklmn",
         "python train.py sk-proj-S3CRETabcdefghijklmn",
     ],
@@ -105,6 +107,7 @@ def test_secrets_are_masked_and_nothing_else(command: str) -> None:
     "command",
     [
         "python train.py --tokenizer gpt2 --max-tokens 512 --pad-token '<pad>' --key 7 --num_tokens=5",
+        "python train.py --key image --user me --key=a/long/file/of/keys.h5 --author a:b",
         "env PWD=/home/me OMP_NUM_THREADS=2 python -m train --author me --passes 3 --compass north",
         "python train.py --monkey 3 --data https://host:8080/a/b?x=1 s3://bucket/key --password-file /run/p",
         "torchrun --rdzv-endpoint=host:29400 train.py lr=0.1 'a: b'",
@@ -112,3 +115,8 @@ def test_secrets_are_masked_and_nothing_else(command: str) -> None:
 )
 def test_what_is_no_secret_stays(command: str) -> None:
     assert masked_command(shlex.split(command)) == tuple(shlex.split(command))
+
+
+def test_a_long_word_takes_no_longer_than_its_length() -> None:
+    """A search from each of its letters would take minutes."""
+    assert masked("a-" * 100_000) == "a-" * 100_000

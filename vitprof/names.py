@@ -61,12 +61,16 @@ _KNOWN = re.compile(
     r"|\b()(?-i:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abps]-|AKIA|ASIA|eyJ[\w-]+\.)[\w.-]{10,}"
 )
 _PAIR = re.compile(
-    r"""(?P<name>-{1,2}[A-Za-z][\w.-]*(?=\s)|[A-Za-z_][\w.-]*)(?P<gap>["']?\s*[=:]\s*|\s+)"""
+    r"""(?<![\w.-])(?P<name>-{1,2}[A-Za-z][\w.-]*(?=\s)|-*[A-Za-z_][\w.-]*)(?P<gap>["']?\s*[=:]\s*|\s+)"""
     r"""(?P<value>"[^"]*"|'[^']*'|[^\s"'&;,}\])]+)"""
 )
 _SECRET = re.compile(
     r"(password|passwd|passphrase|secret|credentials?|apikey|authorization|signature|^bearer|^jwt|^sig|pwd|^pw|_pass|^pass)$"
 )
+_LOGIN = re.compile(r"((?:^|\s)(?:-u|--(?:user|login|auth|userpwd))[ =][^\s:/=]+):(?!\*)\S+")
+"""A name with its password, as curl takes them."""
+_KEY = re.compile(r"((?:^|\s)--?(?:key|pat|auth)[ =])(?=\S*\d)(?=\S*[A-Za-z])[\w+=-]{12,}")
+"""A value that looks like a key."""
 _KEYS = re.compile(r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$")
 _TOKEN = re.compile(r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$")
 
@@ -80,6 +84,7 @@ def masked(text: str) -> str:
     """Returns `text` with `MASKED` for the values of passwords, tokens and keys, and for passwords in URLs."""
     text = _KNOWN.sub(lambda found: f"{found[1]} {MASKED}" if found[1] else MASKED, text)
     text = _URL.sub(lambda found: f"{found[1]}:{MASKED}@" if found[1] else f"{found[2]}{MASKED}@", text)
+    text = _KEY.sub(rf"\1{MASKED}", _LOGIN.sub(rf"\1:{MASKED}", text))
     shown, at, kept = "", 0, 0
     while found := _PAIR.search(text, at):
         at = found.end("gap")
@@ -99,6 +104,8 @@ def masked_command(command: Sequence[str]) -> tuple[str, ...]:
             shown.append(MASKED)
         elif assigned and value and re.fullmatch(r"[\w.+~-]+", name) and _is_secret(name):
             shown.append(f"{name}={MASKED}")
+        elif re.fullmatch(r"-u|--?(?:user|login|auth|userpwd|key|pat)", before):
+            shown.append(masked(f"{before} {argument}").removeprefix(f"{before} "))
         else:
             shown.append(masked(argument))
     return tuple(shown)
