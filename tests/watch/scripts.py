@@ -248,6 +248,28 @@ def differentiates_in_checks(*, accumulate: int = 1, every: int = 0, anew: bool 
     return [waited_s, checked_s]
 
 
+def goes_on_without_loader(*, how: str) -> None:
+    """Trains on batches of a loader, then on those that it has kept; "inner": several steps on each batch."""
+    model, optimizer = linear()
+
+    def step(x: Tensor) -> None:
+        model(x).mean().backward()
+        optimizer.step()
+
+    kept = []
+    for (x,) in DataLoader(Quick(0.0), batch_size=BATCH):
+        kept.append(x)
+        for _ in range(5 if how == "inner" else 1):
+            step(x)
+        if how == "break" and len(kept) == 16:
+            break
+    if how == "checks":
+        with torch.no_grad():
+            list(DataLoader(Quick(0.0), batch_size=BATCH))
+    for x in kept[:4] if how == "inner" else 2 * kept:
+        step(x)
+
+
 def in_two_threads(*, shared: bool = False) -> None:
     """Trains in two threads, step by step in turns, each with a model and a loader (`shared`: one) of its own."""
     both, one = threading.Barrier(2), DataLoader(Quick(0.0), batch_size=BATCH)

@@ -193,7 +193,7 @@ def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
     plain, guard = watcher.plain, watcher.guard
 
     def stepped(optimizer: Any, *_: Any) -> None:
-        if plain.on:
+        if plain.on and plain.iterator() is not None:
             plain.worked = perf_counter()
         else:
             guard(watcher.stepped, optimizer)

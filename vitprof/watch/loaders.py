@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from vitprof.watch.loop import Loop
 
 
+STEPS_WITHOUT_LOADER = 3
+"""After so many steps of optimizers without a request for a batch the script is taken for one without DataLoader."""
+
+
 class Begun(NamedTuple):
     """When `iter(loader)` was called, had returned, and the script could go on after vitprof's own work: (s)."""
 
@@ -73,7 +77,10 @@ class Loaders:
         """The thread that trains: it has requested a batch and then stepped an optimizer. 0 where none is known."""
         self.several_train = False
         self._requested: dict[int, tuple[Seen | None, int]] = {}
-        """Thread -> the loader of its last request, and the `id` of the optimizer that has stepped in it since."""
+        """Thread -> the loader of its last request, and the `id` of the first optimizer that has stepped since."""
+        self._n_again = self._most_again = 0.0
+        """How often that one has stepped again since, and the most so far."""
+        self.fetched_apart: Seen | None = None
         self._apart: set[int] = set()
         """The threads whose last request was that of a loop apart."""
 
@@ -120,6 +127,7 @@ class Loaders:
             return False
         if any(each.ident == self.trainer for each in threading.enumerate()):
             self._apart.add(thread)
+            self.fetched_apart = self.of(loader_or_iterator)
         return self.in_thread_apart
 
     @property
@@ -132,16 +140,27 @@ class Loaders:
         seen = self.of(iterator)
         if in_loop:
             self._requested[threading.get_ident()] = seen, 0
+            self._n_again, self._most_again = 0, max(self._n_again, self._most_again)
         return seen
 
-    def step(self, optimizer: Any) -> Seen | None:
-        """Notes that it stepped in this thread; returns the loader of the thread's last request, None where it has
+    def step(self, optimizer: Any, thread: int) -> Seen | None:
+        """Notes that it stepped in `thread`; returns the loader of the thread's last request, None where it has
         stepped since.
         """
-        thread = threading.get_ident()
         seen, stepped = self._requested.get(thread, (None, 0))
-        self._requested[thread] = seen, id(optimizer)
-        return None if stepped == id(optimizer) else seen
+        self._requested[thread] = seen, stepped or id(optimizer)
+        self._n_again += (again := stepped == id(optimizer))
+        return None if again else seen
+
+    def goes_on_without_ours(self, *, settled: bool) -> bool:
+        """Returns whether the script trains on without the train loader: no batch can come of its iteration, and an
+        optimizer has stepped more often than on any batch of it. `settled`: whether there were batches enough.
+        """
+        ours = self.ours
+        over = ours is None or ours.is_over or (settled and not (ours.alive and ours.iterator() is not None))
+        goes_on = over and not self.declares and self._n_again >= max(STEPS_WITHOUT_LOADER, 2 * self._most_again)
+        self._n_again = -math.inf if goes_on else self._n_again  # until the next request
+        return goes_on
 
     def let_go(self) -> None:
         """Releases the train loader, so that the next declared loader continues the run."""

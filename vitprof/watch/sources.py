@@ -36,9 +36,8 @@ MOST_BEFORE_FRAC = 0.03
 `concurrent.futures.wait` or in an event loop: the batch was there when it was asked for."""
 
 
-def open_source(watcher: Watcher, loop: Loop) -> None:
-    """Goes on with what this thread gets, which trains: another one fetches the batches, or no loader does."""
-    fetched = watcher.loaders.ours
+def open_source(watcher: Watcher, loop: Loop, fetched: Seen | None) -> None:
+    """Goes on with what this thread gets, which trains: another one has the batches `fetched`, or no loader does."""
     watcher.source = Source(watcher, fetched=fetched)
     facts = generic_facts(None) if fetched is None else fetched.facts
     watcher.loaders.ours = watcher.loaders.add(watcher.source, facts)
@@ -78,8 +77,6 @@ class Source:
             setattr(owner, name, method)
         watcher = self._watcher
         watcher.source = watcher.loaders.ours = None
-        if watcher.loop is not None:
-            watcher.loop.steps.source = ""
 
     def is_foreign(self, iterator: Any) -> bool:
         """Returns whether an event of `iterator` is that of another thread, or part of a call that is under way."""

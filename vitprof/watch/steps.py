@@ -151,7 +151,7 @@ class Steps:
         """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
         self.source = ""
-        """What stands in for the train loader where the waits of a step may not be known; "" where nothing does."""
+        """What last stood in for the train loader where the waits of a step may not be known; "" where nothing did."""
         self._n_unknown = self._n_sent_unknown = 0
         self._sampled = (
             SampledSteps(device, self._session.facts) if device.torch_device.type in WAIT_TO_BE_READ else None

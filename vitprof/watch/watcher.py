@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.loaders import BackwardPasses, Begun, Loaders
+from vitprof.watch.loaders import STEPS_WITHOUT_LOADER, BackwardPasses, Begun, Loaders
 from vitprof.watch.patching import STEPS, Guard, leave_sign, report_exit, say, whole_number
 from vitprof.watch.preparation import Preparation
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 DETACH = "VITPROF_WATCH_DETACH_AFTER"
 """Environment variable: the number of steps after which the script goes on unwatched."""
-STEPS_WITHOUT_LOADER = 3
-"""After so many steps of optimizers without a request for a batch the script is taken for one without DataLoader."""
 HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Environment variable: set where kept batches are served again, to measure headroom."""
 
@@ -208,6 +206,7 @@ class Watcher:
     @in_turn
     def stepped(self, optimizer: Any) -> None:
         """Notes a step of an optimizer."""
+        self.plain.leave()
         if self.loaders.in_thread_apart:
             if self.loop is not None and not self.loaders.several_train:
                 self.loaders.several_train = True
@@ -224,16 +223,19 @@ class Watcher:
         (loop := self.loop).optimizer_stepped(self._clock())
         fetches = self._worked_in == self._asked_in  # else autograd's thread may step, in a hook of a gradient
         self._stepped_in = self._asked_in if fetches and self._asked_in else threading.get_ident()
-        fetched = self.loaders.step(optimizer)
-        if self.loaders.ours is not None:
-            self.loaders.ours.updates = True
+        fetched, leaves = self.loaders.step(optimizer, self._stepped_in), False
+        if (ours := self.loaders.ours) is not None:
+            ours.updates = True
         if self._asked_in == self._stepped_in:
             self.loaders.trainer = self._stepped_in
-        elif self.source is None and fetched is None:
+            leaves = loop.steps.confirmed and self.loaders.goes_on_without_ours(settled=not loop.steps.warming_up)
+        if self.source is None and (leaves or (fetched is None and self._asked_in != self._stepped_in)):
             from vitprof.watch.sources import open_source  # needs PyTorch
 
-            open_source(self, loop)
-        elif self.source is None and not loop.steps.confirmed:  # threads that train have begun at the same time
+            open_source(self, loop, self.loaders.fetched_apart if leaves else ours)
+        elif (
+            self.source is None and self._asked_in != self._stepped_in and not loop.steps.confirmed
+        ):  # threads that train have begun at the same time
             self.loaders.ours, self.loaders.trainer = fetched, self._stepped_in
             self._asked_in = self._stepped_in
             loop.change_loader(self._clock(), expects_work=True)
