@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import streamlit as st
 
 from vitprof import config, errors
+from vitprof.config import catalog, strategies
 from vitprof.config.bounds import RUN_BOUNDS, Bounds
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.ui.texts import sentence
@@ -80,6 +81,27 @@ def settings() -> dict[str, Any]:
         st.session_state[STATE] = values
     stored: dict[str, Any] = st.session_state[STATE]
     return stored
+
+
+def asked(*ignored: str) -> dict[str, Any]:
+    """Returns this session's settings of a run but `ignored`, without a size where the data set has its own."""
+    values = settings()
+    fixed = {} if catalog.DATASETS[values["dataset"]].any_size else {"n_images": None}
+    return {name: values[name] for name in FIELDS if name not in ignored} | fixed
+
+
+def data_set() -> catalog.DatasetInfo:
+    return catalog.dataset_info(settings()["dataset"], asked()["n_images"])
+
+
+def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> config.RunConfig:
+    """Returns a run of a strategy with this session's settings but `ignored` and those that it does not take. Raises
+    `ConfigError`.
+    """
+    values, given = settings(), asked("strategy", *config.BUDGETS, *ignored)
+    taken = plan.knobs(plan.combination(info, given), info)
+    given |= {name: None for name in config.KNOBS if name not in taken}
+    return config.RunConfig(strategy=plan.name, **given, **{values["budget"]: values[values["budget"]]})
 
 
 def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[str]:

@@ -66,9 +66,9 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     rejected = _reject_unusable(values)
     widgets.read_first(READ_FIRST, _names())
     button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
-    plan = _strategy(_info())
+    plan = _strategy(widgets.data_set())
     widgets.choice("dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title)
-    info = _info()
+    info = widgets.data_set()
     parts = plan.combination(info, values)
     context = (plan.name, info.name, parts)
     fresh = values.get(SHOWN_AS) != context
@@ -96,15 +96,9 @@ def settings_form() -> tuple[RunConfig | None, bool]:
         for name in ("warmup_steps", "least_steps", "threads", "seed"):
             widgets.number(name)
         widgets.choice("isolation", CHOICES["isolation"])
-    config = _config(values, plan, info)
+    config = _config(plan, info)
     widgets.say_settings()
     return run_button(config, plan, info, rejected, button, notes)
-
-
-def _info() -> catalog.DatasetInfo:
-    values = widgets.settings()
-    info = catalog.DATASETS[values["dataset"]]
-    return catalog.dataset_info(info.name, values["n_images"] if info.any_size else None)
 
 
 def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
@@ -205,13 +199,9 @@ def _reject_unusable(values: dict[str, Any]) -> str:
     return "; ".join([*cut, *widgets.reject(_names(), widgets.DEFAULTS)])
 
 
-def _config(values: dict[str, Any], plan: strategies.Strategy, info: catalog.DatasetInfo) -> RunConfig | ConfigError:
-    given = {name: values[name] for name in widgets.FIELDS if name not in BUDGETS}
-    given |= {} if info.any_size else {"n_images": None}
+def _config(plan: strategies.Strategy, info: catalog.DatasetInfo) -> RunConfig | ConfigError:
     try:
-        taken = plan.knobs(plan.combination(info, given), info)
-        given |= {name: None for name in KNOBS if name not in taken}
-        config = RunConfig(**given, **{values["budget"]: values[values["budget"]]})
+        config = widgets.job(plan, info)
         resolve(config)
     except ConfigError as error:
         return error

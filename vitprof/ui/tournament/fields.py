@@ -12,7 +12,7 @@ from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, 
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, help_of, kept, label, reject, settings, within
+from vitprof.ui.widgets import FIELDS, asked, help_of, kept, label, reject, settings, within
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -206,10 +206,8 @@ NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluat
 
 
 def make_spec(
-    info: catalog.DatasetInfo, trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
+    trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> tournament_spec.TournamentSpec | ConfigError:
-    given = {name: value for name, value in settings().items() if name in FIELDS and name not in NOT_TAKEN}
-    given |= {} if info.any_size else {"n_images": None}
     try:
         chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
         for name in ("batch_sizes", "workers"):
@@ -217,7 +215,7 @@ def make_spec(
                 if not isinstance(value, int):
                     raise ConfigError(name, value, "give whole numbers only")
         return tournament_spec.TournamentSpec(
-            base=RunConfig(**given, **each_run), **chosen | {"workers": chosen["workers"] or None}, **rounds
+            base=RunConfig(**asked(*NOT_TAKEN), **each_run), **chosen | {"workers": chosen["workers"] or None}, **rounds
         )
     except ConfigError as error:
         return error

@@ -12,7 +12,7 @@ from vitprof import errors, formats, home
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig, availability, bounds, estimates, tournament_spec
 from vitprof.config.accelerators import accelerator
-from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
+from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.config.strategies import STRATEGIES
 from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
 from vitprof.names import cut_name
@@ -34,11 +34,11 @@ def draw_setup() -> None:
         fields.draw_job()
         spec: tournament_spec.TournamentSpec | errors.ConfigError
         try:
-            info = _info()
+            info = widgets.data_set()
             here = resources.machine()
             reasons = {name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()}
             trials = fields.draw_trials(info, reasons)
-            spec = fields.make_spec(info, trials, *fields.draw_runs())
+            spec = fields.make_spec(trials, *fields.draw_runs())
         except errors.ConfigError as error:  # a number of images that is not possible
             spec = error
         ready = None
@@ -51,11 +51,6 @@ def draw_setup() -> None:
         _draw_start(ready)
         widgets.say_settings()
         st.caption(escaped(fields.what_is_taken()))
-
-
-def _info() -> DatasetInfo:
-    values = widgets.settings()
-    return dataset_info(values["dataset"], values["n_images"] if DATASETS[values["dataset"]].any_size else None)
 
 
 def _ready(spec: tournament_spec.TournamentSpec) -> tournament_spec.TournamentSpec | None:

@@ -7,7 +7,7 @@ import streamlit as st
 from vitprof import errors, formats
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.charts import tournament as charts
-from vitprof.config import BUDGETS, KNOBS, PARTS, RunConfig, availability, bounds, catalog, estimates, strategies
+from vitprof.config import PARTS, RunConfig, availability, bounds, catalog, estimates, strategies
 from vitprof.experiments import tuning as search
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import live_chart, resources, tables, texts, widgets
@@ -99,15 +99,10 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
 
 
 def _base(name: str) -> RunConfig | errors.ConfigError:
-    values = widgets.settings()
-    ignored = {"strategy", "name", "replay", *BUDGETS, *PARTS, "workers", "prefetch_factor"}
-    given = {field: values[field] for field in widgets.FIELDS if field not in ignored}
-    given |= {} if catalog.DATASETS[values["dataset"]].any_size else {"n_images": None}
     try:
-        info = catalog.dataset_info(values["dataset"], given["n_images"])
-        taken = strategies.STRATEGIES[name].knobs(strategies.STRATEGIES[name].combination(info), info)
-        given |= {knob: None for knob in KNOBS if knob in given and knob not in taken}
-        return RunConfig(strategy=name, **given, **{values["budget"]: values[values["budget"]]})
+        return widgets.job(
+            strategies.STRATEGIES[name], widgets.data_set(), "name", "replay", *PARTS, "workers", "prefetch_factor"
+        )
     except errors.ConfigError as error:
         return error
 
