@@ -23,26 +23,29 @@ def cores_in_words(mine: int, all_cores: int) -> str:
     return f"{all_cores} cores" if mine == all_cores else f"{mine} of {all_cores} cores are yours"
 
 
-def _quotas(root: Path) -> Iterator[float]:
-    """Yields the quotas of this process's control groups and those above them, in cores: versions 1 and 2."""
+def control_groups(controller: str, root: Path = Path("/")) -> Iterator[list[Path]]:
+    """Yields this process's control group and those above it, of version 2 and of the controller's own in version 1. In
+    a container the name may be the host's, while the mount is the container's own: those that are not there are left
+    out.
+    """
     for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, name = line.split(":", 2)
-        if controllers not in ("", "cpu", "cpu,cpuacct"):
+        number, controllers, name = line.split(":", 2)
+        if number == "0" or controller in controllers.split(","):
+            top = root / "sys/fs/cgroup" / controllers
+            own = top / name.lstrip("/")
+            yield [group for group in (own, *own.parents) if group.is_relative_to(top) and os.path.isdir(group)]
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Yields the quotas of this process's control groups and those above them, in cores."""
+    for group in (group for groups in control_groups("cpu", root) for group in groups):
+        of_version_1 = f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}"
+        quota, _, period = (_read(group / "cpu.max") or of_version_1).partition(" ")
+        try:
+            cores = float(quota) / float(period)
+        except (ValueError, ZeroDivisionError):  # "max", or no such file
             continue
-        top = root / "sys/fs/cgroup" / controllers
-        group = top / name.lstrip("/")
-        for folder in (group, *group.parents):
-            if not folder.is_relative_to(top):
-                break
-            if controllers:
-                quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-            else:
-                quota, _, period = _read(folder / "cpu.max").partition(" ")
-            try:
-                cores = float(quota) / float(period)
-            except (ValueError, ZeroDivisionError):  # "max", or no such file
-                continue
-            yield cores if cores > 0 else math.inf
+        yield cores if cores > 0 else math.inf
 
 
 def _read(path: Path) -> str:

@@ -37,10 +37,9 @@ OOM = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\n"
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine's /proc and /sys/fs/cgroup, as files of this test."""
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "proc/vmstat").write_text("pgfault 12\noom_kill 4\n")
-    monkeypatch.setattr(killed_jobs, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(killed_jobs, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(killed_jobs, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -48,7 +47,7 @@ def version_2(system: Path, *, oom: int, kills: int) -> None:
     """A group without a limit below one that has one, as systemd makes them."""
     (system / "proc/self/cgroup").write_text("0::/user/job\n")
     for name, limit, reached in (("user", "4294967296", oom), ("user/job", "max", 0)):
-        group = system / "cgroup" / name
+        group = system / "sys/fs/cgroup" / name
         group.mkdir(exist_ok=True)
         (group / "memory.stat").touch()
         (group / "memory.max").write_text(f"{limit}\n")
@@ -80,7 +79,7 @@ def test_neither_is_a_kill_by_somebody(system: Path) -> None:
 
 def test_version_1_and_a_container_that_sees_its_own_groups_only(system: Path) -> None:
     (system / "proc/self/cgroup").write_text("8:pids:/docker/abc\n4:memory:/docker/abc\n0::/\n")
-    group = system / "cgroup/memory"
+    group = system / "sys/fs/cgroup/memory"
     group.mkdir()
     (group / "memory.stat").touch()
     (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psutil
 
+from vitprof.cores import control_groups
 from vitprof.formats import size
 from vitprof.home import home, process_space
 
-CGROUPS = Path("/sys/fs/cgroup")
-PROC = Path("/proc")
+ROOT = Path("/")
 LOOK_EVERY_S = 1.0
 NO_LIMIT = 2**60
 """Version 1 of control groups reports "no limit" as a number near 2**63."""
@@ -57,7 +57,7 @@ def kill_counts() -> KillCounts:
     limits = [_numbers(group / "memory.events").get("oom", _number(group / "memory.failcnt")) for group in groups]
     reached = [limit for limit in limits if limit is not None]
     killed = of_group[0].get("oom_kill") if of_group else None
-    return KillCounts(killed, sum(reached) if reached else None, _numbers(PROC / "vmstat").get("oom_kill"))
+    return KillCounts(killed, sum(reached) if reached else None, _numbers(ROOT / "proc/vmstat").get("oom_kill"))
 
 
 def memory_limit() -> int | None:
@@ -67,19 +67,8 @@ def memory_limit() -> int | None:
 
 
 def _groups() -> list[Path]:
-    with contextlib.suppress(OSError):
-        for line in (PROC / "self/cgroup").read_text().splitlines():
-            number, kinds, path = line.split(":", 2)
-            if number != "0" and "memory" not in kinds.split(","):
-                continue
-            top = CGROUPS if number == "0" else CGROUPS / "memory"
-            own = top / path.lstrip("/")
-            if not own.is_dir():  # in a container the path may be the host's, while the mount is the container's own
-                own = top
-            found = [group for group in (own, *own.parents) if group == top or group.is_relative_to(top)]
-            if (own / "memory.stat").exists():
-                return found
-    return []
+    found = control_groups("memory", ROOT)
+    return next((groups for groups in found if groups and (groups[0] / "memory.stat").exists()), [])
 
 
 def _number(path: Path) -> int | None:
@@ -133,8 +122,8 @@ def _resident(pid: int) -> int:
     """Returns the resident bytes of a process and its descendants, by the kernel's lists; 0 where they have ended."""
     held = 0
     with contextlib.suppress(OSError, IndexError, ValueError):
-        held = int((PROC / str(pid) / "statm").read_text().split()[1]) * resource.getpagesize()
-        for children in (PROC / str(pid) / "task").glob("*/children"):
+        held = int((ROOT / f"proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        for children in (ROOT / f"proc/{pid}/task").glob("*/children"):
             held += sum(_resident(int(child)) for child in children.read_text().split())
     return held
 
