@@ -10,9 +10,11 @@ it by itself. FILE is written after each row, so that an early end keeps what wa
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import math
+import operator
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +64,7 @@ class Run(NamedTuple):
     """By the oracle; NaN without one. What vitprof calls compute may also hold waits for launches, never less."""
     waited_frac: float
     """The share of the time in which batches were made, by the script."""
-    device: str
+    facts: dict[str, Any]
     own: dict[str, Any]
     """What the script returned."""
 
@@ -71,8 +73,7 @@ class Run(NamedTuple):
 
     def verdict(self) -> Verdict:
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
-        facts = {"device": self.device, "cuda_version": "13"}
-        return judge(own_config("script", workers=0), self.all_steps, [], telemetry, facts)
+        return judge(own_config("script", workers=0), self.all_steps, [], telemetry, self.facts)
 
 
 def run(host: Host, function: str, **how: Any) -> Run:
@@ -90,7 +91,7 @@ def run(host: Host, function: str, **how: Any) -> Run:
         steps,
         own["busy_s"] / span_s,
         own["waited_s"] / span_s,
-        done.note("environment")[0]["device"],
+        functools.reduce(operator.or_, done.note("facts"), done.note("environment")[0]),
         own,
     )
 
@@ -102,8 +103,8 @@ def wrong(case: str, seen: Run) -> list[str]:
     compute, exposed, busy = seen.frac("compute_s"), seen.frac("exposed_wait_s"), seen.busy_frac
     known = 0.0 if math.isnan(busy) else busy
     failures = []
-    if seen.device != "cuda:0":
-        failures.append(f"the device is called {seen.device}")
+    if seen.facts["device"] != "cuda:0":
+        failures.append(f"the device is called {seen.facts['device']}")
     if compute < known - POINTS:
         failures.append(f"compute {compute:.1%}, but the GPU was busy {busy:.1%}")
     if exposed > 1 - known + POINTS:

@@ -207,6 +207,24 @@ def in_a_stream(*, wait_s: float, work_s: float) -> str:
     return images.found()
 
 
+def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.015, how: str = "") -> str:
+    """Each step gives work to another stream, too. `how`: the one that trains waits for it ("joined"), and all of it is
+    in a step that the script marks ("marked").
+    """
+    images, model, stream = Images(wait_s), Model(work_s).cuda(), torch.cuda.Stream()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in images.loader():
+        with vitprof.step() if how == "marked" else contextlib.nullcontext():
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(int(beside_s * CYCLES_PER_S))
+            if how == "joined":
+                torch.cuda.current_stream().wait_stream(stream)
+            _loop(model, optimizer, [batch], Tensor.backward)
+            if how == "marked":
+                torch.cuda.current_stream().wait_stream(stream)
+    return images.found()
+
+
 def graphed(*, wait_s: float, work_s: float) -> str:
     """Each step is one CUDA graph."""
     images, model = Images(wait_s), Model(work_s).cuda()

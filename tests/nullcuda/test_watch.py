@@ -81,6 +81,21 @@ def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str
     assert not wrong(case, seen)
 
 
+@pytest.mark.parametrize("how", [{}, {"how": "joined"}, {"beside_s": 0.03}], ids=["apart", "joined", "always"])
+def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dict[str, Any]) -> None:
+    seen = run(host, "beside", **how)
+    assert seen.frac("gap_s") > 1 - seen.busy_frac + 0.2  # the figures of one stream are wrong
+    verdict = seen.verdict()
+    assert (verdict.kind, verdict.advice) == ("inconclusive", ())
+    assert "the GPU works in another stream while that of the optimizer is idle" in verdict.sentence
+
+
+def test_a_marked_step_has_the_work_of_all_streams(host: Host) -> None:
+    seen = run(host, "beside", how="marked")
+    assert not wrong("busy", seen)
+    assert seen.verdict().kind != "inconclusive"
+
+
 @pytest.mark.parametrize(
     "how", [{"host_s": 0.012, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.012}], ids=["host", "device"]
 )

@@ -229,6 +229,9 @@ class Facts(TypedDict, total=False):
     unclear_loaders_steps: int
     """Steps of a watched run after which another loader was iterated over with gradients on, each time: it is not clear
     whether to train or to validate. With more than a few there is no verdict."""
+    side_stream_steps: int
+    """Steady steps of a watched run for which another CUDA stream worked while that of training was idle. With more
+    than a few there is no verdict."""
     estimated_step_s: float
     """The device's median time for a step, estimated: from steps at whose ends the host waited for it."""
     estimated_from_steps: int

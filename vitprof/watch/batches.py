@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from vitprof.measure.devices import Device
@@ -107,6 +109,8 @@ class Step:
 ONE_AFTER_ANOTHER_S = 200e-6
 """A copy that begins this soon (s) after the one before is part of it; labels moved after the forward pass are not."""
 METHODS = ("to", "cuda")
+MOST_SIDES = 16
+"""The most marks of other streams in a step."""
 
 
 class Copy(NamedTuple):
@@ -141,6 +145,14 @@ class Copies:
         """Of the watched loop: a copy is no part of it."""
         self._moved: dict[tuple[int, str], tuple[Tensor, int]] = {}
         """Their tensors' copies on the device, and versions, by the tensor's `id()` and the arguments."""
+        self._copying: set[Any] = set()
+        """The streams in which batches were copied."""
+        self._sides: list[Any] = []
+        """Where the work ends that the thread that trains gave to other streams since the last step."""
+        self._thread = threading.get_ident()
+        self._set_stream = torch.cuda.set_stream
+        if device.torch_device.type == "cuda":
+            torch.cuda.set_stream = self._change_stream
         self._before = {name: vars(Tensor).get(name) for name in METHODS}
         self._methods = {name: _TimedMethod(getattr(Tensor, name), self) for name in METHODS}
         for name, method in self._methods.items():
@@ -148,7 +160,7 @@ class Copies:
 
     def begin(self, batch: Any, *, again: bool) -> None:
         """Begins a step: watches for copies of the tensors in `batch` that are in host memory."""
-        self._again, self._worked = again, False
+        self._again, self._worked, self._thread = again, False, threading.get_ident()
         self._watched = self._added | _in_host_memory(batch)
         if self._next is not None:
             self._copy, self._next = self._next._replace(holds_up=False), None
@@ -187,6 +199,8 @@ class Copies:
         """Restores the methods of `Tensor`, unless another tool has replaced them since."""
         self._watched = {}
         self._moved.clear()
+        if torch.cuda.set_stream == self._change_stream:
+            torch.cuda.set_stream = self._set_stream
         for name, method in self._methods.items():
             if vars(Tensor).get(name) is method:
                 delattr(Tensor, name)
@@ -214,6 +228,24 @@ class Copies:
         self._guard(self._end_copy, moved)
         return moved
 
+    def take_sides(self) -> list[Any]:
+        """Returns the marks in other streams since the last call."""
+        taken, self._sides = self._sides, []
+        return taken
+
+    def _change_stream(self, stream: Any) -> None:
+        self._guard(self._leave_stream)
+        self._set_stream(stream)
+
+    def _leave_stream(self) -> None:
+        device = self._device
+        left = device.current_stream()
+        usual = left == device.work_stream() or left in self._copying or not left.cuda_stream
+        if usual or threading.get_ident() != self._thread or torch.cuda.is_current_stream_capturing():
+            return
+        if len(self._sides) < MOST_SIDES:
+            self._sides.append(device.mark(left))
+
     def _begin_copy(self) -> None:
         if self._worked and self._next is None:
             self._ended = (self._clock(), self._device.mark())
@@ -233,6 +265,8 @@ class Copies:
         ended, now_s = device.mark(stream), self._clock()
         if self.preparation is not None:
             self.preparation.open_span(now_s)
+        if stream != device.work_stream():
+            self._copying.add(stream)
         before = self._next if self._worked else self._copy
         copy = Copy(began, ended, now_s, holds_up=stream == device.work_stream())
         if before is not None:

@@ -307,7 +307,8 @@ class Loop:
                 self.device.release(stepped[1])
                 stepped = None
             noted = noted or (now_s, now_s if self.device.immediate else self.device.mark())
-            self.steps.step(marks, *noted, stepped, step.others)
+            sides = () if self.copies is None else self.copies.take_sides()
+            self.steps.step(marks, *noted, stepped, step.others, sides)
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())

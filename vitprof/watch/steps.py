@@ -29,6 +29,8 @@ WARMUP_STEPS = 5
 DEVICE_COLUMNS = ("h2d_s", "compute_start_s", "compute_s", "gap_s", "exposed_wait_s", "h2d_start_s")
 """What is not known of a device that is not timed."""
 TRANSFORMS_EVERY_S = 3.0
+SIDE_FRAC = 0.03
+"""The share of a step for which other streams may work while that of training is idle."""
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
@@ -80,21 +82,24 @@ class StepEnds:
 
     def __init__(self, device: Device, emit: Callable[[StepMarks], None]) -> None:
         self._device, self._emit = device, emit
-        self.noted: deque[tuple[tuple[float, Any] | None, Sequence[OtherBatch]]] = deque()
-        """Of each step that the device has not passed yet: when its optimizer stepped, with the device's mark, and its
-        batches of other loaders. NaN where something that is not a step came between two."""
+        self.noted: deque[tuple[tuple[float, Any] | None, Sequence[OtherBatch], Sequence[Any]]] = deque()
+        """Of each step that the device has not passed yet: when its optimizer stepped, with the device's mark, its
+        batches of other loaders, and marks in other streams. NaN where something that is not a step came between two.
+        """
+        self.n_sided = 0
+        """Steps for which another stream worked while that of training was idle."""
         self._left_s = math.nan
 
     def resume(self) -> None:
         """Makes the next step's gap count from here."""
         self.recorder.resume()
-        self.noted.append(((math.nan, None), ()))
+        self.noted.append(((math.nan, None), (), ()))
 
     def settle(self, marks: StepMarks) -> None:
         """Emits a step that the device has passed."""
         while (noted := self.noted.popleft())[0] is not None and math.isnan(noted[0][0]):
             self._left_s = math.nan
-        stepped, others = noted
+        stepped, others, sides = noted
         if others:
             marks.made = with_others(marks.made, marks.t_got, others, self._device)
         if math.isnan(marks.outside_s) and self._left_s < marks.t_start:
@@ -108,7 +113,18 @@ class StepEnds:
             if marks.compute_end - marks.t_launched < max(LEAST_LAG_S, LAG_FRAC * compute_s):
                 marks.t_launched, self._left_s = stepped_s, done_s
                 marks.compute_end = self.recorder.previous_end = max(done_s, marks.compute_start)
+        apart_s = sum(self._apart_s(side, marks) for side in sides)
+        self.n_sided += apart_s > SIDE_FRAC * (marks.compute_end - marks.previous_end) and not marks.warmup
         self._emit(marks)
+
+    def _apart_s(self, side: Any, marks: StepMarks) -> float:
+        """Returns for how long another stream worked, from when its mark was set, outside of the step's compute."""
+        since_s = float(side.recorded_s)
+        until_s = self._device.seconds(side) if self._device.reached(side) else perf_counter()
+        self._device.release(side)
+        before_s: float = min(until_s, marks.compute_start) - max(since_s, marks.previous_end)
+        after_s: float = until_s - max(since_s, marks.compute_end)
+        return max(0.0, before_s) + max(0.0, after_s)
 
 
 class SampledSteps:
@@ -192,6 +208,7 @@ class Steps:
         compute_end: Any,
         stepped: tuple[float, Any] | None = None,
         others: Sequence[OtherBatch] = (),
+        sides: Sequence[Any] = (),
     ) -> None:
         """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
         marks.step, marks.warmup = self.n, self.warming_up
@@ -206,7 +223,7 @@ class Steps:
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
         if not self._device.immediate:
-            self._ends.noted.append((stepped, others))
+            self._ends.noted.append((stepped, others, sides))
         elif others:
             marks.made = with_others(marks.made, marks.t_got, others, self._device)
         self._recorder.step(marks)
@@ -257,6 +274,8 @@ class Steps:
                 if not closed:
                     break
                 steps.popleft()
+            if self._ends.n_sided:
+                self._session.facts({"side_stream_steps": self._ends.n_sided})
             self.transforms.send(self._session.facts, perf_counter())
 
     def _noted(self) -> Iterator[StepMarks]:

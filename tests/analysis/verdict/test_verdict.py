@@ -200,10 +200,12 @@ def test_long_epoch_starts_have_advice_of_their_own(changes: dict[str, Any], fir
         ({"several_threads_train": True}, "several threads of the script train"),
         ({"unclear_loaders_steps": 90}, "after 90 of 100 steps the script iterated over another loader with gradients"),
         ({"unclear_loaders_steps": 5}, ""),
+        ({"side_stream_steps": 90}, "the GPU works in another stream while that of the optimizer is idle"),
+        ({"side_stream_steps": 5}, ""),
     ],
 )
 def test_waits_that_are_not_those_of_the_training_leave_no_verdict(facts: Mapping[str, Any], reason: str) -> None:
-    for n in (100, 100 if "unclear" in str(facts) else 3):
+    for n in (100, 3 if "several_threads_train" in facts else 100):
         v = verdict(run(n, parts={"decode": 20.0}), GPU | facts)
         assert v.sentence.startswith(f"Inconclusive: {reason}" if reason else "Input-bound"), v.sentence
         assert (v.advice == (), math.isnan(v.speed_up_if_free)) == (bool(reason), bool(reason))

@@ -285,6 +285,8 @@ UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
 """Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
 PARTLY_WATCHED = "partly_watched"
 """Fact of a watched run whose watching ended before its training: why."""
+SIDE_STREAM_STEPS = "side_stream_steps"
+"""Fact of a watched run: the steady steps for which another CUDA stream worked while that of training was idle."""
 SEVERAL_THREADS_TRAIN, UNCLEAR_LOADERS_STEPS, LOADERS = "several_threads_train", "unclear_loaders_steps", "loaders"
 """Facts of a watched run: whether another thread trains too, the steps after which it is not clear what another
 loader is for, and the loaders of steps that ask several."""
@@ -341,6 +343,12 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
         return (
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
+        )
+    if int(facts.get(SIDE_STREAM_STEPS) or 0) > thresholds.UNCLEAR_LOADERS_FRAC * n_steps:
+        return (
+            "the GPU works in another stream while that of the optimizer is idle: for how long it is idle is not "
+            "known; put `with vitprof.step():` around the work of all streams, at whose end the optimizer's waits for "
+            "them (wait_stream)"
         )
     unclear = int(facts.get(UNCLEAR_LOADERS_STEPS) or 0)
     if unclear > thresholds.UNCLEAR_LOADERS_FRAC * n_steps:
