@@ -6,6 +6,7 @@ import collections
 import concurrent.futures
 import itertools
 import json
+import multiprocessing
 import os
 import queue
 import sys
@@ -268,6 +269,41 @@ def goes_on_without_loader(*, how: str) -> None:
             list(DataLoader(Quick(0.0), batch_size=BATCH))
     for x in kept[:4] if how == "inner" else 2 * kept:
         step(x)
+
+
+class Learning(Slow):
+    """Samples that a model of theirs trains on, wherever they are made."""
+
+    def __getitem__(self, index: int) -> Any:
+        model, optimizer = linear()
+        for _ in range(4):
+            model(torch.ones(1, 4)).mean().backward()
+            optimizer.step()
+        return super().__getitem__(index)
+
+
+def trains_in_a_fork(*, how: str) -> None:
+    """Trains in a child of this process; "worker": in this one, on samples of a worker that trains, too."""
+
+    def train_there() -> None:
+        model, optimizer = linear()
+        dataset = Learning(0.0) if how == "worker" else Quick(0.0)
+        for (x,) in DataLoader(dataset, batch_size=BATCH, num_workers=how == "worker"):
+            model(x).mean().backward()
+            optimizer.step()
+
+    next(iter(DataLoader(Quick(0.0), batch_size=BATCH)))
+    if how == "worker":
+        train_there()
+    elif how == "process":
+        process = multiprocessing.get_context("fork").Process(target=train_there)
+        process.start()
+        process.join()
+    elif (pid := os.fork()) == 0:
+        train_there()
+        os._exit(0)
+    else:
+        os.waitpid(pid, 0)
 
 
 def in_two_threads(*, shared: bool = False) -> None:

@@ -86,6 +86,14 @@ def is_watched_rank() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in group)
 
 
+def makes_workers() -> bool:
+    """Returns whether this thread forks within a package of loaders."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and not str(frame.f_globals.get("__name__")).startswith(("torch.utils.data", "torchdata")):
+        frame = frame.f_back
+    return frame is not None
+
+
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
     """Calls `then(module)` now, if the module `name` is imported already, else once it has been executed."""
     module = sys.modules.get(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.loaders import STEPS_WITHOUT_LOADER, BackwardPasses, Begun, Loaders
-from vitprof.watch.patching import STEPS, Guard, leave_sign, report_exit, say, whole_number
+from vitprof.watch.patching import SOCKET, STEPS, Guard, leave_sign, makes_workers, report_exit, say, whole_number
 from vitprof.watch.preparation import Preparation
 
 if TYPE_CHECKING:
@@ -301,8 +301,9 @@ class Watcher:
             self.loop.close()
 
     def forget(self) -> None:
-        """Ends watching in a forked process, such as a worker: only its parent is watched."""
-        self.guard.given_up = True
+        """Ends watching in a forked process if its parent trains, or makes a loader's workers; else begins anew."""
+        trains = self.loop is not None and self.loop.steps.confirmed
+        self.guard.given_up = bool(self.guard.given_up or trains or not os.environ.get(SOCKET) or makes_workers())
         self.preparation.is_on = False
         self.plain.drop()
         self.turn, self.forking = threading.RLock(), threading.RLock()
