@@ -431,6 +431,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "cycle": lambda: _cycled(loader),
         "stepped in a thread": lambda: loader,
         "in the loop": lambda: loader,
+        "in parts": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),
         "late": lambda: (_slowly(batch) if i > STEPS_ELSEWHERE // 4 else batch for i, batch in enumerate(loader)),
         "map": lambda: map(_slowly, loader),
@@ -450,6 +451,13 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
             break
         while not isinstance(batch, (Tensor, np.ndarray)):
             batch = batch["x"] if isinstance(batch, dict) else batch[-1]
+        if how == "in parts":
+            for _ in range(2):
+                model(batch).mean().backward()
+                optimizer.step()
+                asked = time.perf_counter()
+                _slowly(batch)
+                waits[-1] = (waits[-1][0], waits[-1][1] + time.perf_counter() - asked)
         loss = model(torch.as_tensor(batch)).mean()
         time.sleep(BODY_S)
         loss.backward()

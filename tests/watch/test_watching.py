@@ -260,7 +260,7 @@ def test_trouble_of_ours_is_one_line_and_training_goes_on(
 
 
 NOT_SEEN = ("deque", "function", "futures' wait")
-OUTSIDE = ("generator", "map", "late", "in the loop")
+OUTSIDE = ("generator", "map", "late", "in the loop", "in parts")
 """Batches are worked on after the loader has given them."""
 
 

@@ -22,6 +22,8 @@ LITTLE_S, OF_FRAMEWORKS_S = 0.3e-3, 2e-3
 """What a loop may do there (s) besides: moving the batch, setting gradients to zero; and what frameworks do."""
 FRAMEWORKS = ("accelerate", "fastai", "ignite", "keras", "lightning", "pytorch_lightning", "skorch", "transformers")
 LEAST_SAMPLES = 8
+MOST_STEPS = 16
+"""Steps of optimizers for one batch that are looked at: some have an optimizer for each parameter."""
 UNSEEN = 16
 """After so many steps without a call of a model, which is then no module, no more are looked at."""
 
@@ -43,6 +45,9 @@ class Look:
     """From a batch, or a copy, to the next copy, request or model (s)."""
     is_seen: bool = False
     """Whether the model was called."""
+    stepped_s: float = math.nan
+    """When the optimizer stepped, until the model is called again for the same batch."""
+    n_stepped: int = 0
     until_s: float = math.nan
 
     def close_span(self, now_s: float) -> None:
@@ -96,6 +101,7 @@ class Preparation:
             return
         look.close_span(now_s)
         if look.is_seen and ends:
+            self.unlisten()
             look.until_s, self.is_on = now_s, False
             if look.mark is None:
                 self._settle()
@@ -120,9 +126,18 @@ class Preparation:
         """Notes the call of a module: the first with parameters is the model."""
         look, has_parameters = self._look, next(module.parameters(), None) is not None
         if self.is_on and look is not None and threading.get_ident() == look.thread and has_parameters:
+            look.since_s = look.since_s if math.isnan(look.stepped_s) else look.stepped_s
             look.close_span(perf_counter())
-            look.is_seen, self._unseen = True, 0
+            look.is_seen, look.stepped_s, self._unseen = True, math.nan, 0
             self.unlisten()
+
+    def step(self, now_s: float) -> None:
+        """Notes a step of an optimizer: where the model is called again for the same batch, that is prepared anew."""
+        self.stepped_s = now_s
+        if self.is_on and (look := self._look) is not None and look.is_seen and look.n_stepped < MOST_STEPS:
+            look.stepped_s, look.n_stepped = now_s, look.n_stepped + 1
+            if self._call is None:
+                self._listen()
 
     def _drop(self) -> None:
         look, self._look, self.is_on = self._look, None, False

@@ -243,7 +243,7 @@ class Watcher:
             self.source.stepped(optimizer)
         if loop.step is not None:
             self.confirm()
-        self.preparation.stepped_s = self._clock()
+        self.preparation.step(self._clock())
 
     def confirm(self) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
