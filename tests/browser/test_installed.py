@@ -129,7 +129,7 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
 
 def test_its_dashboard_runs_a_job(command: Path, elsewhere: dict[str, Any], home: Path, page: Any) -> None:
     with running(command, elsewhere) as url:
-        page.goto(f"{url}/?strategy=memory&steps=2000&batch_size=64&threads=1&evaluate=false&device=simulated:20,0")
+        page.goto(f"{url}/?strategy=memory&steps=50000&batch_size=64&threads=1&evaluate=false&device=simulated:20,0")
         page.get_by_text("Is your GPU starved by data loading?").wait_for()
         for scheme, colour in BACKGROUND.items():
             page.emulate_media(color_scheme=scheme)

@@ -292,7 +292,7 @@ class TestUntilItIsDecided:
         number = made(manager.store, "simulated:20,0", 40, repeats=1)
         ran(manager, number)
         outcomes = [o for e in TournamentView(manager.store, number).look().entries for o in e.outcomes]
-        assert all(-0.5 < o.others_cores < psutil.cpu_count() for o in outcomes)
+        assert all(-0.5 < o.others_cores < psutil.cpu_count() + 0.5 for o in outcomes)
 
     def test_no_further_than_the_time_given(self, manager: JobManager) -> None:
         number = made(manager.store, repeats=1, until_decided=True, seconds=0.001)
@@ -324,7 +324,7 @@ class TestInterrupted:
     def test_stopped_and_resumed(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         store, person = manager.store, "ada"
         monkeypatch.setattr(users, "_source", [lambda: person])
-        number = made(store, SLOW, 12, repeats=1)
+        number = made(store, SLOW, 60, repeats=1)
         runners = TournamentRunners(manager)
         runner = runners.run(number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
@@ -383,7 +383,7 @@ class TestInterrupted:
     def test_a_program_that_ends(self, manager: JobManager) -> None:
         """Whichever of the two is told first, nothing hangs and the tournament can go on."""
         store = manager.store
-        number = made(store, SLOW, 12)
+        number = made(store, SLOW, 60)
         runners = TournamentRunners(manager)
         runners.run(number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
@@ -398,7 +398,7 @@ class TestInterrupted:
     @pytest.mark.slow
     def test_a_trial_that_somebody_stops(self, manager: JobManager) -> None:
         store = manager.store
-        number = made(store, SLOW, 12, repeats=1, batch_sizes=(16,))
+        number = made(store, SLOW, 60, repeats=1, batch_sizes=(16,))
         runner = TournamentRunner(manager, number)
         wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
         manager.stop(store.runs(["running"])[0].id)
