@@ -31,6 +31,7 @@ BASE = RunConfig(
     **(CHEAP | {"device": "simulated:1,5", "steps": 30, "evaluate": False, "isolation": "thread", "warmup_steps": 2})
 )
 SLOW = "simulated:200,0"
+OTHERS_OF = tournament_view.others_of
 A, B = "memory/b16/w-/as-is", "memory/b32/w-/as-is"
 
 pytestmark = pytest.mark.usefixtures("small_home")
@@ -42,6 +43,11 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     # a look of 10 ms on a busy machine put the next one off for a second
     monkeypatch.setattr(tournament_trials, "LOOK_SHARE", 1.0)
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
+    by_others(monkeypatch, 0.0)  # a round that what runs beside the tests slowed down would be run again
+
+
+def by_others(monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
+    monkeypatch.setattr(tournament_view, "others_of", lambda store, run_id: cores)
 
 
 def made(store: RunStore, device: str = "simulated:1,5", steps: int = 12, **values: Any) -> int:
@@ -196,14 +202,10 @@ class TestEarlyStop:
     @pytest.fixture(autouse=True)
     def _others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tournament_trials, "LOOK_S", 0.01)
-        self.by_others(monkeypatch, 0.0)  # whatever runs beside the tests
-
-    def by_others(self, monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
-        monkeypatch.setattr(tournament_view, "others_of", lambda store, run_id: cores)
 
     @pytest.mark.slow
     def test_nothing_is_cut_while_others_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.by_others(monkeypatch, 1.2)
+        by_others(monkeypatch, 1.2)
         number = made_uneven(manager.store, 60)
         ran(manager, number)
         assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
@@ -255,7 +257,7 @@ class TestEarlyStop:
         number = made_uneven(manager.store, 50, latency_ms=1.5)  # a busy machine slows the other one down, and not it
         slow = "slow-drive/b32/w0/as-is"
         monkeypatch.setattr(tournament_trials, "LOOK_S", 60.0)
-        self.by_others(monkeypatch, 0.1)
+        by_others(monkeypatch, 0.1)
         ran(manager, number)
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
         assert (f"{slow}#2", "done") not in statuses(manager.store, number)
@@ -291,7 +293,9 @@ class TestUntilItIsDecided:
     def test_how_busy_others_were_is_known_of_each_run(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:20,0", 40, repeats=1)
         ran(manager, number)
-        outcomes = [o for e in TournamentView(manager.store, number).look().entries for o in e.outcomes]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tournament_view, "others_of", OTHERS_OF)
+            outcomes = [o for e in TournamentView(manager.store, number).look().entries for o in e.outcomes]
         assert all(-0.5 < o.others_cores < psutil.cpu_count() + 0.5 for o in outcomes)
 
     def test_no_further_than_the_time_given(self, manager: JobManager) -> None:
