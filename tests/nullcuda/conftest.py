@@ -35,7 +35,7 @@ def host(shm: Path) -> Iterator[Host]:
     host.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def forks(shm: Path) -> Iterator[Host]:
     """Runs functions of `tests.nullcuda.runs` in such forks."""
     host = Host("tests.nullcuda.runs", nullcuda.environment(shm))

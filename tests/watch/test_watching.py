@@ -295,14 +295,15 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     assert set(steps["samples"]) == {scripts.BATCH}
     since_s, until_s = steps["t_start_s"][[10, -1]]
     waited_s = sum(got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001)
-    measured = steps["data_wait_s"][10:-1].sum() / (until_s - since_s)
+    measured = np.nansum(steps["data_wait_s"][10:-1]) / (until_s - since_s)
     if how in OUTSIDE:
         outside = next(note[OUTSIDE_NEXT] for note in reversed(told.note("facts")) if OUTSIDE_NEXT in note)
         assert outside > 0.1
         assert f"; another {percent(outside)} of the time passes between the loader and the model" in verdict.sentence
         assert math.isnan(verdict.speed_up_if_free)
         measured += outside
-    assert measured == pytest.approx(waited_s / (until_s - since_s), abs=0.12)
+    # on a busy machine time passes between the thread that waited and the script's own clock
+    assert -0.12 < measured - waited_s / (until_s - since_s) < (0.12 if how in (*OUTSIDE, "future") else 0.03)
 
 
 @pytest.mark.parametrize(
