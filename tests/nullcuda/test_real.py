@@ -7,8 +7,11 @@ import pytest
 from tests import ROOT
 from tests.watch.watching import Host
 
-FILES = ("tests/engine/test_transfer.py", "tests/export/code/test_scripts.py")
-NAMES = "TestCopyOnCuda or one_copy_out_of or TestCuda or copy_does_not_wait or copied_from_pinned or are_pinned"
+FILES = ("tests/engine/test_transfer.py", "tests/export/code/test_scripts.py", "tests/watch/test_batches.py")
+NAMES = (
+    "TestCopyOnCuda or one_copy_out_of or TestCuda or copy_does_not_wait or copied_from_pinned or are_pinned or "
+    "test_batches.py"
+)
 
 
 @pytest.mark.slow
@@ -17,4 +20,4 @@ def test_copies_on_a_gpu(forks: Host) -> None:
     done = forks.run("tests_of_a_gpu", watched=False, words=["-q", "-n", "0", "-m", "gpu", "-k", NAMES, *names])
     status, _, printed = done.returned.partition("\n")
     assert (done.status, status) == (0, "0"), done.complaint + printed[-4000:]
-    assert "25 passed" in printed, printed[-500:]
+    assert "36 passed" in printed, printed[-500:]

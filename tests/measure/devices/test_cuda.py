@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.cuda_stand_in import Card
 from tests.engine_fixtures import Recorded, never, small_home, trained, vitprof_threads  # noqa: F401  # noqa: F401
 from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import TorchBuild, Version
@@ -243,9 +243,12 @@ def test_another_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_an_amd_gpu_is_named_by_its_place_on_the_bus_and_called_untested(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Card()
-    device = card.device(monkeypatch)
-    vars(card._properties).update(pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0)
+    place = {"pci_domain_id": 0, "pci_bus_id": 0xC1, "pci_device_id": 0}
+    card = SimpleNamespace(name="MI300X", total_memory=1 << 34, major=9, minor=4, **place)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: card)
+    monkeypatch.setattr(cuda.CudaDevice, "free_memory_bytes", lambda device: 0.0)
     monkeypatch.setattr(torch.version, "hip", "6.4")
+    device = object.__new__(cuda.CudaDevice)
+    device.torch_device = torch.device("cuda", 0)
     facts = device.environment()
     assert (facts["gpu_uuid"], facts["untested_device"]) == ("AMD-0000:c1:00", "ROCm")

@@ -13,9 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cuda_stand_in import Card
 from vitprof.config.gpu_findings import Finding
-from vitprof.measure.devices import UntimedDevice, events, open_device
+from vitprof.measure.devices import Pinning, UntimedDevice, events, open_device
 from vitprof.measure.devices.cuda import CudaDevice
 from vitprof.measure.devices.events import HostClock
 
@@ -34,21 +33,41 @@ class Event:
 
 
 class Host:
-    """The host's clock, which a test sets."""
+    """The host's clock, which a test sets, and what the device has to do."""
 
-    now = 0.0
+    now = drift = 0.0
+    free_s = 0.0
+    """When the device will be done with its work."""
 
     def __call__(self) -> float:
         return self.now
+
+    def query(self) -> bool:
+        return self.now >= self.free_s
+
+
+class Marked(Event):
+    """An event that a device records when it is done with its work."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(0.0, 0.0)
+        self.host = host
+
+    def record(self, host: Host) -> None:
+        host.now += 1e-6
+        self.device_s = max(host.now, host.free_s) * (1 + host.drift)
 
 
 def cuda_device(host: Host) -> CudaDevice:
     """The real mapping of marks to times, without a GPU; its first anchor is at 0 on both clocks."""
     device = object.__new__(CudaDevice)
-    device._clock, device._host = host, HostClock()
+    device._clock, device._host, device._work, device._checked_s = host, HostClock(), host, -math.inf
     device._anchor, device._anchor_s, device._next_anchor = Event(0.0, 0.0), 0.0, None
     device._host.set(0.0, 0.0)
     device._free = []
+    device.new_event = lambda: Marked(host)  # type: ignore[method-assign]
+    device._slots, device._next_slot = torch.empty(events.SCALARS_UNDER_WAY), 0
+    device._loss_every, device._loss_at, device.pinning = 1, (-1, 0.0), Pinning(wanted=True)
     return device
 
 
@@ -56,28 +75,27 @@ def cuda_device(host: Host) -> CudaDevice:
 @pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3), (10e-3, 10e-3)])
 @pytest.mark.parametrize("waits_for_the_loss", [True, False])
 def test_ten_minutes_of_drift_move_no_share_by_a_point(
-    drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool, monkeypatch: pytest.MonkeyPatch
+    drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool
 ) -> None:
     """Steps that wait for data and then launch work; each one's marks are looked at a step later."""
-    card = Card(tick_s=1e-6)
-    device = card.device(monkeypatch)
-    card.drift = drift
-    began, queued, exposed_s, true_s, busy_until = card.now, [], 0.0, 0.0, card.now
-    while card.now < began + 600:
-        asked, end = card.now, device.mark()
-        card.wait(wait_s)
-        got, start = card.now, device.mark()
-        card.launch(0.5e-3, work_s)
+    host = Host()
+    host.drift, device = drift, cuda_device(host)
+    queued, exposed_s, true_s = [], 0.0, 0.0
+    while host.now < 600:
+        busy_until, asked, end = host.free_s, host.now, device.mark()
+        host.now += wait_s
+        got, start = host.now, device.mark()
         true_s += max(0.0, got - max(asked, busy_until))
-        busy_until = card.current.free_s
-        if waits_for_the_loss or busy_until > card.now + 3 * work_s:  # the host runs ahead by so much at most
-            card.now = busy_until
+        host.now += 0.5e-3
+        host.free_s = max(host.now, busy_until) + work_s
+        if waits_for_the_loss or host.free_s > host.now + 3 * work_s:  # the host runs ahead by so much at most
+            host.now = host.free_s
         queued.append((asked, got, end, start))
         if len(queued) > 8:
             asked, got, end, start = queued.pop(0)
             exposed_s += max(0.0, min(got, device.seconds(start)) - max(asked, device.seconds(end)))
             device.release(end, start)
-    assert abs(exposed_s - true_s) / (card.now - began) < 0.01
+    assert abs(exposed_s - true_s) / host.now < 0.01
 
 
 @pytest.mark.parametrize("drift", [0.0, 30e-6, -30e-6])
@@ -100,13 +118,12 @@ def test_hours_cost_less_than_ten_microseconds(drift: float, busy: bool) -> None
         assert worst < TOLERANCE_S
 
 
-def test_losses_of_short_steps_are_copied_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_of_short_steps_are_copied_now_and_then() -> None:
     """The first ones all are; then those of every n-th step, n a power of two, that two runs have them in common."""
-    card = Card()
-    device = card.device(monkeypatch)
-    kept = []
+    host = Host()
+    device, kept = cuda_device(host), []
     for step in range(1200):
-        card.wait(1e-3 if step < 1000 else 0.1)
+        host.now += 1e-3 if step < 1000 else 0.1
         losses = [device.keep(torch.tensor(float(step)), step) for _ in range(2)]  # as a GAN has them
         assert math.isnan(losses[0]()) == math.isnan(losses[1]())
         if losses[0]() == step:
@@ -117,28 +134,12 @@ def test_losses_of_short_steps_are_copied_now_and_then(monkeypatch: pytest.Monke
     assert kept[-100:] == list(range(1100, 1200))  # each is worth it again
 
 
-def test_where_pinning_is_refused_no_loss_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_pinning_is_refused_no_loss_is_copied() -> None:
     """The copy would wait for the device in each step."""
-    device = Card().device(monkeypatch)
+    device = cuda_device(Host())
     assert device.keep(torch.tensor(3.0), 0)() == 3.0
     device.pinning.refusal = Finding("note", "pinned memory", "refused", "")
     assert math.isnan(device.keep(torch.tensor(3.0), 1)())
-
-
-def test_a_mark_makes_no_object_for_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To make one takes ten times as long as to record an event. Marks are in the stream that is current then."""
-    card = Card()
-    device = card.device(monkeypatch)
-    other, got = card.new_stream(), []
-    stream_of = torch.cuda.current_stream
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda where=None: got.append(where) or stream_of())  # type: ignore[func-returns-value]
-    for _ in range(3):
-        device.mark()
-        with card.within(other):
-            card.work(1.0)
-            late: Any = device.mark()
-        assert late.at == other.free_s
-    assert len(got) <= 1  # the first stream was there for the anchor
 
 
 def test_a_duration_keeps_its_resolution() -> None:
