@@ -167,14 +167,16 @@ runpy.run_module("vitprof", run_name="__main__")
 @pytest.mark.parametrize(
     ("watch", "recorded"),
     [
-        ("TMPDIR=$PWD/$LONG WATCH SCRIPT", True),
         ("VITPROF_HOME=$PWD/$BYTES WATCH SCRIPT", False),
         (f"env -u XDG_DATA_HOME {sys.executable} -c '{NOBODY}' watch -- SCRIPT", False),
         ("exec WATCH SCRIPT <&- >&- 2>&-", True),
         ("exec WATCH SCRIPT 2>/dev/full", True),
         ("(sleep 0.1; WATCH SCRIPT; echo $? > status) 2>&1 | true; sleep 0.2; exit $(cat status)", True),
         ("mkdir json; COMMAND --json json/x -- sh -c 'rm -r json; exec SCRIPT'", True),
-        ("VITPROF_WATCH_STEPS=x VITPROF_WATCH_OVERRIDES={ VITPROF_WATCH_ROOT=/none WATCH SCRIPT", True),
+        (
+            "TMPDIR=$PWD/$LONG VITPROF_WATCH_STEPS=x VITPROF_WATCH_OVERRIDES={ VITPROF_WATCH_ROOT=/none WATCH SCRIPT",
+            True,
+        ),
         ("ulimit -f 0; WATCH sh -c 'exit 7'", None),
     ],
 )
