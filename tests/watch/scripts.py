@@ -495,12 +495,21 @@ class Generating(DataLoader[Any]):
 
 
 def epoch_starts(*, kind: str) -> list[float]:
-    """Trains for three epochs; how long each but the first was waited for, with the end of the one before."""
+    """Trains for three epochs, those of "new" loaders each; how long each but the first was waited for, with the end of
+    the one before.
+    """
     model, optimizer = linear()
-    loaders: Any = [globals()[kind.removeprefix("2x")](Ending(), BATCH) for _ in range(1 + kind.startswith("2x"))]
+
+    def made() -> Any:
+        return [
+            globals()[kind.removeprefix("2x").removeprefix("new ")](Ending(), BATCH)
+            for _ in range(1 + kind.startswith("2x"))
+        ]
+
+    loaders = made()
     waits, now = [], time.perf_counter()
     for _ in range(3):
-        first = True
+        first, loaders = True, made() if kind.startswith("new") else loaders
         for x, *_ in zip(*loaders, strict=False):
             if first:
                 waits.append(time.perf_counter() - now)

@@ -326,7 +326,9 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     began_s, waited_s = np.array(json.loads(told.returned)).T
     since_s, until_s = steps["t_start_s"][[n_epoch - 26, n_epoch - 2]]
     own = waited_s[(began_s > since_s - 0.001) & (began_s < until_s - 0.001)].sum()
-    assert abs(steps["data_wait_s"][n_epoch - 26 : n_epoch - 2].sum() - own) < 0.05 * (until_s - since_s)
+    at_the_edges_s = 2 * waited_s.max()  # where the script was held up between its clock and the loader's
+    measured = steps["data_wait_s"][n_epoch - 26 : n_epoch - 2].sum()
+    assert abs(measured - own) < 0.05 * (until_s - since_s) + at_the_edges_s
     assert steps["exposed_wait_s"] == pytest.approx(steps["data_wait_s"], abs=1e-4)
     loaders = {loader["dataset"]: loader for facts in told.note("facts") for loader in facts.get("loaders", ())}
     assert loaders["Slow"]["wait_s"] > 0.5 * (loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"])
@@ -393,7 +395,7 @@ def test_what_trains_is_watched_also_in_a_fork(host: Host, how: str) -> None:
     assert np.isfinite(told.steps["data_wait_s"]).all()
 
 
-@pytest.mark.parametrize("kind", ["Opening", "Generating", "2xOpening"])
+@pytest.mark.parametrize("kind", ["Opening", "Generating", "2xOpening", "new Opening"])
 def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> None:
     """The end of the workers before, and what a loader's own `__iter__` does: neither is work of the last step."""
     told = host.ok("epoch_starts", kind=kind)

@@ -194,14 +194,16 @@ class Loop:
         """Goes on with another loader: in the next epoch if the steps so far are training; else drops them."""
         if self.steps.confirmed:
             self.end(now_s)
-            self.epoch += 1
+            if self.state in (State.PAUSED, State.VALIDATING):
+                self.resume(now_s)
+            self.epoch += self.steps.n > self.steps.n_before_epoch
             self.steps.n_before_epoch = self.steps.n
         else:
             self.steps.drop()
             self._carried = []
             self.step, self.ahead, self.epoch = None, NOTHING, 0
-        self.expects_work = expects_work
-        self.resume(now_s)
+            self.resume(now_s)
+        self.expects_work, self.state = expects_work, State.IDLE
 
     # the work
 

@@ -79,8 +79,11 @@ class Watcher:
         self.plain.leave()
         if self.source is not None:
             self.source.epoch += self.loaders.of(loader) is (self.source.fetched or self)
-        if self.loop is not None and self.loaders.is_ours(loader):
-            self.loop.begin_epoch(now)
+        if (loop := self.loop) is None or (ours := self.loaders.ours) is None:
+            return
+        ended = loop.steps.confirmed and (ours.is_over or loop.state.name == "WORKED")
+        if self.loaders.is_ours(loader) or (ended and not ours.is_alive):  # one made anew for each epoch
+            loop.begin_epoch(now)
 
     @in_turn
     def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float, facts: Any = None) -> None:
@@ -226,18 +229,15 @@ class Watcher:
         fetched, leaves = self.loaders.step(optimizer, self._stepped_in), False
         if (ours := self.loaders.ours) is not None:
             ours.updates = True
-        if self._asked_in == self._stepped_in:
+        if not (elsewhere := self._asked_in != self._stepped_in):
             self.loaders.trainer = self._stepped_in
             leaves = loop.steps.confirmed and self.loaders.goes_on_without_ours(settled=not loop.steps.warming_up)
-        if self.source is None and (leaves or (fetched is None and self._asked_in != self._stepped_in)):
+        if self.source is None and (leaves or (fetched is None and elsewhere)):
             from vitprof.watch.sources import open_source  # needs PyTorch
 
             open_source(self, loop, self.loaders.fetched_apart if leaves else ours)
-        elif (
-            self.source is None and self._asked_in != self._stepped_in and not loop.steps.confirmed
-        ):  # threads that train have begun at the same time
-            self.loaders.ours, self.loaders.trainer = fetched, self._stepped_in
-            self._asked_in = self._stepped_in
+        elif self.source is None and elsewhere and not loop.steps.confirmed:  # threads that train began together
+            self.loaders.ours, self.loaders.trainer, self._asked_in = fetched, self._stepped_in, self._stepped_in
             loop.change_loader(self._clock(), expects_work=True)
         if self.source is not None:
             self.source.stepped(optimizer)
