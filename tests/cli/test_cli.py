@@ -87,7 +87,6 @@ def test_a_terminal_that_cannot_show_a_character(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
 def test_a_reader_that_has_gone() -> None:
     root = str(ROOT)
     reading, writing = os.pipe()

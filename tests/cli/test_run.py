@@ -205,7 +205,6 @@ class TestFailure:
         assert call(*QUICK, "--no-evaluate")[0] == 0  # and with room it works
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.usefixtures("full_home")
 class TestProcess:
     """The real program, in a process of its own as its jobs are."""

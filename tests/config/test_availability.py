@@ -71,8 +71,6 @@ def test_a_missing_package_is_named_with_how_to_install_it(
 def test_what_another_system_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "platform", "darwin")
     assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
-    without(monkeypatch, "fcntl")
-    assert "no file locks" in why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY)
 
 
 @pytest.mark.parametrize("name", ["device", "prefetch", "dali"])

@@ -26,7 +26,6 @@ from vitprof.jobs.child import run_job
 from vitprof.measure.wire import EventBuffer, Message, Note, read_messages
 from vitprof.store.chunks import joined
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 QUICK = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
 MISSING = "is not installed: python -m pip install -r requirements.txt"
 CHILD = [sys.executable, "-m", "vitprof.jobs.child"]

@@ -34,7 +34,6 @@ WORKERS = {"strategy": "workers", "storage": "memory"}
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "evaluate": False, "telemetry_hz": 20.0}
 STOP_WITHIN_S = 30.0
 """Stop is promised within 2 s; the rest is for machines that are busy. The batch that hangs takes twice as long."""
-forking = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 
 
 def config(**values: Any) -> RunConfig:
@@ -413,7 +412,6 @@ class TestTrouble:
         assert finished(jobs, run_id).status == "done"
 
 
-@forking
 @pytest.mark.usefixtures("full_home")
 class TestProcessIsolation:
     @pytest.fixture

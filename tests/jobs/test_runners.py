@@ -38,7 +38,6 @@ from vitprof.jobs.runners import (
 from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.store.chunks import joined
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals of POSIX")
 DONE = [Note("end", {"status": "done", "error": ""})]
 CONFIG = RunConfig(isolation="thread")
 

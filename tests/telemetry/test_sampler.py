@@ -231,7 +231,6 @@ def test_processes_stopped_all_along_and_machines_that_slept() -> None:
     assert math.isnan(asleep_s()) or 0 <= asleep_s() == pytest.approx(asleep_s(), abs=1)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_the_system_says_which_process_is_stopped() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     tree = ProcessTree(os.getpid())

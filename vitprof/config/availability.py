@@ -125,8 +125,6 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
         if not installed(package):
             wheel = dali_wheel(machine.gpus, machine.driver) if MODULES.get(package) == "nvidia.dali" else package
             yield f"the package {wheel} is missing: pip install {shlex.quote(wheel)}"
-    if not installed("fcntl"):
-        yield f"this system ({sys.platform}) has no file locks as in POSIX, which preparing storages needs"
     yield from _too_small(estimates.footprint(parts, info), machine)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+LIBRARY = "libcuda.so.1"
 ANSWER_S = 60.0
 """How long (s) the driver may take: usually about 0.1 s, several seconds where it must first wake many GPUs."""
 NAME_BYTES = 256
