@@ -115,7 +115,10 @@ def fetch(samples: Any, indices: list[int]) -> Any:
 def open_samples(
     storage: Any, config: RunConfig, *, train: bool
 ) -> tuple[Dataset[Any], Callable[[Any], Batch | list[Any]]]:
-    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped."""
+    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped. The
+    storage's `dataset` gives pairs of image (channels, height, width) and label; its samples note on the stopwatch how
+    long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the stage of the rest of the time.
+    """
     wait = asked_wait(config, train=train)
     stopwatch = Stopwatch(wait) if config.loader_times or wait is not None else None
     samples: Dataset[Any] = storage.dataset() if stopwatch is None else storage.dataset(stopwatch)

@@ -15,11 +15,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.errors import DataError, SampleError
-from vitprof.measure.stopwatch import Stopwatch
 
 Pixels = Literal["uint8", "unit", "normalised"]
 """How images are given: uint8 as stored; float32 in 0..1; float32 minus the mean, divided by the standard deviation."""
@@ -121,18 +119,6 @@ class StoredSplit:
 
     def close(self) -> None:
         self._opened = None
-
-
-class SampleStorage(Storage, Protocol):
-    """Form "samples": a Dataset as tutorials write it."""
-
-    pixels: Pixels
-    """How the Dataset gives images."""
-
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
-        """Returns the Dataset: pairs of image (channels, height, width) and label. Samples note on `stopwatch` how long
-        the stages in `Stopwatch.noted` took; `Stopwatch.rest` is the stage of the rest of the time.
-        """
 
 
 class PixelStorage(Storage, Protocol):
