@@ -9,7 +9,7 @@ from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.store import RunStore, predictions
 
-FOUND = Prediction(1000.0, 900.0, 1100.0, 0.001, 0.0005, 0.0, "loading")
+FOUND = Prediction(1000.0, 900.0, 1100.0)
 
 
 def add(store: RunStore, profile: int, micro: int = 7, strategy: str = "memory", device: str = "cpu") -> int:

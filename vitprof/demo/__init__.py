@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -80,11 +79,10 @@ def _import_runs(database: Path) -> None:
                 store, tournaments.insert_tournament(store, TournamentSpec.from_dict(one["spec"]), one["name"]), "done"
             )
         for one in experiments["predictions"]:
-            found = Prediction(
-                **one["prediction"], fetch_s=math.nan, compute_s=math.nan, h2d_s=math.nan, bound="loading"
-            )
             runs = {"profile_run_id": one["profile_run_id"], "micro_run_id": one["micro_run_id"]}
-            predictions.add_prediction(store, found, RunConfig.from_dict(one["config"]), **runs)
+            predictions.add_prediction(
+                store, Prediction(**one["prediction"]), RunConfig.from_dict(one["config"]), **runs
+            )
 
 
 @contextlib.contextmanager

@@ -71,16 +71,6 @@ class TestAsynchronousDevice:
         found = foresee(fetch, compute, h2d, transfer=transfer)
         assert takes(found) == pytest.approx(expected)
         assert (found.low, found.high) == pytest.approx((found.samples_per_s,) * 2)  # nothing varies
-        assert found.fetch_s * SAMPLES == pytest.approx(fetch)
-        assert found.compute_s * SAMPLES == pytest.approx(compute)
-        assert found.h2d_s * SAMPLES == pytest.approx(h2d)
-
-    @pytest.mark.parametrize(
-        ("fetch", "compute", "h2d", "bound"),
-        [(0.08, 0.05, 0.01, "loading"), (0.02, 0.05, 0.01, "compute"), (0.02, 0.05, 0.07, "transfer")],
-    )
-    def test_what_it_is_bound_by(self, foresee: Any, fetch: float, compute: float, h2d: float, bound: str) -> None:
-        assert foresee(fetch, compute, h2d, transfer="stream").bound == bound
 
     @pytest.mark.parametrize(("loader", "expected"), [("batches", 0.085), ("ahead", 0.08)])
     def test_launching_keeps_the_loop_from_fetching(self, foresee: Any, loader: str, expected: float) -> None:

@@ -110,10 +110,6 @@ class OneStep:
     decode_wait_s: float
     """The device's part of it; NaN if no batch is decoded on the device."""
     exposed_wait_s: float
-    h2d_s: float
-    compute_s: float
-    gap_s: float
-    step_s: float
     stages_s: Mapping[str, float]
     """Stage of loading -> seconds, for the stages that the loader times; hand-over is the last."""
     made_start_s: float
@@ -122,8 +118,6 @@ class OneStep:
     got_s: float
     worker: int | None
     """The worker process that made it; None if none did, or it is not known."""
-    queue_depth: float
-    """Batches that were ready when the loop asked."""
 
     @property
     def made_s(self) -> float:

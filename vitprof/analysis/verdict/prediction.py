@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -29,8 +28,6 @@ from vitprof.analysis.arrays import Floats, Series, known, median, resampled
 from vitprof.analysis.timing import loading, steady
 from vitprof.config import RunConfig
 from vitprof.formats import percent
-
-Bound = Literal["loading", "compute", "transfer", "loading and compute"]
 
 UNVERIFIED_ERROR = 0.1
 """Relative error that is assumed until `ENOUGH_VERIFIED` predictions have been checked by a run."""
@@ -49,11 +46,6 @@ class Prediction:
     low: float
     """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by `Calibration.expected_error`."""
     high: float
-    fetch_s: float
-    compute_s: float
-    h2d_s: float
-    bound: Bound
-    """What limits a step; "loading and compute" where a step is their sum and neither is twice the other."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +132,6 @@ def predict(
         samples_per_s=estimate,
         low=min(float(worst), estimate) / (1 + expected_error),
         high=max(float(best), estimate) * (1 + expected_error),
-        fetch_s=float(fetch[0]),
-        compute_s=float(compute[0]),
-        h2d_s=float(h2d[0]),
-        bound=_bound(float(fetch[0]), float(compute[0]), float(h2d[0]), config, on_cpu=on_cpu),
     )
 
 
@@ -190,11 +178,3 @@ def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tu
     least = np.minimum(np.maximum.reduce([fetch, compute, work]), both)
     without_a_core = min(1.0, max(0.0, (workers + threads - cores) / workers))
     return least, least + without_a_core * (both - least)
-
-
-def _bound(fetch: float, compute: float, h2d: float, config: RunConfig, *, on_cpu: bool) -> Bound:
-    if on_cpu and loading.synchronous(config):
-        return "loading" if fetch > 2 * compute else "compute" if compute > 2 * fetch else "loading and compute"
-    if config.transfer == "stream" and h2d > max(fetch, compute):
-        return "transfer"
-    return "loading" if fetch > compute + (h2d if config.transfer == "pinned" else 0.0) else "compute"
