@@ -100,6 +100,7 @@ class Preparation:
         if (look := self._look) is None or not self.is_on:
             return
         look.close_span(now_s)
+        look.stepped_s = math.nan
         if look.is_seen and ends:
             self.unlisten()
             look.until_s, self.is_on = now_s, False
@@ -126,7 +127,8 @@ class Preparation:
         """Notes the call of a module: the first with parameters is the model."""
         look, has_parameters = self._look, next(module.parameters(), None) is not None
         if self.is_on and look is not None and threading.get_ident() == look.thread and has_parameters:
-            look.since_s = look.since_s if math.isnan(look.stepped_s) else look.stepped_s
+            if math.isfinite(look.stepped_s):
+                look.since_s = look.stepped_s
             look.close_span(perf_counter())
             look.is_seen, look.stepped_s, self._unseen = True, math.nan, 0
             self.unlisten()
