@@ -210,14 +210,19 @@ def in_a_stream(*, wait_s: float, work_s: float) -> str:
 
 def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.015, how: str = "") -> str:
     """Each step gives work to another stream, too. `how`: the one that trains waits for it ("joined"), and all of it is
-    in a step that the script marks ("marked").
+    in a step that the script marks ("marked"); or it comes after that of the step ("after").
     """
     images, model, stream = Images(wait_s), Model(work_s).cuda(), torch.cuda.Stream()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in images.loader():
         with vitprof.step() if how == "marked" else contextlib.nullcontext():
+            if how == "after":
+                _loop(model, optimizer, [batch], Tensor.backward)
+                stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(int(beside_s * CYCLES_PER_S))
+            if how == "after":
+                continue
             if how == "joined":
                 torch.cuda.current_stream().wait_stream(stream)
             _loop(model, optimizer, [batch], Tensor.backward)

@@ -82,7 +82,7 @@ def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str
     assert not wrong(case, seen)
 
 
-@pytest.mark.parametrize("how", [{}, {"how": "joined"}, {"beside_s": 0.03}], ids=["apart", "joined", "always"])
+@pytest.mark.parametrize("how", [{}, {"how": "joined"}, {"how": "after"}, {"beside_s": 0.03}], ids=repr)
 def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dict[str, Any]) -> None:
     seen = run(host, "beside", **how)
     assert seen.frac("gap_s") > 1 - seen.busy_frac + 0.2  # the figures of one stream are wrong
@@ -94,7 +94,16 @@ def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dic
 def test_a_marked_step_has_the_work_of_all_streams(host: Host) -> None:
     seen = run(host, "beside", how="marked")
     assert not wrong("busy", seen)
-    assert seen.verdict().kind != "inconclusive"
+    assert "side_stream_steps" not in seen.facts
+
+
+def test_a_stream_that_works_while_that_of_training_does_is_no_matter(host: Host) -> None:
+    """As it does after a step's work, where the next one's is launched meanwhile: unless others hold the host up."""
+    seen = run(host, "beside", **BUSY, beside_s=0.006, how="after")
+    assert not wrong("busy", seen)
+    steps = seen.all_steps
+    held_up = steps["gap_s"] + steps["h2d_s"] > 0.03 * steps["step_s"]
+    assert seen.facts.get("side_stream_steps", 0) <= held_up.sum()
 
 
 @pytest.mark.parametrize(

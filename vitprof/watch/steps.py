@@ -87,7 +87,8 @@ class StepEnds:
         batches of other loaders, and marks in other streams. NaN where something that is not a step came between two.
         """
         self.n_sided = 0
-        """Steps for which another stream worked while that of training was idle."""
+        """Steps before whose compute another stream worked while that of training was idle."""
+        self._spans: list[tuple[float, float]] = []
         self._left_s = math.nan
 
     def resume(self) -> None:
@@ -113,18 +114,19 @@ class StepEnds:
             if marks.compute_end - marks.t_launched < max(LEAST_LAG_S, LAG_FRAC * compute_s):
                 marks.t_launched, self._left_s = stepped_s, done_s
                 marks.compute_end = self.recorder.previous_end = max(done_s, marks.compute_start)
-        apart_s = sum(self._apart_s(side, marks) for side in sides)
-        self.n_sided += apart_s > SIDE_FRAC * (marks.compute_end - marks.previous_end) and not marks.warmup
+        self._compare(sides, marks)
         self._emit(marks)
 
-    def _apart_s(self, side: Any, marks: StepMarks) -> float:
-        """Returns for how long another stream worked, from when its mark was set, outside of the step's compute."""
-        since_s = float(side.recorded_s)
-        until_s = self._device.seconds(side) if self._device.reached(side) else perf_counter()
-        self._device.release(side)
-        before_s: float = min(until_s, marks.compute_start) - max(since_s, marks.previous_end)
-        after_s: float = until_s - max(since_s, marks.compute_end)
-        return max(0.0, before_s) + max(0.0, after_s)
+    def _compare(self, sides: Sequence[Any], marks: StepMarks) -> None:
+        """Looks whether other streams worked, each from when its mark was set, in the gap before the step's compute."""
+        for side in sides:
+            until_s = self._device.seconds(side) if self._device.reached(side) else perf_counter()
+            self._spans.append((side.recorded_s, until_s))
+        self._device.release(*sides)
+        begin_s, start_s, end_s = marks.previous_end, marks.compute_start, marks.compute_end
+        apart_s = sum(max(0.0, min(until_s, start_s) - max(since_s, begin_s)) for since_s, until_s in self._spans)
+        self.n_sided += apart_s > SIDE_FRAC * (end_s - begin_s) and not marks.warmup
+        self._spans = [span for span in self._spans if span[1] > end_s]
 
 
 class SampledSteps:
