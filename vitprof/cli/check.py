@@ -167,7 +167,7 @@ def _bundled(path: Path) -> Iterator[guard.CheckedRun]:
 def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = "", source: str = "") -> guard.CheckedRun:
     from vitprof.export.bundle import identity
 
-    about = (run.run_id, run.name, run.config, run.environment, run.facts, run.summary)
+    about = (run.run_id, run.config, run.environment, run.facts, run.summary)
     facts = dataclasses.replace(guard.run_facts(*about, steps, telemetry), source=source)
     return guard.CheckedRun(facts, run.status, run.error or "", steps, identity(run, host))
 

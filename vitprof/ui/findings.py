@@ -203,6 +203,6 @@ def facts_of(run_id: int) -> differences.RunFacts:
     run = store().run(run_id)
     steps = store().steps(run_id, names=guard.GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))
-    facts = guard.run_facts(run.id, run.name, run.config, run.environment, run.facts, run.summary, steps, telemetry)
+    facts = guard.run_facts(run.id, run.config, run.environment, run.facts, run.summary, steps, telemetry)
     # copies: a slice would keep the whole column in memory
     return replace(facts, loss_step=facts.loss_step.copy(), loss=facts.loss.copy())

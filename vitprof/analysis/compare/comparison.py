@@ -65,7 +65,6 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
 class StepTime:
     """What the mean steady step's time on the device goes into."""
 
-    n: int
     samples: float
     seconds: Mapping[str, float]
     """Mean seconds of a step by "compute" (without known bubbles), "launch_idle" and `IDLE_CAUSES`: its whole time."""
@@ -91,7 +90,7 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
     bubbles = float(gaps.launches_s.sum())
     parts = {"compute": gaps.busy_ns / 1e9 - bubbles, "launch_idle": bubbles}
     parts |= {cause: gaps.seconds(cause) for cause in IDLE_CAUSES}
-    return StepTime(n, samples, {name: seconds / n for name, seconds in parts.items()})
+    return StepTime(samples, {name: seconds / n for name, seconds in parts.items()})
 
 
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:

@@ -22,7 +22,6 @@ class RunFacts:
     """The facts of one run that `comparability` looks at."""
 
     id: int
-    name: str
     config: RunConfig
     environment: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +51,6 @@ class Caveat:
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
-    runs: tuple[int, ...]
 
 
 Check = Callable[[Sequence[RunFacts]], Caveat | None]
@@ -83,8 +81,7 @@ def _differs(
         if len(by_value) < 2:
             return None
         values_of = "; ".join(f"{value} in {which(those)}" for value, those in by_value.items())
-        ids = tuple(run.id for those in by_value.values() for run in those)
-        return Caveat(topic, level, f"{what}: {values_of}. {why}", ids)
+        return Caveat(topic, level, f"{what}: {values_of}. {why}")
 
     return check
 
@@ -133,7 +130,7 @@ def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
         f"{which(shared).capitalize()} ran while another run was running on the same machine, which took CPU and disk: "
         "loading may be slower than alone. Run again with share_machine off to compare."
     )
-    return Caveat("sharing", "warning", sentence, tuple(run.id for run in shared))
+    return Caveat("sharing", "warning", sentence)
 
 
 def _variables(run: RunFacts) -> str | None:

@@ -33,7 +33,6 @@ GROWING_FACTOR = 10.0
 
 def run_facts(
     run_id: int,
-    name: str,
     config: RunConfig,
     environment: Mapping[str, Any],
     facts: Mapping[str, Any],
@@ -46,7 +45,6 @@ def run_facts(
     of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
     return RunFacts(
         id=run_id,
-        name=name,
         config=config,
         environment=environment,
         facts=facts,
@@ -96,7 +94,7 @@ def _far_apart(
             return None
         at_low, at_high = which([lowest]), which([highest])
         filled = sentence.format(low=words(low), high=words(high), at_low=at_low, at_high=at_high)
-        return Caveat(topic, "warning", filled, (lowest.id, highest.id))
+        return Caveat(topic, "warning", filled)
 
     return check
 
@@ -158,13 +156,13 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
         if _work(a) == _work(b) and a.config.augment in ("off", None):
             strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
             excess, words = _disagreement(a, b, SAME_LOSS["fp32" if strict else "other"])
-            pairs.append((excess, words, (a.id, b.id)))
-    excess, words, ids = max(pairs, key=lambda pair: pair[0], default=(0.0, "", ()))
+            pairs.append((excess, words))
+    excess, words = max(pairs, key=lambda pair: pair[0], default=(0.0, ""))
     sentence = (
         f"The losses at equal steps do not agree: {words}. With the same seed, data and order they should: one of them "
         "trains on other images or labels."
     )
-    return Caveat("losses", "warning", sentence, ids) if excess > 1 else None
+    return Caveat("losses", "warning", sentence) if excess > 1 else None
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:

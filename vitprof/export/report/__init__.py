@@ -62,7 +62,7 @@ def html_report(
         verdict, headroom = (verdicts or {}).get(run.id), (headrooms or {}).get(run.id)
         found.append(_contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED))
         if len(runs) > 1:
-            about = (run.id, run.name, run.config, run.environment, run.facts, run.summary)
+            about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
     overview = _comparison(found) if len(runs) > 1 else None
     return whole_page(found, overview, [c.sentence for c in guard.comparability(facts)], now or dt.datetime.now(dt.UTC))
