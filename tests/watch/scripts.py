@@ -306,6 +306,21 @@ def trains_in_a_fork(*, how: str) -> None:
         os.waitpid(pid, 0)
 
 
+def iterates_anew_for_each_batch() -> float:
+    """Trains on the first batch of an iteration with a worker, each time; returns how long it waited past step 5."""
+    model, optimizer = linear()
+    loader = DataLoader(Quick(0.0), batch_size=BATCH, num_workers=1)
+    waited_s = 0.0
+    for step in range(16):
+        asked = time.perf_counter()
+        (x,) = next(iter(loader))
+        waited_s += (time.perf_counter() - asked) * (step >= 5)
+        model(x).mean().backward()
+        optimizer.step()
+    next(iter(loader))
+    return waited_s
+
+
 def in_two_threads(*, shared: bool = False) -> None:
     """Trains in two threads, step by step in turns, each with a model and a loader (`shared`: one) of its own."""
     both, one = threading.Barrier(2), DataLoader(Quick(0.0), batch_size=BATCH)

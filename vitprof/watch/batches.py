@@ -85,6 +85,14 @@ class Step:
         self.scaled: tuple[Any, Any] = (None, None)
         """A loss scaled by a GradScaler, and the loss."""
 
+    def wait_longer(self, device: Device, seconds: float) -> None:
+        """Adds time to the wait for its batch, until now, before the script has done anything with that."""
+        marks = self.marks
+        if marks.compute_start is marks.copy_start:
+            device.release(marks.compute_start)
+            marks.copy_start = marks.copy_end = marks.compute_start = device.mark()
+        marks.t_got += seconds
+
     def note_end(self, device: Device, now_s: float) -> None:
         """Notes that it may end now."""
         if self.end is not None:

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import threading
 from collections.abc import Callable
 from time import perf_counter
 from types import ModuleType
@@ -40,6 +41,7 @@ def install(dataloader: ModuleType) -> None:
     _report_beginning(dataloader, watcher)
     when_imported(STATEFUL, lambda module: _report_beginning(module, watcher))
     _time_next(dataloader, watcher.guard, watcher)
+    _time_shutdown(dataloader._MultiProcessingDataLoaderIter, watcher)
     when_imported(OPTIMIZER, functools.partial(report_optimizers, watcher))
     time_composes()
 
@@ -201,6 +203,29 @@ def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
             guard(watcher.stepped, optimizer)
 
     optimizers.register_optimizer_step_post_hook(stepped)
+
+
+def _time_shutdown(kind: Any, watcher: Watcher) -> None:
+    """Times the end of workers: with `next(iter(loader))` it comes before the script has the batch."""
+    shut_down = kind._shutdown_workers
+
+    @functools.wraps(shut_down)
+    def shut_down_timed(self: Any) -> None:
+        since_s = perf_counter()
+        shut_down(self)
+        watcher.guard(note, since_s, perf_counter())
+
+    def note(since_s: float, now_s: float) -> None:
+        if watcher.source is not None or watcher.loaders.trainer != threading.get_ident():
+            return
+        watcher.plain.leave()
+        loop = watcher.loop
+        if loop is not None and loop.step is not None and not loop.step.last and loop.state.name == "FETCHED":
+            loop.step.wait_longer(loop.device, now_s - since_s)
+            watcher.preparation.close_span(since_s)
+            watcher.preparation.open_span(now_s)
+
+    kind._shutdown_workers = shut_down_timed
 
 
 def time_workers(dataloader: ModuleType) -> None:
