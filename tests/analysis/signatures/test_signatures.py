@@ -135,6 +135,16 @@ def test_the_start_of_each_epoch(persistent: bool) -> None:
     assert ("persistent_workers is off" in s.sentence) is not persistent
 
 
+def test_an_iteration_that_begins_for_each_batch() -> None:
+    steps = trace(noise(60, seed=4, mean=0.1), epoch_steps=1, **made([0.01], 60))
+    s = found(steps, workers=1, persistent_workers=False, **IN_WORKERS)["epoch-start"]
+    assert s.cost_frac == pytest.approx(0.09 / 0.11, rel=0.1)
+    assert "making a batch: " in s.sentence
+    assert "epoch-start" not in found(
+        trace(noise(60, 4, 0.1), epoch_steps=1, **made([0.1], 60)), workers=1, **IN_WORKERS
+    )
+
+
 def test_an_epoch_that_begins_like_any_other_step() -> None:
     assert not found(trace(noise(200, seed=5), epoch_steps=50), **IN_LOOP)
     wait = noise(200, seed=5, mean=0.002)

@@ -126,6 +126,8 @@ FIRST_BATCH_S = 0.5
 """Seconds below which a first batch is not reported; to fork 2 workers takes 0.03 of spawning them (measured)."""
 FIRST_BATCH_TIMES = 10.0
 """Steps that it must cost as well: the time of fewer is soon made up for."""
+FEW_STEPS = 2
+"""Fewer steps of an epoch: an iteration is begun for each batch."""
 FEW_EPOCHS = 3
 MIN_SPIKES = 6
 MAX_SPACING_VARIATION = 0.2
@@ -170,16 +172,20 @@ def epoch_start(trace: Trace) -> Signature | None:
     if not len(later) or trace.n_steady < MIN_STEPS:
         return None
     wait = trace.steps["data_wait_s"]
-    usual = median(wait[trace.steady])
+    steps_of_an_epoch = mean(np.diff(np.flatnonzero(trace.first)).astype(float))
+    for_each_batch = steps_of_an_epoch < FEW_STEPS  # as with next(iter(loader))
+    usual, other = median(wait[trace.steady]), "other batches"
+    if for_each_batch:
+        made_s = trace.steps["made_end_s"][later] - trace.steps["made_start_s"][later]
+        usual, other = median(made_s), "making a batch"
     restart = median(wait[later])
     excess = restart - usual
-    steps_of_an_epoch = mean(np.diff(np.flatnonzero(trace.first)).astype(float))
-    epoch_s = steps_of_an_epoch * trace.step_s + excess
+    epoch_s = steps_of_an_epoch * trace.step_s + (0.0 if for_each_batch else excess)
     if not excess >= MIN_COST_FRAC * epoch_s:
         return None
     # a few restarts may be stalls like any other: they must be longer than all of those
     usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
-    if not (restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])):
+    if not for_each_batch and not (restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])):
         return None
     restarted = (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False
     explanation = (
@@ -189,7 +195,7 @@ def epoch_start(trace: Trace) -> Signature | None:
     )
     return Signature(
         name="epoch-start",
-        sentence=f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; other batches: "
+        sentence=f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; {other}: "
         f"{seconds(usual)}), {percent(excess / epoch_s)} of an epoch. {explanation}",
         cost_s_per_step=excess / steps_of_an_epoch,
         cost_frac=excess / epoch_s,
