@@ -82,7 +82,8 @@ class TestTune:
         assert found.gain.low > 1
         assert found.gain.low <= found.gain.value <= found.gain.high
         checks = [(size, 0) for size in (16, 64, 64, 16, 16, 64)]
-        assert [(t.candidate.batch_size, t.rung) for t in found.tried] == [(16, 1), (64, 1), *checks]
+        known = [t for t in found.tried if t.samples_per_s > 0]  # a first run without a figure is made again
+        assert [(t.candidate.batch_size, t.rung) for t in known] == [(16, 1), (64, 1), *checks]
         assert found.config.batch_size == 64
         assert "batch 64 reaches" in found.sentence
         assert "times that of batch 16" in found.sentence
