@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from vitprof.ui import web
@@ -36,3 +39,28 @@ def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(web, "find_spec", lambda _: None)
     (line,) = start_lines("127.0.0.1", None, login=True)
     assert line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
+
+
+def test_a_server_that_hangs_as_it_closes_says_where_and_ends() -> None:
+    source = """
+import signal, sys, threading, uvicorn
+from vitprof.ui import serve
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGTERM]).start()
+        await receive()
+        await hang(receive)
+
+async def hang(receive):
+    await receive()
+
+serve.END_WITHIN_S = 0.5
+serve.limit_end()
+uvicorn.run(app, port=0, log_level="critical")
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Timeout (0:00:00.500000)!" in ended.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import http.client
 import json
 import signal
@@ -15,6 +16,8 @@ from typing import Any, TextIO, cast
 WAIT_S = 120.0
 """Seconds that the server may take until it answers; from a cold disk it takes about 10."""
 POLL_S = 0.1
+END_WITHIN_S = 60.0
+"""Seconds that the server may take to end; stopping jobs and storing what they measured takes less than 40."""
 
 
 class Output:
@@ -52,7 +55,21 @@ def main() -> None:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     from streamlit.web import cli
 
+    limit_end()
     cli.main(prog_name="streamlit")
+
+
+def limit_end() -> None:
+    """Makes a server that hangs as it closes print where each of its threads is, and end after `END_WITHIN_S`."""
+    import uvicorn
+
+    close = uvicorn.Server.shutdown
+
+    async def close_in_time(server: uvicorn.Server, sockets: Any = None) -> None:
+        faulthandler.dump_traceback_later(END_WITHIN_S, exit=True)
+        await close(server, sockets)
+
+    uvicorn.Server.shutdown = close_in_time  # type: ignore[method-assign, assignment]
 
 
 def _leave(*_: object) -> None:
