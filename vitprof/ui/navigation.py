@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
 
 from vitprof import demo
 
@@ -72,6 +73,24 @@ def enter() -> None:
     if wanted := st.session_state.pop(WANTED, None):
         page, query = wanted
         st.switch_page(page, query_params=query)
+
+
+def skip_left_fragments() -> None:
+    """Makes Streamlit skip a fragment of a page that was left before the fragment's turn came. Streamlit 1.67 runs it,
+    with the page that was shown when the browser asked, and the browser empties the page that is shown now.
+    """
+    run = ScriptRunner._run_script
+
+    def run_if_shown(self: ScriptRunner, rerun_data: RerunData) -> None:
+        context = get_script_run_ctx()
+        shown = context.page_script_hash if context else ""
+        if not rerun_data.fragment_id_queue or shown in ("", rerun_data.page_script_hash):
+            run(self, rerun_data)
+
+    ScriptRunner._run_script = run_if_shown  # type: ignore[method-assign]
+
+
+skip_left_fragments()
 
 
 def _query() -> dict[str, list[str]]:
