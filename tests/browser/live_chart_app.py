@@ -47,6 +47,7 @@ def live() -> None:
     session.fulls = session.get("fulls", 0) + (update.figure is not None)
     facts = {
         "points": len(points["data"][0]["x"]),
+        "paused": session.paused,  # no more points than these will come
         "refreshes": session.refreshes,
         "fulls": session.fulls,  # how many updates were no appends
         "asked": len(session.asked) - 1,  # how often the browser asked for a whole one: it skipped an update
