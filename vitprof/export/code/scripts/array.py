@@ -246,6 +246,13 @@ def augment(images):
     return F.grid_sample(images, F.affine_grid(theta, list(images.shape), align_corners=False), align_corners=False)
 
 
+def as_floats(images):
+    """Returns images of 0 to 1, channels first, augmented if that is the device's work."""
+    if images.dtype == torch.uint8:
+        images = images.permute(0, 3, 1, 2).float().div_(255)
+    return augment(images) if AUGMENT == "device" else images
+
+
 class OnDevice:
     """Batches on the device, normalised there: uint8 until then is a quarter of the bytes to move."""
 
@@ -271,11 +278,7 @@ class OnDevice:
 
     def to_input(self, images):
         """Returns the model's input, made on the device: float, normalised."""
-        if images.dtype == torch.uint8:
-            images = images.permute(0, 3, 1, 2).float().div_(255)
-        if AUGMENT == "device":
-            images = augment(images)
-        images = images.sub(self.mean).div_(self.std)
+        images = as_floats(images).sub(self.mean).div_(self.std)
         return images if INPUT_SIZE == SIZE else F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
 
 

@@ -15,7 +15,6 @@ import lmdb
 import numpy as np
 import simplejpeg
 import torch
-import torch.nn.functional as F
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
@@ -179,31 +178,6 @@ def make_loader(data: Path, device: torch.device):
     return OnDevice(loader, device), int(storage.labels.max()) + 1
 
 
-class OnDevice:
-    """Batches on the device, normalised there: uint8 until then is a quarter of the bytes to move."""
-
-    def __init__(self, loader, device: torch.device):
-        self.loader, self.device = loader, device
-        self.mean, self.std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
-        self.stream = torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
-
-    def __iter__(self):
-        # The next batch is requested when the step before it is queued, so that its loading and its copy run
-        # while the device works.
-        for batch in self.loader:
-            with torch.cuda.stream(self.stream):  # None: the stream that trains
-                images, labels = (part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch)
-                images = self.to_input(images)
-            if self.stream is not None:
-                training = torch.cuda.current_stream()
-                training.wait_stream(self.stream)
-                # Or the batch's memory could be reused before the step is done.
-                images.record_stream(training)
-                labels.record_stream(training)
-            yield images, labels
-
-    def to_input(self, images):
-        """Returns the model's input, made on the device: float, normalised."""
-        images = images.permute(0, 3, 1, 2).float().div_(255)
-        images = images.sub(self.mean).div_(self.std)
-        return images if INPUT_SIZE == SIZE else F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
+def as_floats(images):
+    """Returns images of 0 to 1, channels first."""
+    return images.permute(0, 3, 1, 2).float().div_(255)
