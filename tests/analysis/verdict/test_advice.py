@@ -221,6 +221,14 @@ def test_workers_that_start_anew_in_each_epoch_are_named_first() -> None:
     assert "30%" in first.reason
 
 
+@pytest.mark.parametrize(("steps_of_an_epoch", "first"), [(1.0, "one iterator for many"), (8.0, "setting persistent")])
+def test_a_script_that_calls_iter_for_each_batch_is_told_so(steps_of_an_epoch: float, first: str) -> None:
+    found = Signature("epoch-start", "", 0.1, 0.8, {"steps_of_an_epoch": steps_of_an_epoch}, "")
+    script = dataclasses.replace(own_config("train.py"), workers=2, persistent_workers=False)
+    situation = dataclasses.replace(of("epoch_start"), config=script, signatures=(found,))
+    assert advise(situation)[0].words.startswith(first)
+
+
 def alternative(per_s: float, low: float, high: float, measured: bool = False, **changed: Any) -> Alternative:
     return Alternative(changed, per_s, low, high, measured)
 

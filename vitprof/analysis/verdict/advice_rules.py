@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.analysis import thresholds
+from vitprof.analysis.signatures.stalls import FEW_STEPS
 from vitprof.analysis.timing.loading import synchronous
 from vitprof.config import PARTS, RunConfig, catalog, estimates, own_script, parts
 from vitprof.cores import cores_in_words
@@ -117,6 +118,9 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
             return Advice({}, f"setting {argument}", reason)
         return Advice({name: value}, words, reason)
 
+    if own and long is not None and long.evidence.get("steps_of_an_epoch", math.inf) < FEW_STEPS:
+        reason = "Each iter(loader) starts the workers and fetches ahead anew, here for a batch or two."
+        yield Advice({}, "one iterator for many batches, as in `for batch in loader`", reason)
     if restarts and (matter or long is not None):
         part = "part" if long is None else percent(long.cost_frac)
         reason = f"Starting the workers again takes {part} of each epoch."
