@@ -76,6 +76,33 @@ with watched() as send:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("others", "notices"),
+    [
+        (0, ()),
+        (1, ("another process of the command trained, too: this is the run of the first one",)),
+        (2, ("2 other processes of the command trained, too: this is the run of the first one",)),
+    ],
+)
+def test_of_several_processes_that_train_the_first_is_recorded_and_the_others_are_named(
+    store: RunStore, others: int, notices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    source = f"""
+from tests.jobs.sending import columns, waiting, watched
+for n in [50] + {others} * [70]:
+    with watched() as send:
+        send(columns(n, step=range(n), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
+"""
+    run_id = store.create_run(own_config("a script"))
+    start = lambda: CommandRunner([sys.executable, "-c", source])  # noqa: E731
+    JobRecorder(store, run_id, threading.Event(), start=start).run()
+    run = store.run(run_id)
+    assert (run.status, run.notices) == ("done", notices)
+    assert len(store.steps(run_id)["step"]) == 50
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ignores", [False, True])
 def test_asked_to_end_and_ended_if_it_does_not(
     ignores: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

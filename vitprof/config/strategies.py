@@ -50,9 +50,7 @@ class Strategy:
     """Settings that belong to the strategy: they are not offered, and other values are refused."""
 
     def combination(self, info: catalog.DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
-        """Returns its parts for the data set `info`, some replaced by `overrides`. Raises `ConfigError` for an unknown
-        one.
-        """
+        """Returns its parts for `info`, some replaced by `overrides`. Raises `ConfigError` for an unknown one."""
         storage = BY_KIND.get(self.storage, {}).get(info.kind, self.storage)
         given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}
         own = {"storage": storage, "location": self.location, "loader": self.loader, "transfer": self.transfer}

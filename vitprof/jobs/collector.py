@@ -48,6 +48,18 @@ def listen(purpose: str) -> socket.socket:
     raise failed
 
 
+def unrecorded(listening: socket.socket) -> str:
+    """Returns a line on the processes that connected after the one that is recorded: they trained; "" for none."""
+    n = 0
+    listening.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            listening.accept()[0].close()
+            n += 1
+    others = "another process" if n == 1 else f"{n} other processes"
+    return f"{others} of the command trained, too: this is the run of the first one" if n else ""
+
+
 class Listener:
     """A thread that reads the first of `connections` that sends anything, to its end."""
 

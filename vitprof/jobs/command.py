@@ -26,7 +26,7 @@ import psutil
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
-from vitprof.jobs.collector import LOST, POLL_S, Listener, listen
+from vitprof.jobs.collector import LOST, POLL_S, Listener, listen, unrecorded
 from vitprof.jobs.unseen import why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -133,7 +133,8 @@ class CommandRunner:
         if self._listener.heard and not self._left and (went_on or not (self._process.returncode or self._asked)):
             yield Note("facts", {"partly_watched": LOST})
         last = self._last()
-        if last.values["status"] != "failed" and (line := self.unseen()):
+        line = unrecorded(self._listening) if self._listener.heard else self.unseen()
+        if line and last.values["status"] != "failed":
             yield Note("notice", {"line": line})
         yield last
 
@@ -326,9 +327,8 @@ class TrialRunner(CommandRunner):
     def _end_what_hangs(self) -> None:
         """Kills a script that should have ended: processes of a distributed job may wait for one that has ended."""
         if self._wrong or self._n >= self._trial.steps:
-            now = time.monotonic()
-            self._end_by = now + STOP_GRACE_S if self._end_by is None else self._end_by
-            if now >= self._end_by:
+            self._end_by = self._end_by or time.monotonic() + STOP_GRACE_S
+            if time.monotonic() >= self._end_by:
                 self._signal(signal.SIGKILL)
 
     def _last(self) -> Note:

@@ -110,9 +110,7 @@ class JobManager:
         return self.owns(run_id) and users.may_stop(self._jobs[run_id].started_by)
 
     def stop(self, run_id: int) -> None:
-        """Asks a run to stop; a queued one has stopped when this returns. Raises `JobError` where the user may not stop
-        it.
-        """
+        """Asks a run to stop; a queued one has stopped when this returns. Raises `JobError` for others' runs."""
         job = self._own(run_id, "stop it where it was started")
         job.stop.set()
         with self._turn:
@@ -123,9 +121,7 @@ class JobManager:
             self._record_ends()
 
     def run_now(self, run_id: int) -> None:
-        """Makes a queued run wait for this program's runs only. Raises `JobError` where the current user may not stop
-        it.
-        """
+        """Makes a queued run wait for this program's runs only. Raises `JobError` for others' runs."""
         job = self._own(run_id, "start it where it was queued")
         with self._turn:
             job.anyway = True

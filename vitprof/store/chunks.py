@@ -312,9 +312,7 @@ class SeriesStore(Database):
         return self._whole(run_id, "steps", after, until, names)
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None) -> Series:
-        """Returns the run's telemetry samples with numbers above `after`, in order, as `steps` does; "seq" holds the
-        numbers.
-        """
+        """Returns the run's telemetry samples with numbers ("seq") above `after`, in order, as `steps` does."""
         return self._whole(run_id, "telemetry", after, None, None if names is None else ("seq", *names))
 
     def steps_in_parts(

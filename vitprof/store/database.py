@@ -108,8 +108,7 @@ predictions = sa.Table(
 )
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
-FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
-"""Finds the newest runs of a group, or of none, without sorting."""
+FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)  # newest of a group first, unsorted
 
 
 def listed(config: dict[str, Any]) -> dict[str, Any]:

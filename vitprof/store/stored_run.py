@@ -313,9 +313,7 @@ class Listing(Database):
             return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
 
     def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
-        """Returns the ended runs that were created after a run on its machine and began after `since_s` (monotonic
-        clock).
-        """
+        """Returns the ended runs made after a run on its machine that began after `since_s` (monotonic clock)."""
         host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
         later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s
         with self.transaction() as db:

@@ -144,9 +144,7 @@ class ProcessTree:
         return frozenset(process.pid for process in self._cpu_s)
 
     def sample(self, now: float) -> tuple[float, float]:
-        """Returns CPU percent since the last sample (100 = one core; NaN at first) and resident bytes; NaN without a
-        process.
-        """
+        """Returns CPU percent since the last sample (100 = one core) and resident bytes; NaN where not known."""
         span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
             self._scan(now)

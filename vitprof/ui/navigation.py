@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_run_ctx
@@ -79,7 +80,7 @@ def skip_left_fragments() -> None:
     """Makes Streamlit skip a fragment of a page that was left before the fragment's turn came. Streamlit 1.67 runs it,
     with the page that was shown when the browser asked, and the browser empties the page that is shown now.
     """
-    run = ScriptRunner._run_script
+    run: Any = getattr(ScriptRunner, "_run_script", None)  # Streamlit's own: another version may do without it
 
     def run_if_shown(self: ScriptRunner, rerun_data: RerunData) -> None:
         context = get_script_run_ctx()
@@ -87,7 +88,8 @@ def skip_left_fragments() -> None:
         if not rerun_data.fragment_id_queue or shown in ("", rerun_data.page_script_hash):
             run(self, rerun_data)
 
-    ScriptRunner._run_script = run_if_shown  # type: ignore[method-assign]
+    if run is not None:
+        ScriptRunner._run_script = run_if_shown  # type: ignore[method-assign]
 
 
 skip_left_fragments()

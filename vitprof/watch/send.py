@@ -153,6 +153,8 @@ class Session:
         except (OSError, ValueError) as error:
             with contextlib.suppress(OSError, ValueError):
                 connection.listen()  # the receiver may have said why it takes no more
+            if isinstance(error, TimeoutError) and not connection.collector:
+                error = OSError("nothing reads them: of several processes that train, the first is recorded")
             why = connection.refusal or f"sending data failed: {error}"
         if why:
             self._connection = None

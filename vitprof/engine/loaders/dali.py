@@ -87,9 +87,7 @@ class UnderWay:
         return [sample for sample in samples if not isinstance(sample, str)]
 
     def times(self) -> BatchTimes:
-        """Returns the times of the batch, which is handed over now: DALI reports neither its parts nor when it was
-        done.
-        """
+        """Returns the times of the batch, which is handed over now: DALI reports neither its parts nor its end."""
         read_s = sum(stopwatch.read_s for stopwatch in self.stopwatches)
         return BatchTimes(read_s, math.nan, 0.0, math.nan, self.begun_s, perf_counter())
 

@@ -62,9 +62,7 @@ class SimulatedDevice(HostMemoryDevice):
         self.gauges = lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def launch(self, samples: int, *, train: bool = True, normalise: bool = False) -> float:
-        """Queues a step on `samples` samples, with `normalise` also their normalising; waits while the launch queue is
-        full.
-        """
+        """Queues a step on `samples` samples, with `normalise` their normalising too; waits while the queue is full."""
         queued = self._queued
         while queued and queued[0] <= self._clock():
             queued.popleft()
