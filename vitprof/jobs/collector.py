@@ -52,7 +52,7 @@ def unrecorded(listening: socket.socket) -> str:
     """Returns a line on the processes that connected after the one that is recorded: they trained; "" for none."""
     n = 0
     listening.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
+    with contextlib.suppress(OSError):
         while True:
             listening.accept()[0].close()
             n += 1
