@@ -23,6 +23,7 @@ import typer
 from hypothesis import settings
 
 from tests.command_line import Call
+from tests.priority import first
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.program import CALLED_AS, MODULE
 from vitprof.store import RunStore
@@ -146,6 +147,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((name for name, files in TOGETHER.items() if file.removeprefix("tests/") in files), file)
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Tests that measure time, marked `timed`, go before all others that run on this machine."""
+    with first(wanted=item.get_closest_marker("timed") is not None):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -445,6 +445,7 @@ def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dic
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize("strategy", ["memory", "per-sample", "memory-ahead"])
 def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
@@ -457,9 +458,8 @@ def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pyte
     steady = steps["warmup"] == 0
     bubbles = steps["compute_s"][steady] - 1 * MS
     np.testing.assert_allclose(steps["launch_idle_s"][steady], bubbles, atol=0.05 * MS)
-    assert np.quantile(bubbles, 0.2) >= 2.9 * MS, (
-        "less only of a step that began late, since something held the host up"
-    )
+    late = steps["gap_s"][steady] - np.median(steps["gap_s"][steady])
+    assert (bubbles + np.maximum(late, 0)).min() >= 2.9 * MS, "less only by as much as a batch came late"
 
 
 @pytest.mark.usefixtures("small_home")

@@ -85,7 +85,7 @@ def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str
 @pytest.mark.parametrize("how", [{}, {"how": "joined"}, {"how": "after"}, {"beside_s": 0.03}], ids=repr)
 def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dict[str, Any]) -> None:
     seen = run(host, "beside", **how)
-    assert seen.frac("gap_s") > 1 - seen.busy_frac  # the figures of one stream are wrong
+    assert seen.frac("gap_s") > 1 - seen.busy_frac + 0.2  # the figures of one stream are wrong
     verdict = seen.verdict()
     assert (verdict.kind, verdict.advice) == ("inconclusive", ())
     assert "the GPU works in another stream while that of the optimizer is idle" in verdict.sentence
@@ -94,7 +94,7 @@ def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dic
 def test_a_marked_step_has_the_work_of_all_streams(host: Host) -> None:
     seen = run(host, "beside", how="marked")
     assert not wrong("busy", seen)
-    assert seen.facts.get("side_stream_steps", 0) < 0.3 * N_BATCHES, "only where others hold the host up"
+    assert "side_stream_steps" not in seen.facts
 
 
 def test_a_stream_that_works_while_that_of_training_does_is_no_matter(host: Host) -> None:
@@ -126,7 +126,7 @@ def test_the_clock_of_the_device_may_drift(host: Host) -> None:
     """By half here."""
     for ppm in (-500_000, 500_000):
         rate = host.ok("clock_rate", watched=False, env={"NULLCUDA_DRIFT_PPM": str(ppm)}).returned
-        assert 0.1 < (float(rate) - 1) / (ppm / 1e6) < 1.5, "a busy machine holds up one of the two clocks' readings"
+        assert float(rate) - 1 == pytest.approx(ppm / 1e6, rel=0.3)
 
 
 @pytest.mark.parametrize("ppm", [-100, 100])

@@ -1,0 +1,39 @@
+"""Which steps are looked at for what a script does with a batch before the model gets it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from vitprof.watch.patching import Guard
+from vitprof.watch.preparation import OFTEN, Preparation
+
+STEP_S, PREPARED_S = 0.01, 0.004
+
+
+def test_steps_are_looked_at_often_and_then_rarely() -> None:
+    preparation, shares = Preparation(Guard()), []
+    loop: Any = SimpleNamespace(
+        steps=SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append),
+        step=None,
+        copies=None,
+        device=SimpleNamespace(immediate=True),
+    )
+    looked_at, model = [], torch.nn.Linear(2, 2)
+    for step in range(2000):
+        now_s = step * STEP_S
+        preparation.ask(now_s)
+        preparation.begin(loop, now_s, now_s)
+        if preparation.is_on:
+            looked_at.append(step)
+            preparation.close_span(now_s + PREPARED_S)
+            model(torch.zeros(2))
+        preparation.step(now_s + STEP_S)
+    preparation.close(loop)
+    often, rarely = looked_at[:OFTEN], looked_at[OFTEN:]
+    assert often[-1] < 4 * OFTEN
+    assert 2000 / 32 < len(rarely) < 2000 / 12
+    assert abs(shares[-1]["outside_next_frac"] - (PREPARED_S - 0.0003) / STEP_S) < 0.001
+    assert not torch.nn.modules.module._global_forward_pre_hooks
