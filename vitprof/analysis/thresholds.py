@@ -5,6 +5,9 @@ from __future__ import annotations
 MIN_STEPS = 20
 """Steady steps below which nothing is concluded: the block bootstrap draws up to 20 blocks (`analysis.arrays`)."""
 
+LEAST_STARVED_STEPS = 3
+"""Steady steps, each mostly idle for data, from which a run too short for an interval is called starved."""
+
 MIN_SAMPLED_STEPS = 3
 """Steps timed by waiting for the device below which nothing is estimated from them (`watch.steps.SampledSteps`)."""
 

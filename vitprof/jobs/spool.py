@@ -286,9 +286,7 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, _Files]:
 def _import(
     store: RunStore, files: _Files, late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
 ) -> list[str]:
-    """Imports what can be read of a run's files; returns lines. Raises `StoreAwayError`, `TimeoutError` once it is
-    `late`.
-    """
+    """Imports what is readable of a run's files; returns lines. Raises `StoreAwayError`, once `late` `TimeoutError`."""
     names, header = _names(files), files[0][1]
     run_id, why = header["run"]["id"], header["why"]
     if not store.has_run(header["run"]):

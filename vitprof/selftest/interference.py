@@ -19,9 +19,7 @@ system has spread the load; with two, it gets about a third of a core on any mac
 
 
 class BusyCores:
-    """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block, when they are
-    killed.
-    """
+    """Processes of normal priority that keep all cores busy from `begin` to the end of the `with` block."""
 
     def __init__(self) -> None:
         self._hogs: list[subprocess.Popen[bytes]] = []

@@ -186,9 +186,7 @@ class Copies:
             self._ended = self._next = None
 
     def end(self, marks: StepMarks | None) -> tuple[float, Any] | None:
-        """Ends a step, and sets its marks (None: it did no work). Returns when and where it ended, if before the next
-        copy.
-        """
+        """Ends a step and sets its marks (None: no work). Returns when and where it ended, if before the next copy."""
         self._watched = {}
         if marks is None:
             self._next, self._copy = self._next or self._copy, None

@@ -32,9 +32,7 @@ class PlainSteps:
         """How often the loop was plain for a few steps only."""
 
     def enter(self, iterator: Callable[[], Any], loop: Loop, times: FetchTimes | None) -> None:
-        """Begins with the step that has just begun, if nothing sets it apart from those of a plain loop; `times`: how
-        its batch was made.
-        """
+        """Begins with the step that has just begun, if it is one of a plain loop; `times`: how its batch was made."""
         step, steps = loop.step, loop.steps
         if not self.alone or step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:
             return

@@ -144,9 +144,7 @@ class Loaders:
         return seen
 
     def step(self, optimizer: Any, thread: int) -> Seen | None:
-        """Notes that it stepped in `thread`; returns the loader of the thread's last request, None where it has
-        stepped since.
-        """
+        """Notes its step in `thread`; returns the loader of the thread's last request, None if stepped since."""
         seen, stepped = self._requested.get(thread, (None, 0))
         self._requested[thread] = seen, stepped or id(optimizer)
         self._n_again += (again := stepped == id(optimizer))

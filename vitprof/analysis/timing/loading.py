@@ -206,9 +206,7 @@ class Exposure:
     host: Interval
     """The rest of the idle time as a share: Python, launches, recording."""
     outside: Interval
-    """Share of the time between steps and epochs that the script spent on something else, on which the device may have
-    worked.
-    """
+    """Share of the time between steps and epochs, on something else; the device may have worked then."""
     launches: Interval
     """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
     paced: Interval

@@ -64,7 +64,9 @@ def judge(
     if reason := wording.not_measurable(facts, n_all):
         return inconclusive(reason)
     if n < thresholds.MIN_STEPS:
-        return inconclusive(wording.too_few(config, n_all, n, thresholds.MIN_STEPS))
+        known = n and not facts.get(wording.UNTIMED_DEVICE)
+        starved = _starved(gaps or RunGaps.of(steps, phases)) if known else math.nan
+        return inconclusive(wording.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved))
     if untimed := facts.get(wording.UNTIMED_DEVICE):
         return inconclusive(wording.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
     exposure = find_exposure(config, steps, phases, gaps)
@@ -128,6 +130,14 @@ def judge(
         advice=advice,
         **measured,
     )
+
+
+def _starved(gaps: RunGaps) -> float:
+    """Returns the share of the time idle for data in few steady steps, if each was mostly that; NaN else."""
+    steady = gaps.steady
+    idle_s, whole_s = steady.exposed_wait_ns / 1e9 + steady.by_step("h2d"), steady.idle_s + steady.compute_ns / 1e9
+    most = len(idle_s) >= thresholds.LEAST_STARVED_STEPS and bool((idle_s > 0.5 * whole_s).all())
+    return float(idle_s.sum() / whole_s.sum()) if most else math.nan
 
 
 def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]) -> tuple[float, float]:

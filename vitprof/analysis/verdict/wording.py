@@ -55,14 +55,21 @@ class SpeedUp:
     """What was measured for the steps between epoch starts, where that is not the gain; else NaN."""
 
 
-def too_few(config: RunConfig, n_all: int, n_steady: int, needed: int) -> str:
-    """Returns why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved."""
+def too_few(
+    config: RunConfig, n_all: int, n_steady: int, needed: int, device: Device | None = None, starved: float = math.nan
+) -> str:
+    """Returns why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved;
+    `starved`: the share of the time that the device idled for data, where it did so in each step.
+    """
     if not n_all:
         return f"no step was recorded; {needed} steady ones are needed"
     n_not_steady = n_all - n_steady
     which = f", and {n_not_steady} of them are warm-up or begin an epoch" if n_not_steady else ""
     longer = f": train for at least {_steps_for(config, needed)} steps" if not own_script.is_own_script(config) else ""
-    return f"{n_all} steps were recorded{which}; {needed} steady ones are needed{longer}"
+    few = f"{n_all} steps were recorded{which}; {needed} steady ones are needed{longer}"
+    if device is None or not math.isfinite(starved):
+        return few
+    return f"almost certainly starved, since {device.words} for data {percent(starved)} of the time; but {few}"
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:

@@ -82,9 +82,7 @@ class EventDevice(Device):
         self._checked_s = -math.inf
         self._work: Any = None
         self._next_anchor: tuple[Any, float] | None = None
-        """The mark that becomes the anchor, with its time on the device's clock: no waiting, and rounding does not grow
-        with the run.
-        """
+        """The next anchor and its time on the device's clock: no waiting, and rounding does not grow."""
         self._anchor, host_s = self._find_anchor()
         self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
         self._host.set(0.0, host_s)

@@ -183,9 +183,7 @@ def device_facts(bench: Bench) -> dict[str, Any]:
 
 
 def run_case(name: str, bench: Bench) -> Outcome:
-    """Runs a case and returns its outcome: not run where the device has too little memory, failed where it raises
-    another `Exception`.
-    """
+    """Runs a case; returns its outcome: not run with too little memory, failed where it raises `Exception`."""
     from vitprof.measure.devices.cuda import is_out_of_memory
 
     try:
