@@ -150,30 +150,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Tests that measure time, marked `timed`, go before all others that run on this machine."""
-    with first(wanted=item.get_closest_marker("timed") is not None):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Tests that measure time, marked `alone`, run while no other process of this pytest (-n 2) runs a test.
+    """Tests that measure time go before all else that runs on this machine, if marked `timed`; those marked `alone` run
+    while no other process of this pytest runs a test.
 
     Everybody passes the turnstile, so that one who waits there for an empty room gets it. Files that are there anyway
     serve as locks.
     """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return (yield)
-    wanted = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
-    with open(__file__) as turnstile, open(item.config.rootpath / "pyproject.toml") as room:
-        fcntl.flock(turnstile, fcntl.LOCK_EX)
-        fcntl.flock(room, wanted)
-        fcntl.flock(turnstile, fcntl.LOCK_UN)
-        try:
+    with first() if item.get_closest_marker("timed") else contextlib.nullcontext():
+        if "PYTEST_XDIST_WORKER" not in os.environ:
             return (yield)
-        finally:
-            fcntl.flock(room, fcntl.LOCK_UN)  # closing is not enough where a child process has the file too
+        wanted = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+        with open(__file__) as turnstile, open(item.config.rootpath / "pyproject.toml") as room:
+            fcntl.flock(turnstile, fcntl.LOCK_EX)
+            fcntl.flock(room, wanted)
+            fcntl.flock(turnstile, fcntl.LOCK_UN)
+            try:
+                return (yield)
+            finally:
+                fcntl.flock(room, fcntl.LOCK_UN)  # closing is not enough where a child process has the file too
 
 
 @pytest.fixture(autouse=True)

@@ -16,13 +16,12 @@ def go_first() -> None:
 
 
 @contextlib.contextmanager
-def first(*, wanted: bool = True) -> Iterator[None]:
-    """Does so for a while, if `wanted`."""
+def first() -> Iterator[None]:
+    """Does so for a while."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    if wanted:
-        go_first()
+    go_first()
     try:
         yield
     finally:
-        if os.getpriority(os.PRIO_PROCESS, 0) != before:
+        with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, before)

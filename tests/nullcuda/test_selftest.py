@@ -50,7 +50,7 @@ def test_the_device_alone(forks: Host, home: str) -> None:
     assert took_s == pytest.approx(0.003, rel=0.01)
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 def test_a_wait_in_a_stage_is_found(forks: Host, home: str) -> None:
     waits = {"waits": ["no wait", "20 ms in read", "20 ms in transfer"]}
     (idle,) = cases(forks, home, ("known idle", waits))["outcomes"]

@@ -10,7 +10,7 @@ from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F4
 from vitprof.selftest import CASES, Result, SelftestReport, run_selftest
 from vitprof.selftest import cases as known
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow]
+pytestmark = [pytest.mark.timed, pytest.mark.slow]
 LEFT_OUT = {"collate, workers", "decode, generator", "read, whole batches"}
 HERE = sorted((case for case in CASES if case.name not in LEFT_OUT), key=lambda case: not case.own_process)
 """Without those that others stand for: `selftest` has them all, and these tests are to be quick. Those in processes
