@@ -230,6 +230,13 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 
 
 @pytest.fixture
+def mine() -> Iterator[RunStore]:
+    """The command line's own store."""
+    with contextlib.closing(RunStore()) as opened:
+        yield opened
+
+
+@pytest.fixture
 def read_only_dir() -> Iterator[Path]:
     """A directory that this test must not write to, also where root runs the tests: it acts as nobody meanwhile."""
     top = Path(tempfile.mkdtemp())

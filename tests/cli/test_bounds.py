@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,6 @@ ECHO = ("--", sys.executable, "-c", "print('begun')")
         ("watch", "--steps", "0", *ECHO),
         ("watch", "--detach-after", MUCH, *ECHO),
         ("runs", "--limit", MUCH),
-        ("runs", "--page", MUCH),
         ("runs", "--page", "0"),
         ("runs", "--text", "a" * 100_000),
         ("runs", "--text", "a b " * 25_000),
@@ -63,9 +63,8 @@ def test_what_no_run_needs_is_one_short_line(call: Call, vitprof_home: Path, arg
     assert len(err) < 1_100
     assert err.removesuffix("\n").isprintable()
     if vitprof_home.exists():
-        store = RunStore()
-        assert not store.count_runs(RunQuery(helpers=True))
-        store.close()
+        with closing(RunStore()) as store:
+            assert not store.count_runs(RunQuery(helpers=True))
 
 
 def test_what_an_older_version_stored_does_nothing_to_a_terminal(call: Call, mine: RunStore) -> None:

@@ -75,10 +75,8 @@ def test_interrupted_where_nothing_runs(call: Call, monkeypatch: pytest.MonkeyPa
     assert call("runs") == (130, "", "vitprof: interrupted\n")
 
 
-def test_a_terminal_that_cannot_show_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RunStore()
-    store.create_run(RunConfig(name="50 µs"))
-    store.close()
+def test_a_terminal_that_cannot_show_a_character(mine: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine.create_run(RunConfig(name="50 µs"))
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", write_through=True))
     monkeypatch.setattr(sys, "argv", ["vitprof", "runs"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) 
 
 
 def n_tournaments() -> int:
-    store = RunStore()
-    found = len(list_tournaments(store))
-    store.close()
-    return found
+    with closing(RunStore()) as store:
+        return len(list_tournaments(store))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -199,9 +200,8 @@ class TestFailure:
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert "train-images-idx3-ubyte exceeds the limit on file size" in err
         assert [path.name for path in data_dir().iterdir()] == [".digits.lock"]
-        store = RunStore()
-        assert store.run(1).status == "failed"
-        store.close()
+        with closing(RunStore()) as store:
+            assert store.run(1).status == "failed"
         assert call(*QUICK, "--no-evaluate")[0] == 0  # and with room it works
 
 

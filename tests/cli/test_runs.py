@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
 from tests.command_line import Call, succeeds
@@ -106,21 +101,15 @@ def test_a_bad_value_is_one_line(call: Call, args: list[str], complaint: str) ->
     assert call(*args) == (2, "", f"vitprof: {complaint}\n")
 
 
-def test_a_name_is_shown_as_it_is(call: Call) -> None:
+def test_a_name_is_shown_as_it_is(call: Call, mine: RunStore) -> None:
     """Brackets are no markup, colons no emoji, and a short line stays one."""
     name = "[/oops] :dog: [red] " + "long " * 30
-    store = RunStore()
-    store.create_run(RunConfig(name=name))
-    store.close()
+    mine.create_run(RunConfig(name=name))
     assert name in succeeds(call, "runs")
 
 
-@pytest.mark.slow
-def test_a_run_whose_program_is_gone_is_not_shown_as_running(call: Call) -> None:
-    imports = "from vitprof.config import RunConfig; from vitprof.store import RunStore"
-    script = f"{imports}; RunStore().create_run(RunConfig())"
-    root = str(ROOT)
-    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": root})
+def test_a_run_whose_program_is_gone_is_not_shown_as_running(call: Call, mine: RunStore) -> None:
+    mine.update_run(mine.create_run(RunConfig()), owner_started=1.0)
     (run,) = read_json("runs", call("runs", "--json")[1])["runs"]
     assert run["status"] == "interrupted"
     assert call("delete", "1") == (0, "", "")
@@ -135,18 +124,15 @@ def test_no_such_run(call: Call, args: list[str], run: str, tmp_path: Path) -> N
     assert not (tmp_path / "x.csv").exists()
 
 
-def test_one_that_goes_on_is_not_deleted(call: Call) -> None:
-    store = RunStore()
-    run_id = store.create_run(RunConfig())
-    store.close()
+def test_one_that_goes_on_is_not_deleted(call: Call, mine: RunStore) -> None:
+    run_id = mine.create_run(RunConfig())
     status, _, err = call("delete", str(run_id))
     assert (status, err) == (1, f"vitprof: run {run_id} is still going on; stop it first\n")
 
 
-def test_another_run_whose_program_is_gone_is_summed_up_on_the_way(call: Call) -> None:
-    with closing(RunStore()) as store:
-        left, other = add_run(store, status="running"), add_run(store)
-        store.update_run(left, t_origin_s=90.0, owner_started=1.0, verdict=None)
-        assert call("delete", str(other)) == (0, "", "")
-        assert store.run(left).status == "interrupted"
-        assert store.run(left).verdict is not None
+def test_another_run_whose_program_is_gone_is_summed_up_on_the_way(call: Call, mine: RunStore) -> None:
+    left, other = add_run(mine, status="running"), add_run(mine)
+    mine.update_run(left, t_origin_s=90.0, owner_started=1.0, verdict=None)
+    assert call("delete", str(other)) == (0, "", "")
+    assert mine.run(left).status == "interrupted"
+    assert mine.run(left).verdict is not None

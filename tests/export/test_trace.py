@@ -255,10 +255,8 @@ class TestLongRuns:
             assert len(computed) == (60 if whole else 30)
             assert json.loads(text)["otherData"]["cut"] == "no"
 
-    def test_the_terminal_says_so_and_how_to_have_all(self, call: Call, tmp_path: Path) -> None:
-        store = RunStore()
-        add_run(store, n=60)
-        store.close()
+    def test_the_terminal_says_so_and_how_to_have_all(self, call: Call, mine: RunStore, tmp_path: Path) -> None:
+        add_run(mine, n=60)
         target = str(tmp_path / "x.json")
         err = one_line(call, "export", "1", "--format", "trace", "--output", target, status=0)
         assert "run 1: the first 40 of 60 steps" in err

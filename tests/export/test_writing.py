@@ -116,10 +116,8 @@ def fill(disk: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_ends_with_one_line_and_no_file(call: Call, disk: Path, kind: str) -> None:
-    store = RunStore()
-    add_run(store, n=STEPS)
-    store.close()
+def test_every_format_ends_with_one_line_and_no_file(call: Call, mine: RunStore, disk: Path, kind: str) -> None:
+    add_run(mine, n=STEPS)
     if kind in ("csv", "parquet", "json"):
         fill(disk)
     before = os.listdir(disk)
@@ -130,10 +128,8 @@ def test_every_format_ends_with_one_line_and_no_file(call: Call, disk: Path, kin
 
 
 @pytest.mark.parametrize("command", [("bundle", "1", "--output"), ("code", "1", "--output"), ("export", "1", "--csv")])
-def test_the_other_commands_do_too(call: Call, disk: Path, command: tuple[str, ...]) -> None:
-    store = RunStore()
-    add_run(store, n=3)
-    store.close()
+def test_the_other_commands_do_too(call: Call, mine: RunStore, disk: Path, command: tuple[str, ...]) -> None:
+    add_run(mine, n=3)
     fill(disk)
     status, _, err = call(*command, str(disk / "out"))
     assert (status, err) == (1, f"vitprof: {disk / 'out'} cannot be written: No space left on device\n")

@@ -18,11 +18,9 @@ def test_a_strategy_is_printed(call: Call) -> None:
     assert "WORKERS = 3" in out
 
 
-def test_a_run_is_written_to_a_file(call: Call, tmp_path: Path) -> None:
-    store = RunStore()
+def test_a_run_is_written_to_a_file(call: Call, mine: RunStore, tmp_path: Path) -> None:
     config = RunConfig(strategy="memory", batch_size=77)
-    number = store.create_run(config)
-    store.close()
+    number = mine.create_run(config)
     path = tmp_path / "script.py"
     assert call("code", str(number), "--output", str(path)) == (0, "", "")
     text = path.read_text(encoding="utf-8")
