@@ -186,10 +186,10 @@ class Quick(Slow):
     """Another class of samples."""
 
 
-def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> list[list[float]]:
+def several_loaders(*, order: str, apart: bool = False, check: bool = False, quiet: bool = False) -> list[list[float]]:
     """Trains on batches of several loaders in each step, "s" of `Slow` and "q" of `Quick` samples, with one backward
     pass for all or (`apart`) for each; with `check`, validates after each epoch with gradients on. Returns for each
-    step of the first epoch when it began, and for how long it waited.
+    step of the first epoch when it began, and for how long it waited. `quiet`: later ones are asked without gradients.
     """
     model, optimizer = linear()
     kinds = {"s": Slow(0.004), "q": Quick(0.0)}
@@ -202,7 +202,8 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False) -> 
             losses = []
             for iterator in iterators:
                 asked = time.perf_counter()
-                (x,) = next(iterator)
+                with torch.set_grad_enabled(not (quiet and iterator is not iterators[0])):
+                    (x,) = next(iterator)
                 times[-1][1] += time.perf_counter() - asked
                 time.sleep(BODY_S / len(iterators))
                 losses.append(model(x).mean())
@@ -426,6 +427,16 @@ def _from_webloader() -> Iterator[Any]:
     return itertools.islice(loader.unbatched().shuffle(20).batched(BATCH), STEPS_ELSEWHERE)
 
 
+def _without_gradients(loader: Iterable[Any]) -> Iterator[Any]:
+    iterator, batch = iter(loader), None
+    while True:
+        with torch.no_grad():
+            batch = next(iterator, None)
+        if batch is None:
+            return
+        yield batch
+
+
 def batches_from_elsewhere(*, how: str) -> list[list[float]]:
     """Trains on batches that reach the loop in one of several ways; when it asked for each, and when it got it."""
 
@@ -445,6 +456,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "function": _made,
         "cycle": lambda: _cycled(loader),
         "stepped in a thread": lambda: loader,
+        "no_grad": lambda: _without_gradients(loader),
         "in the loop": lambda: loader,
         "in parts": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),

@@ -1,11 +1,4 @@
-"""What a script declares: the loader that trains (`vitprof.watch`), of any kind, and its steps (`vitprof.step`).
-
-There is one run at a time. It begins with the first batch that is requested with gradients on. Iterating again over the
-same loader is the next epoch; so is iterating over another loader with the same name and arguments that was made after
-the first was gone, as in `for batch in vitprof.watch(DataLoader(...))` in each epoch. Iterating over any other watched
-loader, outside the first one's loop, ends the run and begins a new one. With the command `vitprof watch` around the
-script there is only one run.
-"""
+"""What a script declares: the loader that trains (`vitprof.watch`), its steps (`vitprof.step`), one run at a time."""
 
 from __future__ import annotations
 

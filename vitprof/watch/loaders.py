@@ -6,6 +6,7 @@ import contextlib
 import math
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +44,8 @@ class Seen:
         """Whether its batches count for steps that ask another loader too: not where the script declares others."""
         self.updates = False
         """Whether an optimizer has stepped as this was the train loader."""
+        self.trains_quietly = False
+        """Whether the optimizer steps on batches of it that were requested without gradients."""
         self.is_over = False
         """Whether its last iteration has ended."""
         self.begun = UNKNOWN
@@ -59,6 +62,24 @@ class Seen:
     def is_alive(self) -> bool:
         """Returns whether it can still return a batch: the loader or its last iterator exists."""
         return any(ref() is not None for ref in self.alive)
+
+
+class QuietRequests:
+    """Requests for batches without gradients: of a validation, now and then, or of training, before each step."""
+
+    def __init__(self) -> None:
+        self.last: tuple[Seen | None, int] = None, 0
+        """The loader of the last one since a request with gradients or a step of the optimizer, and the thread."""
+        self._n = 0
+        """Steps of the optimizer in a row that came after such a request."""
+
+    def step(self) -> bool:
+        """Notes a step of the optimizer; returns whether the loader is one that trains: used in step after step."""
+        (seen, thread), self.last = self.last, (None, 0)
+        self._n = self._n + 1 if seen is not None and thread == threading.get_ident() else 0
+        if seen is not None:
+            seen.trains_quietly |= self._n >= STEPS_WITHOUT_LOADER
+        return self._n >= STEPS_WITHOUT_LOADER
 
 
 class Loaders:
@@ -80,6 +101,8 @@ class Loaders:
         """Thread -> the loader of its last request, and the `id` of the first optimizer that has stepped since."""
         self._n_again = self._most_again = 0.0
         """How often that one has stepped again since, and the most so far."""
+        self.without_gradients = QuietRequests()
+        self._optimizer: weakref.ref[Any] | None = None
         self.fetched_apart: Seen | None = None
         self._apart: set[int] = set()
         """The threads whose last request was that of a loop apart."""
@@ -112,8 +135,7 @@ class Loaders:
 
     def is_ours(self, loader_or_iterator: Any) -> bool:
         """Returns whether this is the train loader, or an iterator of it."""
-        ours = self.ours
-        if ours is None:
+        if (ours := self.ours) is None:
             return False
         return (bool(ours.alive) and ours.iterator() is loader_or_iterator) or self.of(loader_or_iterator) is ours
 
@@ -138,10 +160,17 @@ class Loaders:
     def request(self, iterator: Any, *, in_loop: bool) -> Seen | None:
         """Notes a request of this thread, if it is one `in_loop`; returns the loader of `iterator`."""
         seen = self.of(iterator)
+        self.without_gradients.last = (None if in_loop or self.declares else seen), threading.get_ident()
         if in_loop:
             self._requested[threading.get_ident()] = seen, 0
             self._n_again, self._most_again = 0, max(self._n_again, self._most_again)
         return seen
+
+    def is_main(self, optimizer: Any) -> bool:
+        """Returns whether it is the first that has stepped of those that still exist."""
+        if self._optimizer is None or self._optimizer() is None:
+            self._optimizer = weakref.ref(optimizer)
+        return self._optimizer() is optimizer
 
     def step(self, optimizer: Any, thread: int) -> Seen | None:
         """Notes its step in `thread`; returns the loader of the thread's last request, None if stepped since."""
@@ -179,8 +208,7 @@ class Loaders:
             seen.alive = (weakref.ref(iterator),)
             return seen
         if loader not in self._seen:
-            if facts is None:
-                facts = loader_facts(loader)
+            facts = loader_facts(loader) if facts is None else facts
             loaders = (loader, getattr(loader, "dataset", None))
             declared = any(ref() is each for ref in self._declared for each in loaders if each is not None)
             self._seen[loader] = Seen(facts, declared=declared)
@@ -196,9 +224,7 @@ MOST_KEPT = 8
 
 
 class BackwardPasses:
-    """The backward passes on batches of a loader that is not known to train: in training, parameters change between
-    them; where gradients are only looked at, such as those of a validation with attacks, they do not.
-    """
+    """The backward passes on batches of a loader that may train: in training, parameters change between them."""
 
     def __init__(self) -> None:
         self._step: Any = None
@@ -277,12 +303,9 @@ def loader_facts(loader: Any) -> dict[str, Any]:
 
 def framework_here() -> str:
     """Returns the framework whose training loop this thread is in; "" without one."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if (package := str(frame.f_globals.get("__name__")).partition(".")[0]) in FRAMEWORKS:
-            return package
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    frames = traceback.walk_stack(sys._getframe(1))
+    packages = (str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames)
+    return next((package for package in packages if package in FRAMEWORKS), "")
 
 
 def generic_facts(loader: Any) -> dict[str, Any]:
@@ -294,7 +317,7 @@ def generic_facts(loader: Any) -> dict[str, Any]:
 
     dataset = getattr(loader, "dataset", None)
     return {
-        "dataset": type(loader if dataset is None else dataset).__name__,
+        "dataset": None if loader is None else type(loader if dataset is None else dataset).__name__,
         "batch_size": known("batch_size", int),
         "num_workers": known("num_workers", int) or 0,
         "pin_memory": bool(known("pin_memory", bool)),

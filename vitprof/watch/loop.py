@@ -12,8 +12,6 @@
 
 An iteration that is over leaves FETCHED without a batch (`Step.last`): the script may still work on one that it fetched
 ahead. In PLAIN the fast path notes steps that are all WAITING, FETCHED, WORKED and nothing else (`fast_path`).
-
-This is imported only after PyTorch, so that a step has to import nothing.
 """
 
 from __future__ import annotations
@@ -269,10 +267,7 @@ class Loop:
     # ends
 
     def end(self, now_s: float) -> None:
-        """Ends the current step, if there is one; batches without work on them belong to the next one, and so do those
-        of other loaders. Two of one of those without a backward pass after them, or one after an epoch's last, are
-        validation.
-        """
+        """Ends the current step, if there is one; batches without work on them belong to the next one."""
         step, state, others = self.step, self.state, self.steps.others
         if step is None:
             _keep_others(self, now_s, others.validated_since_s(last=False))

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from vitprof.watch.patching import Guard
 
 SAMPLE_EVERY_S, RARELY_S = 0.02, 0.2
-"""About how often (s) a step is looked at, chosen at random, up to `OFTEN` of them and later: to look takes 0.16 ms
-where the caches of the core hold something else by now.
-"""
+"""About how often (s) a step is looked at, chosen at random, up to `OFTEN` of them and later: to look takes 0.16 ms."""
 OFTEN = 32
 LITTLE_S, OF_FRAMEWORKS_S = 0.3e-3, 2e-3
 """What a loop may do there (s) besides: moving the batch, setting gradients to zero; and what frameworks do."""
@@ -153,9 +151,7 @@ class Preparation:
             look.loop.device.release(look.mark)
 
     def _listen(self) -> None:
-        """Makes modules report their calls, by a hook of all: to patch a method of `Module` costs 0.1 ms, which Python
-        takes to find the methods of its subclasses again.
-        """
+        """Makes modules report their calls, by a hook of all: to patch a method of `Module` costs 0.1 ms."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self._hook = register_module_forward_pre_hook(lambda module, _: self._guard(self.called, module))

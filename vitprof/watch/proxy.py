@@ -55,8 +55,7 @@ class Proxy:
 def passing_for(base: Any, wrapped: Any) -> Any:
     """Returns a subclass of `base`, a class of proxies, with the special methods that the class of `wrapped` has."""
     kind = type(wrapped)
-    known = _CLASSES.get((base, kind))
-    if known is not None:
+    if (known := _CLASSES.get((base, kind))) is not None:
         return known
     methods = {name: _passed_on(name) for name in PASSED_ON if getattr(kind, name, None) is not None}
     if hasattr(kind, "__next__") and (own := getattr(base, "_vitprof_next", None)) is not None:

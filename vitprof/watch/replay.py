@@ -58,7 +58,7 @@ class Replay:
         if len(self._kept) == MOST_KEPT or self._bytes + n_bytes > MOST_OF_MEMORY * free:
             return
         self._bytes += n_bytes
-        copy = _copied(batch)
+        copy = tree_map_only(Tensor, _copied, batch)
         self._kept.append((copy, [tensor._version for tensor in tensors(copy)]))
 
     def batch(self) -> Any:
@@ -119,8 +119,5 @@ class Replay:
         facts({"replay": blocks, "replay_refused": self.why_not or None})
 
 
-def _copied(batch: Any) -> Any:
-    def copied(value: Any) -> Any:
-        return torch.empty_like(value, pin_memory=value.is_pinned()).copy_(value)
-
-    return tree_map_only(Tensor, copied, batch)
+def _copied(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, pin_memory=tensor.is_pinned()).copy_(tensor)

@@ -61,7 +61,6 @@ class Source:
         """Whether a call is under way, a batch came since the last step of the optimizer, and any came."""
         self._asked_s = self._stepped_s = self._stepped_before_s = math.nan
         """When the batch was requested, and when the optimizer last stepped, and before that."""
-        self._optimizer: weakref.ref[Any] | None = None
         self._made: dict[int, tuple[weakref.ref[Any], int, FetchTimes | None]] = {}
         """The first tensor of each batch fetched in other threads by `id()`, its epoch, and how it was made."""
         self._patched: list[tuple[Any, str, Any]] = []
@@ -87,15 +86,12 @@ class Source:
         made = self._made
         while len(made) >= MOST_KEPT:
             del made[next(iter(made))]
-        for tensor in tensors(batch):
+        if (tensor := next(tensors(batch), None)) is not None:
             made[id(tensor)] = weakref.ref(tensor), self.epoch, times
-            break
 
     def stepped(self, optimizer: Any) -> None:
         """Ends a step whose batch was not seen; of several optimizers, one alone does."""
-        if self._optimizer is None or self._optimizer() is None:
-            self._optimizer = weakref.ref(optimizer)
-        if threading.get_ident() == self._thread and self._optimizer() is optimizer:
+        if threading.get_ident() == self._thread and self._watcher.loaders.is_main(optimizer):
             if not self._fed:
                 self._watcher.asked(self, perf_counter())
                 self._watcher.given(self, math.nan, None, None)
@@ -132,16 +128,14 @@ class Source:
         loop = self._watcher.loop
         if loop is None or loop.requested is None:
             return
-        first = next(arrays(taken), None)
-        if first is None:
+        if (first := next(arrays(taken), None)) is None:
             loop.requested, loop.state = None, State.IDLE
             return
         ref, epoch, times = self._made.pop(id(first), (None, self._epoch, None))
         if ref is not None and ref() is not first:
             epoch, times = self._epoch, None
-        if epoch != self._epoch:
-            self._epoch = epoch
-            loop.epoch += loop.steps.n > 0
+        loop.epoch += epoch != self._epoch and loop.steps.n > 0
+        self._epoch = epoch
         self._fed = self.has_given = True
         little_s = MOST_BEFORE_FRAC * (self._stepped_s - self._stepped_before_s)
         elsewhere = self._asked_s - self._stepped_s > little_s > now_s - self._asked_s

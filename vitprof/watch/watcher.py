@@ -101,24 +101,25 @@ class Watcher:
         import torch
 
         leave_sign("gradients" if torch.is_grad_enabled() else "batch")
+        in_loop = torch.is_grad_enabled() or getattr(self.loaders.of(iterator), "trains_quietly", False)
         if self.source is not None and iterator is not self.source:
             if self.source.is_foreign(iterator):
                 return
-            if not self.source.has_given and torch.is_grad_enabled():  # it iterates over a loader after all
+            if not self.source.has_given and in_loop:  # it iterates over a loader after all
                 self.source.close()
         elif self.source is None and self.loaders.is_apart(iterator):
             self.plain.alone = False
             return
         self.plain.leave()
-        self.preparation.ask(now, ends=self.loaders.is_ours(iterator) or not torch.is_grad_enabled())
-        if not torch.is_grad_enabled():
+        self.preparation.ask(now, ends=self.loaders.is_ours(iterator) or not in_loop)
+        if not in_loop:
             self.preparation.stepped_s = math.nan
         self.kept = None
-        loop, seen = self.loop, self.loaders.request(iterator, in_loop=torch.is_grad_enabled())
-        if loop is not None and seen is not None and loop.steps.others.first is seen and torch.is_grad_enabled():
+        loop, seen = self.loop, self.loaders.request(iterator, in_loop=in_loop)
+        if in_loop and loop is not None and seen is not None and loop.steps.others.first is seen:
             self.loaders.ours, loop.steps.others.first, seen.updates = seen, None, True
         ours = self.loaders.is_ours(iterator)
-        if not torch.is_grad_enabled():
+        if not in_loop:
             if loop is not None and not ours:
                 loop.request_other(now, None)
             return
@@ -175,8 +176,7 @@ class Watcher:
         if self.loaders.in_thread_apart or (self.source is not None and self.source.is_foreign(iterator)):
             return
         self.plain.leave()
-        loop = self.loop
-        if loop is None:
+        if (loop := self.loop) is None:
             return
         if not self.loaders.is_ours(iterator):
             loop.steps.others.receive(now, None, None)
@@ -218,8 +218,9 @@ class Watcher:
         trained = next((p for group in optimizer.param_groups for p in group["params"]), None)
         if trained is not None and trained.device.type != "cpu":  # optimizers that are offloaded have theirs there
             _follow(self, trained)
+        fed = self.loaders.is_main(optimizer) and self.loaders.without_gradients.step()
         if self.loop is None:
-            self._unfed += not self.loaders.declares
+            self._unfed = 0 if fed else self._unfed + (not self.loaders.declares)
             if self._unfed < STEPS_WITHOUT_LOADER:
                 return
             self.loop = _open(self, None if trained is None else trained.device)

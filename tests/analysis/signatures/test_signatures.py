@@ -15,6 +15,7 @@ from vitprof.analysis.signatures import RULES, find_signatures
 from vitprof.analysis.signatures.resources import MIN_CPU_SAMPLES, others_cpu
 from vitprof.analysis.timing.steady import Trace
 from vitprof.config import RunConfig
+from vitprof.config.own_script import own_config
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Signature
 
@@ -175,12 +176,15 @@ def test_lone_spikes_of_the_host_at_even_distances() -> None:
     assert s.evidence["period_steps"] == pytest.approx(35)
     assert s.cost_s_per_step == pytest.approx(0.08 / 35, rel=0.08)
     assert "garbage collector" in s.sentence
+    seen = Trace(trace(noise(300, seed=8, mean=0.001), host), made_telemetry(), own_config("script", workers=0), FACTS)
+    (own,) = (s for s in find_signatures(seen) if s.name == "garbage-collection")
+    assert "logging or saving every so many steps looks like this" in own.sentence
 
 
-@pytest.mark.parametrize("case", ["random", "few", "in the wait", "too many", "small"])
+@pytest.mark.parametrize("case", ["ends of epochs", "random", "few", "in the wait", "too many", "small"])
 def test_spikes_that_are_not_the_collector(case: str) -> None:
     host, wait = noise(300, seed=9, mean=0.01, spread=0.05), noise(300, seed=10, mean=0.001)
-    at = np.arange(20, 300, 35)
+    at = np.arange(34 if case == "ends of epochs" else 20, 300, 35)
     if case == "random":
         at = np.random.default_rng(3).choice(np.arange(5, 300), 9, replace=False)
     elif case == "few":
@@ -190,7 +194,7 @@ def test_spikes_that_are_not_the_collector(case: str) -> None:
     elif case == "too many":
         at = np.arange(5, 300, 3)
     host[at] += 0.001 if case == "small" else 0.08
-    assert "garbage-collection" not in found(trace(wait, host), **IN_LOOP)
+    assert "garbage-collection" not in found(trace(wait, host, epoch_steps=35), **IN_LOOP)
 
 
 def test_reads_that_fall_after_the_first_pass_or_within_the_only_one() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from vitprof.analysis.arrays import Floats, Mask, column, mean, median, spread
 from vitprof.analysis.thresholds import MIN_COST_FRAC, MIN_STEPS
 from vitprof.analysis.timing.steady import Trace
+from vitprof.config import own_script
 from vitprof.formats import number, ordinal, percent, seconds
 from vitprof.recording.verdict import Signature
 
@@ -214,7 +215,8 @@ def garbage_collection(trace: Trace) -> Signature | None:
     stops the thread after as many objects each time. Large trainers schedule it (torchtitan pull request 148).
     """
     host = column(trace.steps, "host_s")
-    known = trace.steady & np.isfinite(host)
+    ends_epoch = np.append(trace.first[1:], True)  # workers end there, and scripts validate and save
+    known = trace.steady & np.isfinite(host) & ~ends_epoch
     if known.sum() < MIN_STEPS:
         return None
     usual = median(host[known])
@@ -235,13 +237,15 @@ def garbage_collection(trace: Trace) -> Signature | None:
     if mean(waits) > excess / 4:  # the data come late in the same steps: not the collector
         return None
     cost = excess * len(at) / float(known.sum())
+    own = "logging or saving every so many steps looks like this, and so does Python's garbage collector"
+    looks = own if own_script.is_own_script(trace.config) else "this is what Python's garbage collector looks like"
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
     return Signature(
         name="garbage-collection",
         sentence=f"About every {number(period)} steps one takes {seconds(excess)} longer in Python, not for data "
-        f"({len(at)} times): this is what Python's garbage collector looks like when it goes through all objects. "
-        "gc.freeze() after start-up, or collecting on a schedule, takes it out of the steps.",
+        f"({len(at)} times): {looks} when it goes through all objects. gc.freeze() after start-up, or collecting on a "
+        "schedule, takes that out of the steps.",
         cost_s_per_step=cost,
         cost_frac=cost / trace.step_s,
         evidence={

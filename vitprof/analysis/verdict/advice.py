@@ -181,7 +181,7 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)
     elif making:
-        name = loader.get("dataset", "the loader")
+        name = loader.get("dataset") or "what makes the batches"
         words = (
             f"more workers or threads in {name}, or a DataLoader around its samples, whose workers make batches ahead"
         )
