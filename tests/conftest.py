@@ -124,7 +124,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 TOGETHER = {
-    "browser, 1": ("browser/test_stored_runs.py", "browser/test_pages.py", "browser/test_installed.py"),
+    "browser, 1": tuple(f"browser/test_{name}.py" for name in ("stored_runs", "pages", "installed", "navigation")),
     "browser, 2": tuple(f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")),
     "watch": tuple(f"watch/test_{name}.py" for name in ("watching", "in_python", "fast_path", "trial", "replay")),
     "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),

@@ -244,19 +244,22 @@ def test_hogs_wait_then_keep_all_cores_busy_and_end_with_the_block() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", ["busy.begin()", "pass"])
-def test_hogs_end_when_who_started_them_is_killed(begin: str) -> None:
-    lines = ("import time", "from vitprof.selftest.interference import BusyCores", "with BusyCores() as busy:")
-    script = "\n".join(
-        (*lines, f"    {begin}", "    print(*(hog.pid for hog in busy._hogs), flush=True)", "    time.sleep(600)")
-    )
+def test_hogs_end_when_who_started_them_is_killed() -> None:
+    """Those that are busy, and those that wait."""
+    script = """
+import time
+from vitprof.selftest.interference import BusyCores
+with BusyCores() as waiting, BusyCores() as busy:
+    busy.begin()
+    print(*(hog.pid for hogs in (waiting, busy) for hog in hogs._hogs), flush=True)
+    time.sleep(600)
+"""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as parent:
         assert parent.stdout is not None
-        ids = [int(word) for word in parent.stdout.readline().split()]
-        hogs = [psutil.Process(pid) for pid in ids]
+        hogs = [psutil.Process(int(word)) for word in parent.stdout.readline().split()]
         parent.kill()
-    assert hogs
+    assert len(hogs) == 4 * job_cores()
     assert gone(hogs)
 
 
