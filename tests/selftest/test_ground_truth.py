@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F401
-from vitprof.selftest import CASES, Result, SelftestReport, run_selftest
+from vitprof.selftest import CASES, Case, Result, SelftestReport, run_selftest
 from vitprof.selftest import cases as known
 
 pytestmark = [pytest.mark.timed, pytest.mark.slow]
 LEFT_OUT = {"collate, workers", "decode, generator", "read, whole batches"}
-HERE = sorted((case for case in CASES if case.name not in LEFT_OUT), key=lambda case: not case.own_process)
-"""Without those that others stand for: `selftest` has them all, and these tests are to be quick. Those in processes
-come first: they wait until PyTorch is loaded for all of them, which would get in the way of those in threads."""
+HERE = [case for case in CASES if case.name not in LEFT_OUT and not case.hogs]
+HERE.sort(key=lambda case: not case.own_process)
+"""Without the one of `test_interference`, and those that others stand for: these tests are to be quick, and `selftest`
+has them all. Those in processes come first: they wait until PyTorch is loaded, which would disturb those in threads."""
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, digits_home, photos_home) -> Iterator[SelftestReport]:  # noqa: F811
-    """What came of all cases: once each, and again where another program got in the way."""
-    home = tmp_path_factory.mktemp("ground-truth")
+def results(cases: Sequence[Case], home: Path, data: Sequence[Path]) -> SelftestReport:
+    """What comes of `cases` with the data sets of the folders `data`: once each, and again where another program got in
+    the way.
+    """
     (home / "data").mkdir()
-    for made in (digits_home / "data" / "digits", photos_home / "data" / f"photos-{N_PHOTOS}"):
+    for made in data:
         (home / "data" / made.name).symlink_to(made)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(home))
         patch.setenv("VITPROF_WARM", "1")
-        yield run_selftest(HERE, rounds=1, isolation="thread")
+        report = run_selftest(cases, rounds=1, isolation="thread")
     assert not (home / "logs").exists(), "the logs of a user's own runs would be overwritten"
+    return report
+
+
+@pytest.fixture(scope="module")
+def data(digits_home, photos_home) -> list[Path]:  # noqa: F811
+    return [digits_home / "data" / "digits", photos_home / "data" / f"photos-{N_PHOTOS}"]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, data: list[Path]) -> SelftestReport:
+    return results(HERE, tmp_path_factory.mktemp("ground-truth"), data)
 
 
 @pytest.fixture

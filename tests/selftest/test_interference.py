@@ -1,0 +1,19 @@
+"""A job beside other programs that keep all cores busy: what they take of its time is found, and how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine_fixtures import digits_home, photos_home  # noqa: F401
+from tests.selftest.test_ground_truth import data, results  # noqa: F401
+from vitprof.selftest import CASES
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_busy_cores_are_found(tmp_path: Path, data: list[Path]) -> None:  # noqa: F811
+    (result,) = results([case for case in CASES if case.hogs], tmp_path, data).results
+    assert not result.wrong
+    assert result.ok
