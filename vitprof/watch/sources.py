@@ -74,8 +74,7 @@ class Source:
         """Takes the patches back: the next loader that is iterated over may train."""
         for owner, name, method in self._patched:
             setattr(owner, name, method)
-        watcher = self._watcher
-        watcher.source = watcher.loaders.ours = None
+        self._watcher.source = self._watcher.loaders.ours = None
 
     def is_foreign(self, iterator: Any) -> bool:
         """Returns whether an event of `iterator` is that of another thread, or part of a call that is under way."""

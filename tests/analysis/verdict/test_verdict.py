@@ -523,6 +523,13 @@ def test_it_survives_json() -> None:
     assert math.isnan(Verdict.from_dict(known | {"of a later version": 1}).host_frac)
 
 
+@pytest.mark.parametrize("share", [0.09, 0.4])
+def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too(share: float) -> None:
+    facts = {"device": "cpu", "between_steps_frac": share}
+    sentence = verdict(run(parts={"read": 20}), facts=facts).sentence
+    assert ("; another 40% of the time passes outside of the steps" in sentence) == (share == 0.4)
+
+
 def test_times_that_no_hardware_has_tried_are_called_so() -> None:
     sentence = verdict(run(parts={"read": 20}), facts=GPU | {"untested_device": "xpu"}).sentence
     assert sentence.startswith("Input-bound: the xpu device (its timing is untested on hardware) is idle 76%")

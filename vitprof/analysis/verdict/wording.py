@@ -177,6 +177,8 @@ def verdict_sentence(
     waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n)) + _starts(exposure)
     gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
     try_first = f"; try {advice[0].words}" if advice else ""
+    outside_frac = max(exposure.outside.value, float(situation.facts.get(BETWEEN_STEPS) or 0.0) * device.on_cpu)
+    outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
     if config.replay:
         return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
     if kind == "launch-bound":
@@ -185,14 +187,14 @@ def verdict_sentence(
         if not situation.sure:
             return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
         rest = "the time goes into the model, and loading keeps up"
-        outside_frac = max(exposure.outside.value, float(situation.facts.get(BETWEEN_STEPS) or 0.0) * device.on_cpu)
         if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
-            outside = f"{percent(outside_frac)} of the time passes outside of the steps"
-            rest = f"{outside}, before the next batch is requested (logging, metrics, checkpoints)"
+            rest = f"{outside} (logging, metrics, checkpoints)"
         elif _may_idle_inside(device, exposure):
             paced = "loading keeps up; Python launched the steps no faster than they ran"
             rest = f"{paced}, so the GPU may be idle inside them too, {_idle_inside(device, idle.value)}"
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
+    if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
+        waited += f"; another {outside} (logging, metrics, checkpoints, or loading that vitprof does not see)"
     if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and situation.cause not in (
         "epoch_start",
         "cpu_contention",
@@ -206,8 +208,7 @@ def verdict_sentence(
     free = _free_data(device, config, exposure, speed_up)
     if situation.cause == "epoch_start":
         return f"{title}: {waited}; {free}{try_first}."
-    if not speed_up.measured:
-        free += _inflated(exposure, contention)
+    free += "" if speed_up.measured else _inflated(exposure, contention)
     return f"{title}: {waited}; {of_it}; {free}{try_first}."
 
 
