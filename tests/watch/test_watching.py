@@ -293,6 +293,7 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
         return
     assert verdict.kind == "input-bound"
     assert verdict.cause != "hand_over"
+    assert "NoneType" not in verdict.sentence
     assert set(steps["samples"]) == {scripts.BATCH}
     since_s, until_s = steps["t_start_s"][[10, -1]]
     waited_s = sum(got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001)
