@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 HIGHEST = -20
 
@@ -13,6 +14,13 @@ def go_first() -> None:
     """Gives this thread, and what it starts from now on, the highest priority, where it may: root may."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, HIGHEST)
+
+
+def waited_for_core_s() -> float:
+    """Returns how long (s) this process's first thread could run and had no core; 0 where the kernel does not count."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    return 0.0
 
 
 @contextlib.contextmanager

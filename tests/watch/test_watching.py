@@ -282,7 +282,8 @@ OUTSIDE = ("generator", "map", "late", "in the loop", "in parts")
     ],
 )
 def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None:
-    told = host.ok("batches_from_elsewhere", how=how)
+    told = host.least_held_up("batches_from_elsewhere", how=how)
+    assert (told.status, told.complaint) == (0, "")
     steps, waits = told.steps, json.loads(told.returned)
     assert len(waits) - (4 if how == "no_grad" else 3) <= len(steps["step"]) <= len(waits)
     verdict = verdict_of(told)
@@ -321,7 +322,8 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     ids=str,
 )
 def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str, Any]) -> None:
-    told = host.ok("several_loaders", **script)
+    told = host.least_held_up("several_loaders", **script)
+    assert (told.status, told.complaint) == (0, "")
     steps = told.steps
     n, n_epoch = len(script["order"]), 64 // scripts.BATCH
     n_lost = 4 if script.get("quiet") else 2
@@ -358,7 +360,8 @@ def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(host: 
 @pytest.mark.parametrize("script", [{"every": 10}, {}, {"every": 10, "accumulate": 3}, {"accumulate": 3}], ids=str)
 @pytest.mark.parametrize("never_plain", [False, True])
 def test_a_check_with_backward_passes_is_in_no_step(host: Host, script: dict[str, Any], never_plain: bool) -> None:
-    told = host.ok("differentiates_in_checks", never_plain=never_plain, **script)
+    told = host.least_held_up("differentiates_in_checks", never_plain=never_plain, **script)
+    assert (told.status, told.complaint) == (0, "")
     waited_s, checked_s = json.loads(told.returned)
     steps = told.steps
     assert steps["samples"].tolist() == [scripts.BATCH] * 64

@@ -77,9 +77,7 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
 def micro_runs(
     store: RunStore, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
 ) -> list[Trial]:
-    """Returns a loader-only run of each strategy (default: `usual_strategies`). Raises `ConfigError`, and as
-    `profile_of`.
-    """
+    """Returns a loader-only run of each strategy (`usual_strategies`). Raises `ConfigError`, and as `profile_of`."""
     run = profile_of(store, run_id)
     machine = look_around()
     info = catalog.dataset_info(run.config.dataset, run.config.n_images)

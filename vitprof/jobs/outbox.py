@@ -158,9 +158,7 @@ class Outbox:
             return "" if self._spool is None else self._outages.why
 
     def wait(self, within_s: float, *, also_unavailable: bool = False) -> bool:
-        """Waits at most `within_s` until all is written, or the store is `also_unavailable`; returns whether it is
-        written.
-        """
+        """Waits up to `within_s` until all is written, or the store `also_unavailable`; returns whether it all is."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_written() or (also_unavailable and self._spool is not None), within_s

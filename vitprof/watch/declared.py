@@ -1,4 +1,9 @@
-"""What a script declares: the loader that trains (`vitprof.watch`), its steps (`vitprof.step`), one run at a time."""
+"""What a script declares: the loader that trains (`vitprof.watch`), of any kind, and its steps (`vitprof.step`).
+
+There is one run at a time. Iterating again over its loader, or over one of the same name and arguments that was made
+after that was gone, is the next epoch. Iterating over any other watched loader, outside the first one's loop, ends the
+run and begins a new one; with the command `vitprof watch` around the script there is only one.
+"""
 
 from __future__ import annotations
 

@@ -81,6 +81,7 @@ def running(store: RunStore, number: int, role: str) -> bool:
 
 class TestToTheEnd:
     @pytest.mark.slow
+    @pytest.mark.timed
     def test_rounds_and_figures(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, strategies=("memory", "preprocessed", "dali"), batch_sizes=(32,))

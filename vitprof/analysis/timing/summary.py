@@ -68,9 +68,7 @@ class RunningTotals:
         self._last_epoch = -math.inf
         self._training = Totals()
         self._begins = Totals()
-        """Sums over the steps past the warm-up: all but the run's first one (`_training`), and those that begin an
-        epoch.
-        """
+        """Sums over the steps past the warm-up but the run's first one (`_training`), and epoch starts."""
         self._inside = False
 
     @property
