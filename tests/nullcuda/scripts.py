@@ -68,13 +68,22 @@ class Images(Dataset[Any]):
     def collate(self, samples: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
         if os.path.exists(os.environ.get("NULLCUDA_SHM", "")):
             self._busy = self._busy or Busy()
-        self.noted.append((time.perf_counter(), self._busy.seconds() if self._busy else math.nan))
+        self.noted.append(self._now())
         began = time.perf_counter()
         time.sleep(self.wait_s)
         images, labels = zip(*samples, strict=True)
         batch = {"x": torch.stack(images), "y": torch.tensor(labels)}
         self.waited.append(time.perf_counter() - began)
         return batch
+
+    def _now(self) -> tuple[float, float]:
+        """Returns the wall clock and the device's work at one time: read again where something came between the two."""
+        for _ in range(20):
+            now = time.perf_counter()
+            busy_s = self._busy.seconds() if self._busy else math.nan
+            if time.perf_counter() - now < 1e-4:
+                break
+        return now, busy_s
 
     def loader(self) -> DataLoader[Any]:
         return DataLoader(self, batch_size=BATCH, collate_fn=self.collate)

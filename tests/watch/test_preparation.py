@@ -5,15 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
+from vitprof.watch import preparation as preparation_module
 from vitprof.watch.patching import Guard
 from vitprof.watch.preparation import OFTEN, Preparation
 
 STEP_S, PREPARED_S = 0.01, 0.004
 
 
-def test_steps_are_looked_at_often_and_then_rarely() -> None:
+def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation_module, "_compiled", lambda: False)  # as other tests do in this process
     preparation, shares = Preparation(Guard()), []
     loop: Any = SimpleNamespace(
         steps=SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append),
