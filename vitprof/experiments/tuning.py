@@ -127,7 +127,7 @@ def enough_of(n_candidates: int) -> int:
 
 def candidate_in_words(candidate: Candidate) -> str:
     workers, prefetch = candidate.workers, candidate.prefetch_factor
-    made_by = "" if workers is None else f", {workers} worker{'' if workers == 1 else 's'}"
+    made_by = "" if workers is None else f", {formats.count(workers, 'worker')}"
     return f"batch {candidate.batch_size}{made_by}{'' if prefetch is None else f', prefetch {prefetch}'}"
 
 

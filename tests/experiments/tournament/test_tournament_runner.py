@@ -156,26 +156,24 @@ class TestToTheEnd:
         now = tournament(store, number)
         assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
 
-    @pytest.mark.slow
     def test_none_can_be_run_here(self, manager: JobManager) -> None:
-        number = made(manager.store)
+        number, of_a_baseline = made(manager.store), made(manager.store, baseline=A)
         assert TournamentRunner(manager, number, why_not=lambda config: "the moon is full").join(60)
         now = TournamentView(manager.store, number).look()
         assert [(e.status, e.reason) for e in now.entries] == [("refused", "the moon is full")] * 2
         assert (now.progress.total, now.tournament.note) == (0, "no setting can run here")
-
-    def test_a_baseline_that_cannot_be_run(self, manager: JobManager) -> None:
-        number = made(manager.store, baseline=A)
         with pytest.raises(ConfigError, match="the moon is full"):
-            TournamentRunner(manager, number, why_not=lambda config: "the moon is full")
-        assert tournament(manager.store, number).status == "queued"
+            TournamentRunner(manager, of_a_baseline, why_not=lambda config: "the moon is full")
+        assert tournament(manager.store, of_a_baseline).status == "queued"
 
-    def test_time_is_up(self, manager: JobManager) -> None:
-        number = made(manager.store, seconds=0.001)
+    @pytest.mark.parametrize(("rounds", "n"), [({}, 4), ({"repeats": 1, "until_decided": True}, 2)])
+    def test_time_is_up(self, manager: JobManager, rounds: dict[str, Any], n: int) -> None:
+        number = made(manager.store, seconds=0.001, **rounds)
         ran(manager, number)
         assert statuses(manager.store, number) == [(f"{A}#1", "done")]
         now = TournamentView(manager.store, number).look()
-        assert now.tournament.note == "the time limit of 0.001 s was reached after 1 of 4 runs"
+        why = f"the time limit of 0.001 s was reached after 1 of {n} runs"
+        assert (now.tournament.status, now.tournament.note) == ("done", why)
         assert [e.status for e in now.entries] == ["done", "stopped"]
         assert now.entries[1].reason == now.tournament.note
 
@@ -233,7 +231,7 @@ class TestEarlyStop:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("device", "sizes"), [("simulated:10,0", (320, 16)), ("simulated:2,0", (16, 320))])
+    @pytest.mark.parametrize(("device", "sizes"), [("simulated:4,0", (320, 16)), ("simulated:2,0", (16, 320))])
     def test_not_for_another_batch_size_and_never_the_baseline(
         self, manager: JobManager, device: str, sizes: tuple[int, int]
     ) -> None:
@@ -299,12 +297,6 @@ class TestUntilItIsDecided:
             outcomes = [o for e in TournamentView(manager.store, number).look().entries for o in e.outcomes]
         assert all(-0.5 < o.others_cores < psutil.cpu_count() + 0.5 for o in outcomes)
 
-    def test_no_further_than_the_time_given(self, manager: JobManager) -> None:
-        number = made(manager.store, repeats=1, until_decided=True, seconds=0.001)
-        ran(manager, number)
-        found = tournament(manager.store, number)
-        assert (found.status, found.note) == ("done", "the time limit of 0.001 s was reached after 1 of 2 runs")
-
     @pytest.mark.slow
     def test_undecided_after_all_rounds_it_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
@@ -360,7 +352,7 @@ class TestInterrupted:
         runners.shutdown()
 
     @pytest.mark.slow
-    def test_paused_after_the_running_trial(self, manager: JobManager) -> None:
+    def test_paused_after_the_running_trial(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         store = manager.store
         number = made(store, "simulated:20,0", 40)
         runners = TournamentRunners(manager)
@@ -379,6 +371,7 @@ class TestInterrupted:
         found = tournament(store, number)
         assert (found.status, found.held, found.note) == ("paused", False, "")
         assert runner.resume() is False
+        monkeypatch.setattr(JobManager, "submit", _on("simulated:1,5"))
         assert runners.run(number).join(60)
         assert tournament(store, number).status == "done"
         assert [s for _, s in statuses(store, number)] == ["done"] * 4

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from vitprof import formats
 from vitprof.analysis.tournament.entries import trial_key
 from vitprof.config import KNOBS, PARTS, RunConfig, bounds, catalog, own_script
 from vitprof.config.availability import Machine, availability
@@ -126,7 +127,7 @@ def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
 
 def rounds_words(spec: TournamentSpec) -> str:
     """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
-    rounds = f"{spec.repeats} {'round' if spec.repeats == 1 else 'rounds'}"
+    rounds = formats.count(spec.repeats, "round")
     return f"{rounds}, up to {spec.repeats + bounds.MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
 
 

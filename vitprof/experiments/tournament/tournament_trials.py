@@ -172,7 +172,8 @@ class EarlyStop:
         if not n_steps and _since_prepared_s(run) > self._patience_s:
             reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
         elif n_steps and run.stage == "training" and (run.progress or 0.0) >= scores.EARLIEST_STOP_FRAC:
-            evidence = _evidence(views.blocks_of(self._store, run_id), views.others_of(self._store, run_id))
+            blocks = scores.block_rates(self._store.steps(run_id, names=views.BLOCK_COLUMNS))
+            evidence = _evidence(blocks, views.others_of(self._store, run_id))
             reason = self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
         self._look_at = began + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
         return reason

@@ -170,11 +170,6 @@ def others_of(store: RunStore, run_id: int) -> float:
         return math.nan
 
 
-def blocks_of(store: RunStore, run_id: int) -> Floats:
-    """Returns samples/s of blocks of neighbouring steady steps of a run so far, (n,) float64."""
-    return block_rates(store.steps(run_id, names=BLOCK_COLUMNS))
-
-
 def _status(
     trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], stored: StoredTournament
 ) -> tuple[Status, str]:
