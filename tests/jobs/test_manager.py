@@ -106,6 +106,20 @@ def begun(jobs: JobManager, gate: Gate, *names: str, **values: Any) -> list[int]
     return ids
 
 
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs look for others, and for their turn, all the time."""
+    monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
+    for name in ("FLUSH_EVERY_S", "LOOK_EVERY_S"):
+        monkeypatch.setattr(f"vitprof.jobs.supervisor.{name}", 0.01)
+
+
+def both_see_each_other(jobs: JobManager, gate: Gate, *ids: int) -> None:
+    wait_until(lambda: len(gate.begun) == 2, "both at once")
+    wait_until(lambda: all(jobs.store.run(i).facts for i in ids), "each sees the other")
+    gate.open.set()
+
+
 def assert_measured(jobs: JobManager, run: Any) -> None:
     """What was measured until the run's end is whole, and in its summary."""
     steps = steps_of(jobs, run.id)
@@ -114,14 +128,22 @@ def assert_measured(jobs: JobManager, run: Any) -> None:
 
 
 class TestQueue:
-    def test_one_after_another_in_order(self, jobs: JobManager, gate: Gate) -> None:
+    def test_one_after_another_in_order_and_stopping_one_that_waits_takes_effect_at_once(
+        self, jobs: JobManager, gate: Gate
+    ) -> None:
         ids = begun(jobs, gate, "a", "b", "c")
         assert [jobs.store.run(i).status for i in ids[1:]] == ["queued", "queued"]
         assert gate.begun == ["a"]
         assert all(jobs.owns(i) for i in ids)
+        jobs.stop(ids[1])
+        run = jobs.store.run(ids[1])  # while the first still runs
+        assert (run.status, run.error, run.t_origin_s) == ("stopped", "stopped before it began", None)
+        assert jobs.wait(ids[1], 0)
+        assert not jobs.owns(ids[1])
+        jobs.stop(ids[1])  # once more does nothing
         gate.open.set()
-        assert [finished(jobs, i).status for i in ids] == ["done"] * 3
-        assert gate.begun == ["a", "b", "c"]
+        assert [finished(jobs, i).status for i in ids] == ["done", "stopped", "done"]
+        assert gate.begun == ["a", "c"]
         assert not any(jobs.owns(i) for i in ids)
 
     def test_one_at_a_time_on_all_devices_and_the_store_says_what_for(self, jobs: JobManager, gate: Gate) -> None:
@@ -138,15 +160,10 @@ class TestQueue:
         assert (gate.begun, run.message, run.facts, run.notices) == (["on the cpu", "after it"], "", {}, ())
 
     @pytest.mark.slow
-    def test_jobs_that_share_run_side_by_side_and_say_so(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.01)
+    def test_jobs_that_share_run_side_by_side_and_say_so(self, jobs: JobManager, gate: Gate, quick_looks: None) -> None:
         (first,) = queued(jobs, "on the cpu", share_machine=True)
         (second,) = queued(jobs, "on the gpu", device="cuda:0", share_machine=True)
-        wait_until(lambda: len(gate.begun) == 2, "both at once")
-        wait_until(lambda: all(jobs.store.run(i).facts for i in (first, second)), "each sees the other")
-        gate.open.set()
+        both_see_each_other(jobs, gate, first, second)
         runs = [finished(jobs, i) for i in (first, second)]
         assert [run.facts for run in runs] == [{"n_beside": 1}] * 2
         assert runs[0].notices == (
@@ -155,63 +172,33 @@ class TestQueue:
         )
 
     @pytest.mark.slow
-    def test_two_programs_on_one_store_take_turns(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Neither knows the other: what they know of each other is what the store says."""
-        monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
-        other = JobManager(jobs.store)
-        try:
-            (first,) = queued(jobs, "here")
-            wait_until(lambda: gate.begun, "the first job")
-            (second,) = queued(other, "there", device="cuda:0")
-            wait_until(lambda: jobs.store.run(second).message, "what it waits for")
-            assert gate.begun == ["here"]
-            gate.open.set()
-            assert finished(other, second).status == "done"
-            assert jobs.store.run(first).status == "done"
-            assert gate.begun == ["here", "there"]
-        finally:
-            other.shutdown()
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("asked_later", [False, True])
-    def test_a_run_begins_beside_another_programs_where_somebody_says_so(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, asked_later: bool
+    @pytest.mark.parametrize("says", ["nothing", "anyway", "now"])
+    def test_programs_on_one_store_take_turns_where_nobody_says_otherwise(
+        self, jobs: JobManager, gate: Gate, quick_looks: None, says: str
     ) -> None:
         """The other program is a manager of this process with a store entry that says otherwise."""
-        monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
-        monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.01)
         (first,) = begun(jobs, gate, "there")
         sleeper = psutil.Process(os.getppid())
         jobs.store.update_run(first, owner_pid=sleeper.pid, owner_started=sleeper.create_time())
-        other = JobManager(jobs.store, anyway=not asked_later)
+        other = JobManager(jobs.store, anyway=says == "anyway")
         try:
-            (second,) = queued(other, "here")
-            if asked_later:
+            (second,) = queued(other, "here", device="cuda:0" if says == "nothing" else "cpu")
+            if says != "anyway":
                 wait_until(lambda: jobs.store.run(second).message, "what it waits for")
                 assert ", since " in jobs.store.run(second).message
+                assert gate.begun == ["there"]
+            if says == "now":
                 other.run_now(second)
-            wait_until(lambda: len(gate.begun) == 2, "both at once")
-            wait_until(lambda: all(jobs.store.run(i).facts for i in (first, second)), "each sees the other")
+            if says != "nothing":
+                both_see_each_other(jobs, gate, first, second)
             gate.open.set()
             runs = [finished(jobs, first), finished(other, second)]
-            assert [run.facts for run in runs] == [{"n_beside": 1}] * 2
-            assert all("ran at the same time" in run.notices[0] for run in runs)
+            assert [run.status for run in runs] == ["done", "done"]
+            assert [run.facts for run in runs] == [{} if says == "nothing" else {"n_beside": 1}] * 2
+            assert all("ran at the same time" in run.notices[0] for run in runs if run.facts)
+            assert gate.begun == ["there", "here"]
         finally:
             other.shutdown()
-
-    def test_stopping_one_that_waits_takes_effect_at_once(self, jobs: JobManager, gate: Gate) -> None:
-        first, second, third = begun(jobs, gate, "a", "b", "c")
-        jobs.stop(second)
-        run = jobs.store.run(second)  # while the first still runs
-        assert (run.status, run.error, run.t_origin_s) == ("stopped", "stopped before it began", None)
-        assert jobs.wait(second, 0)
-        assert not jobs.owns(second)
-        jobs.stop(second)  # once more does nothing
-        gate.open.set()
-        assert [finished(jobs, i).status for i in (first, second, third)] == ["done", "stopped", "done"]
-        assert gate.begun == ["a", "c"]
 
     def test_shutdown_stops_all_of_it(self, store: RunStore, gate: Gate) -> None:
         jobs = JobManager(store)
@@ -225,12 +212,11 @@ class TestQueue:
         assert len(store.runs()) == 2
         jobs.shutdown()
 
-    def test_a_config_that_cannot_work_leaves_no_trace(self, jobs: JobManager) -> None:
+    def test_what_cannot_work_leaves_no_trace_also_without_pytorch(
+        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with pytest.raises(ConfigError, match="batch_size"):
             jobs.submit(config(batch_size=10**6))
-        assert jobs.store.runs() == []
-
-    def test_without_pytorch_a_sentence_says_so(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(manager_module.availability, "installed", lambda _name: False)
         with pytest.raises(JobError, match="a job needs PyTorch, which is not installed: "):
             jobs.submit(config())
@@ -256,12 +242,10 @@ class TestQueue:
         gate.open.set()
         assert [finished(jobs, i).status for i in (first, waits)] == ["done", "stopped"]
         assert jobs.store.run(first).started_by == "ada", "what the job told since is beside it"
-
-    def test_a_run_of_somebody_else(self, jobs: JobManager) -> None:
-        run_id = jobs.store.create_run(config())
-        assert not jobs.owns(run_id)
+        of_another_program = jobs.store.create_run(config())
+        assert not jobs.owns(of_another_program)
         with pytest.raises(JobError, match="stop it where it was started"):
-            jobs.stop(run_id)
+            jobs.stop(of_another_program)
 
 
 @pytest.mark.usefixtures("small_home")
