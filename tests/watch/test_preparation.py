@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +13,13 @@ from vitprof.watch import preparation as preparation_module
 from vitprof.watch.patching import Guard
 from vitprof.watch.preparation import OFTEN, Preparation
 
-STEP_S, PREPARED_S = 0.01, 0.004
+STEP_S, PREPARED_S, ASLEEP_S = 0.01, 0.004, 0.003
 
 
 def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation_module, "_compiled", lambda: False)  # as other tests do in this process
-    preparation, shares = Preparation(Guard()), []
+    preparation, shares, now = Preparation(Guard()), [], SimpleNamespace(s=0.0, n_taken=0)
+    monkeypatch.setattr(preparation_module, "_used", lambda: (now.s, now.s / 2, now.n_taken))
     loop: Any = SimpleNamespace(
         steps=SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append),
         step=None,
@@ -31,12 +33,15 @@ def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPat
         preparation.begin(loop, now_s, now_s)
         if preparation.is_on:
             looked_at.append(step)
-            preparation.close_span(now_s + PREPARED_S)
+            preparation.close_span(now_s + PREPARED_S * (1000 if len(looked_at) == 2 else 1))
             model(torch.zeros(2))
+            now.s += 2 * ASLEEP_S if len(looked_at) % 2 else STEP_S
+            now.n_taken += len(looked_at) % 2 == 0
         preparation.step(now_s + STEP_S)
     preparation.close(loop)
     often, rarely = looked_at[:OFTEN], looked_at[OFTEN:]
     assert often[-1] < 4 * OFTEN
     assert 2000 / 32 < len(rarely) < 2000 / 12
-    assert abs(shares[-1]["outside_next_frac"] - (PREPARED_S - 0.0003) / STEP_S) < 0.001
+    assert abs(shares[-1]["outside_next_frac"] - (PREPARED_S - 0.0003) / STEP_S) < 0.001  # without the one long pause
+    assert math.isclose(shares[-1]["asleep_frac"], ASLEEP_S / STEP_S)  # of steps in which others took no core
     assert not torch.nn.modules.module._global_forward_pre_hooks

@@ -25,7 +25,7 @@ UNCLEAR_LOADERS_FRAC = 0.05
 LAUNCH_BOUND_FRAC = 0.20
 """Share of time that the device waits for Python and launches, from which a run is launch-bound: as for data."""
 OUTSIDE_TOLD_FRAC = 0.10
-"""Time outside of the steps with at least this share is named in the sentence."""
+"""Time outside of the steps, or asleep in them, with at least this share is named in the sentence."""
 
 QUEUED_FRAC = 0.3
 """Share of the largest stage waited for a core, from which other programs are the cause: one on each takes half."""

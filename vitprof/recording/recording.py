@@ -217,6 +217,9 @@ class Facts(TypedDict, total=False):
     """Another thread of a watched run trains than the one that is watched: there is no verdict."""
     outside_next_frac: float
     """Share of a watched run's time from `next()` to the model: with more than a few percent there is no verdict."""
+    asleep_frac: float
+    """Share of a watched run's time from the model to the optimizer's step in which the script's thread used no core;
+    not on a GPU, and not where others took cores."""
     between_steps_frac: float
     """Share of a watched run's time from the optimizer's step to the next request for a batch."""
     unknown_wait_steps: int

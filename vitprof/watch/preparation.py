@@ -1,15 +1,17 @@
 """How long a script works on its batches after `next()` and before the model gets them: in a generator around the
-loader, or in the training loop. That is the training's wait too, and no wait for the loader has it.
+loader, or in the training loop. And how long it sleeps between the model and the optimizer, for parts of a batch that
+come later. That is the training's wait too, and no wait for the loader has it.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import resource
 import sys
 import threading
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ FRAMEWORKS = ("accelerate", "fastai", "ignite", "keras", "lightning", "pytorch_l
 LEAST_SAMPLES = 8
 MOST_STEPS = 16
 """Steps of optimizers for one batch that are looked at: some have an optimizer for each parameter."""
+NOTHING = (0.0,) * 5
+LEAST_KNOWN = 0.25
+"""Share of the time looked at from which time asleep is told."""
 UNSEEN = 16
 """After so many steps without a call of a model, which is then no module, no more are looked at."""
 
@@ -48,6 +53,10 @@ class Look:
     """From a batch, or a copy, to the next copy, request or model (s)."""
     is_seen: bool = False
     """Whether the model was called."""
+    working: tuple[float, float, int] | None = None
+    """`_used` as the model was called, until the optimizer steps; only where the CPU is the device."""
+    asleep_s: float = 0.0
+    """Time in between that the thread used no core; NaN where others took one from the process."""
     stepped_s: float = math.nan
     """When the optimizer stepped, until the model is called again for the same batch."""
     n_stepped: int = 0
@@ -74,8 +83,9 @@ class Preparation:
         self._hook: RemovableHandle | None = None
         """That of all modules, while their calls are listened to."""
         self._n, self._unseen, self._sent = 0, 0, LEAST_SAMPLES
-        self._sums = [0.0, 0.0, 0.0]
-        """Seconds of preparation, between the steps, and of all of the steps that were looked at."""
+        self._longest = self._sums = NOTHING
+        """Seconds of preparation, between the steps, asleep, of the steps for which that is known, and of all that were
+        looked at. One pause is no habit: the step with the longest is kept apart."""
 
     def begin(self, loop: Loop, asked_s: float, got_s: float) -> None:
         """Looks at the step of a batch that was asked for at `asked_s`, its iteration begun included, and came."""
@@ -134,12 +144,18 @@ class Preparation:
                 look.since_s = look.stepped_s
             look.close_span(perf_counter())
             look.is_seen, look.stepped_s, self._unseen = True, math.nan, 0
+            if look.mark is None and not _distributed():
+                look.working = _used()
             self.unlisten()
 
     def step(self, now_s: float) -> None:
         """Notes a step of an optimizer: where the model is called again for the same batch, that is prepared anew."""
         self.stepped_s = now_s
         if self.is_on and (look := self._look) is not None and look.is_seen and look.n_stepped < MOST_STEPS:
+            if look.working is not None:
+                wall_s, cpu_s, taken = (now - then for now, then in zip(_used(), look.working, strict=True))
+                look.asleep_s += math.nan if taken else max(0.0, wall_s - cpu_s)
+                look.working = None
             look.stepped_s, look.n_stepped = now_s, look.n_stepped + 1
             if self._hook is None:
                 self._listen()
@@ -176,7 +192,10 @@ class Preparation:
         took_s = sum(max(0.0, until_s - max(since_s, free_s)) for since_s, until_s in look.spans)
         step_s = look.until_s - look.asked_s
         between_s = max(0.0, look.between_s - little_s) if math.isfinite(look.between_s) else 0.0
-        self._sums = [a + b for a, b in zip(self._sums, (max(0.0, took_s - little_s), between_s, step_s), strict=True)]
+        asleep = (0.0, 0.0) if math.isnan(look.asleep_s) else (look.asleep_s, step_s)
+        of_it = max(0.0, took_s - little_s), between_s, *asleep, step_s
+        self._longest, of_it = sorted((self._longest, of_it), key=lambda of: sum(of[:3]), reverse=True)
+        self._sums = tuple([a + b for a, b in zip(self._sums, of_it, strict=True)])
         self._n += 1
         every_s = SAMPLE_EVERY_S if self._n < OFTEN else RARELY_S
         self.skip = int(every_s / step_s * self._random.uniform(0.5, 1.5))
@@ -193,9 +212,20 @@ class Preparation:
 
     def _send(self, loop: Loop) -> None:
         if self._n >= LEAST_SAMPLES:
-            prepared_s, between_s, all_s = self._sums
+            prepared_s, between_s, asleep_s, of_s, all_s = self._sums
             shares = {"outside_next_frac": prepared_s / all_s, "between_steps_frac": between_s / (all_s + between_s)}
-            loop.steps.facts(shares)
+            loop.steps.facts(shares | ({"asleep_frac": asleep_s / of_s} if of_s > LEAST_KNOWN * all_s else {}))
+
+
+def _used() -> tuple[float, float, int]:
+    """Returns the time, this thread's CPU time (s), and how often others took a core from a thread of the process."""
+    return perf_counter(), thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _distributed() -> bool:
+    """Returns whether this process may sleep while it waits for other ranks."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def _compiled() -> bool:

@@ -530,6 +530,17 @@ def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too
     assert ("; another 40% of the time passes outside of the steps" in sentence) == (share == 0.4)
 
 
+@pytest.mark.parametrize("read_ms", [0.1, 20.0])
+def test_time_asleep_in_the_steps_may_be_loading_too(read_ms: float) -> None:
+    awake, asleep = (
+        verdict(run(parts={"read": read_ms}), facts={"device": "cpu", "asleep_frac": f}) for f in (0.09, 0.4)
+    )
+    assert "sleeps" not in awake.sentence
+    assert "40% of the time the script sleeps between the model's call and the optimizer's step" in asleep.sentence
+    assert "loading keeps up" not in asleep.sentence
+    assert asleep.kind == awake.kind
+
+
 def test_times_that_no_hardware_has_tried_are_called_so() -> None:
     sentence = verdict(run(parts={"read": 20}), facts=GPU | {"untested_device": "xpu"}).sentence
     assert sentence.startswith("Input-bound: the xpu device (its timing is untested on hardware) is idle 76%")

@@ -179,6 +179,7 @@ def verdict_sentence(
     try_first = f"; try {advice[0].words}" if advice else ""
     outside_frac = max(exposure.outside.value, float(situation.facts.get(BETWEEN_STEPS) or 0.0) * device.on_cpu)
     outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
+    asleep = asleep_in_steps(situation.facts)
     if config.replay:
         return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
     if kind == "launch-bound":
@@ -187,7 +188,9 @@ def verdict_sentence(
         if not situation.sure:
             return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
         rest = "the time goes into the model, and loading keeps up"
-        if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
+        if asleep:
+            rest = asleep
+        elif outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
             rest = f"{outside} (logging, metrics, checkpoints)"
         elif _may_idle_inside(device, exposure):
             paced = "loading keeps up; Python launched the steps no faster than they ran"
@@ -195,6 +198,7 @@ def verdict_sentence(
         return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
     if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
         waited += f"; another {outside} (logging, metrics, checkpoints, or loading that vitprof does not see)"
+    waited += asleep and f"; another {asleep}"
     if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and situation.cause not in (
         "epoch_start",
         "cpu_contention",
@@ -286,9 +290,9 @@ UNTESTED_DEVICE = "untested_device"
 """Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
 ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
 """Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
-OUTSIDE_NEXT, BETWEEN_STEPS = "outside_next_frac", "between_steps_frac"
+OUTSIDE_NEXT, ASLEEP, BETWEEN_STEPS = "outside_next_frac", "asleep_frac", "between_steps_frac"
 """Facts of a watched run: the shares of the time that the script works on batches after `next()`, before the model gets
-them, and that passes from the optimizer's step to the next request."""
+them, that it sleeps from there to the optimizer's step, and that passes from that to the next request."""
 UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
 """Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
 PARTLY_WATCHED = "partly_watched"
@@ -331,6 +335,17 @@ def outside_loader(facts: Mapping[str, Any]) -> str:
         f"another {percent(outside)} of the time passes between the loader and the model, in the loop or in a "
         "generator or function around the loader: if batches are prepared there, that is loading, too; do it in the "
         "dataset, or watch what gives the finished batches: for batch in vitprof.watch(batches)"
+    )
+
+
+def asleep_in_steps(facts: Mapping[str, Any]) -> str:
+    """Returns a clause on the time asleep after the model's call; "" if little."""
+    asleep = float(facts.get(ASLEEP) or 0.0)
+    if asleep < thresholds.OUTSIDE_TOLD_FRAC:
+        return ""
+    return (
+        f"{percent(asleep)} of the time the script sleeps between the model's call and the optimizer's step: if it "
+        "waits for data there, that is loading, too; get them with the batch"
     )
 
 
