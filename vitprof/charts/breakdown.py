@@ -154,10 +154,7 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
     title = "time of a step (ms)" + (", simulated device" if headroom.simulated else "")
     return go.Figure([bar, words] if known else []).update_layout(
-        margin=style.MARGIN,
-        showlegend=False,
-        xaxis={"type": "category"},
-        yaxis=style.axis(title, rangemode="tozero"),
+        margin=style.MARGIN, showlegend=False, xaxis={"type": "category"}, yaxis=style.axis(title, rangemode="tozero")
     )
 
 

@@ -120,9 +120,7 @@ def selftest(
 
         if gpu:
             report = run_gpu_selftest(
-                progress=show,
-                ended=lambda outcome: None if as_json else terminal.show(outcome.words),
-                stop=stop,
+                progress=show, ended=lambda outcome: None if as_json else terminal.show(outcome.words), stop=stop
             )
         else:
             cases, rounds = (QUICK, QUICK_ROUNDS) if quick else (CASES, ROUNDS)

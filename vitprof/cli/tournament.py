@@ -38,7 +38,7 @@ NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
 }
 """Options of `tournament` that cannot be given with a user's own script."""
 NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown"),
+    *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown")
 }
 NOT_WITH_AUTO = ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes", "in_place")
 

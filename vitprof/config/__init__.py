@@ -227,16 +227,8 @@ CONFIG_COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(RunConfig) if f.n
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "What to train": (
-        "dataset",
-        "n_images",
-        "model",
-        "image_size",
-        "precision",
-        "compile",
-        "compile_mode",
-        "fused_optimizer",
-        "lr",
-        "cudnn_benchmark",
+        *("dataset", "n_images", "model", "image_size", "precision"),
+        *("compile", "compile_mode", "fused_optimizer", "lr", "cudnn_benchmark"),
     ),
     "Budget": ("epochs", "steps", "seconds", "warmup_steps", "least_steps", "evaluate", "loader_only"),
     "Strategy and its parts": ("strategy", "batch_size", *PARTS),

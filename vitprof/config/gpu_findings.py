@@ -168,22 +168,10 @@ CHANGING: dict[tuple[str, str], str] = {
 Environment Variables"; PyTorch's pages "CUDA Environment Variables" and "Numerical accuracy")."""
 RECORDED: tuple[str, ...] = (
     *sorted({name for name, _ in CHANGING}),
-    "CUBLAS_WORKSPACE_CONFIG",
-    "CUDA_DISABLE_PTX_JIT",
-    "CUDA_FORCE_PTX_JIT",
-    "CUDA_MODULE_LOADING",
-    "GOMP_CPU_AFFINITY",
-    "GOMP_SPINCOUNT",
-    "KMP_AFFINITY",
-    "KMP_BLOCKTIME",
-    "LD_PRELOAD",
-    "MALLOC_ARENA_MAX",
-    "MKL_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OMP_WAIT_POLICY",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
+    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_MODULE_LOADING"),
+    *("GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "MALLOC_ARENA_MAX"),
+    *("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_WAIT_POLICY"),
+    *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
 )
 """Environment variables that are recorded with a run if they are set. The chosen GPU is recorded as the device."""
 

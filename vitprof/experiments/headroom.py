@@ -85,12 +85,7 @@ def submit_headroom(manager: JobManager, run: StoredRun) -> list[int]:
 
 
 def measure_headroom(
-    manager: JobManager,
-    run: StoredRun,
-    *,
-    repeats: int = REPEATS,
-    progress: OnProgress = ignore,
-    stop: Stop = never,
+    manager: JobManager, run: StoredRun, *, repeats: int = REPEATS, progress: OnProgress = ignore, stop: Stop = never
 ) -> Headroom | None:
     """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended."""
     trials, failed = anchors(run, repeats), set[str]()

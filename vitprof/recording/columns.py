@@ -39,8 +39,7 @@ class NullIsNaN:
         from pydantic_core import core_schema
 
         return core_schema.no_info_before_validator_function(
-            lambda value: math.nan if value is None else value,
-            handler(source),
+            lambda value: math.nan if value is None else value, handler(source)
         )
 
 

@@ -93,10 +93,7 @@ DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
 # this process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes
 # longer to load than this job takes to run.
 CPU_BOUND = RunConfig(
-    strategy="generator",
-    device="simulated:1,0",
-    telemetry_hz=20,
-    **PHOTOS | {"warmup_steps": 140, "steps": 200},
+    strategy="generator", device="simulated:1,0", telemetry_hz=20, **PHOTOS | {"warmup_steps": 140, "steps": 200}
 )
 
 # 1 ms of kernels; long enough for the steps that are measured behind a gate.

@@ -119,10 +119,7 @@ def listed(config: dict[str, Any]) -> dict[str, Any]:
 
 def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the columns of `runs` that repeat figures of the summary; None for those it does not have."""
-    return {
-        "samples_per_s": (summary or {}).get("samples_per_s"),
-        "idle_frac": (summary or {}).get("device_idle_frac"),
-    }
+    return {"samples_per_s": (summary or {}).get("samples_per_s"), "idle_frac": (summary or {}).get("device_idle_frac")}
 
 
 WAL_ATTEMPTS = 10

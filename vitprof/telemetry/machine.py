@@ -71,11 +71,7 @@ class MachineWatch:
     """Readings of the machine, at most one a second. Several threads may use it; `close` it in the end."""
 
     def __init__(
-        self,
-        where: Path,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-        open_nvml: Callable[[], Nvml] = Nvml,
+        self, where: Path, *, clock: Callable[[], float] = time.perf_counter, open_nvml: Callable[[], Nvml] = Nvml
     ) -> None:
         """`where` is on the file system whose use is read. NVML is opened with the first reading."""
         self._where, self._clock, self._open_nvml = where, clock, open_nvml

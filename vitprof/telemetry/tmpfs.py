@@ -34,7 +34,7 @@ class Tmpfs:
 
 def find_tmpfs() -> Tmpfs | None:
     """Returns the RAM disk to use: /dev/shm, else the one with most room; None where there is none. Changes nothing."""
-    disks = [tmpfs for mount in _mounts() if (tmpfs := _look(mount)) is not None]
+    disks = filter(None, map(_look, _mounts()))
     return max(disks, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
 
 

@@ -101,7 +101,6 @@ class Step:
 
     def note_stepped(self, device: Device, now_s: float) -> None:
         """Notes a step of an optimizer. Where there is one for each parameter, none is marked."""
-        self.n_stepped += 1
         if self.stepped is not None:
             device.release(self.stepped[1])
         self.stepped = (now_s, device.mark()) if self.n_stepped <= MOST_OPTIMIZERS else None

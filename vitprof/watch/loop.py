@@ -231,6 +231,7 @@ class Loop:
         if step is None or not _follow(self.device):
             return
         step.updated = len(step.others)
+        step.n_stepped += 1
         if self.copies is not None:
             self.copies.work()
             step.note_stepped(self.device, now_s)
@@ -327,6 +328,8 @@ class Loop:
         """Sends all steps of training, the last one as an optimizer's step ended it; the next request goes on."""
         step = self.step
         if self.steps.confirmed:
+            if step is not None and step.n_stepped > self.steps.n + 1:
+                self.steps.facts({"updates_on_one_batch": step.n_stepped})
             if step is not None and self.state is State.WORKED and step.stepped is not None and not step.last:
                 self.device.release(*(step.end or ())[1:])
                 step.end, step.stepped, self.state = step.stepped, None, State.LEFT

@@ -30,8 +30,6 @@ LEAST_SAMPLES = 8
 MOST_STEPS = 16
 """Steps of optimizers for one batch that are looked at: some have an optimizer for each parameter."""
 NOTHING = (0.0,) * 5
-LEAST_KNOWN = 0.25
-"""Share of the time looked at from which time asleep is told."""
 UNSEEN = 16
 """After so many steps without a call of a model, which is then no module, no more are looked at."""
 
@@ -83,9 +81,10 @@ class Preparation:
         self._hook: RemovableHandle | None = None
         """That of all modules, while their calls are listened to."""
         self._n, self._unseen, self._sent = 0, 0, LEAST_SAMPLES
-        self._longest = self._sums = NOTHING
-        """Seconds of preparation, between the steps, asleep, of the steps for which that is known, and of all that were
-        looked at. One pause is no habit: the step with the longest is kept apart."""
+        self._longest: tuple[float, ...] = NOTHING
+        self._sums: tuple[float, ...] = NOTHING
+        """Seconds of preparation, between the steps, asleep, of the steps for which that is known, and of all. One
+        pause is no habit: the step with the longest is kept apart."""
 
     def begin(self, loop: Loop, asked_s: float, got_s: float) -> None:
         """Looks at the step of a batch that was asked for at `asked_s`, its iteration begun included, and came."""
@@ -193,7 +192,7 @@ class Preparation:
         step_s = look.until_s - look.asked_s
         between_s = max(0.0, look.between_s - little_s) if math.isfinite(look.between_s) else 0.0
         asleep = (0.0, 0.0) if math.isnan(look.asleep_s) else (look.asleep_s, step_s)
-        of_it = max(0.0, took_s - little_s), between_s, *asleep, step_s
+        of_it: tuple[float, ...] = max(0.0, took_s - little_s), between_s, *asleep, step_s
         self._longest, of_it = sorted((self._longest, of_it), key=lambda of: sum(of[:3]), reverse=True)
         self._sums = tuple([a + b for a, b in zip(self._sums, of_it, strict=True)])
         self._n += 1
@@ -214,7 +213,7 @@ class Preparation:
         if self._n >= LEAST_SAMPLES:
             prepared_s, between_s, asleep_s, of_s, all_s = self._sums
             shares = {"outside_next_frac": prepared_s / all_s, "between_steps_frac": between_s / (all_s + between_s)}
-            loop.steps.facts(shares | ({"asleep_frac": asleep_s / of_s} if of_s > LEAST_KNOWN * all_s else {}))
+            loop.steps.facts(shares | ({"asleep_frac": asleep_s / of_s} if of_s > all_s / 4 else {}))
 
 
 def _used() -> tuple[float, float, int]:

@@ -76,9 +76,7 @@ def saturated(trace: steady.Trace) -> bool:
 
 
 def waiting_frac(trace: steady.Trace) -> float:
-    """Returns the share of the time of making a batch that its thread neither used nor waited for a core; NaN where
-    that is not known.
-    """
+    """Returns the share of making a batch in which its thread neither used nor waited for a core; NaN if not known."""
     making, queued = trace.facts.get("making"), _queued(trace)
     if not making or (math.isnan(queued) and not _others(trace).machine_pct < thresholds.BUSY_PCT):
         return math.nan

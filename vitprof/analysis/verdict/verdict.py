@@ -66,7 +66,8 @@ def judge(
     if n < thresholds.MIN_STEPS:
         known = n and not facts.get(wording.UNTIMED_DEVICE)
         starved = _starved(gaps or RunGaps.of(steps, phases)) if known else math.nan
-        return inconclusive(wording.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved))
+        few = wording.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved)
+        return inconclusive(wording.trained_again(facts) + few)
     if untimed := facts.get(wording.UNTIMED_DEVICE):
         return inconclusive(wording.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
     exposure = find_exposure(config, steps, phases, gaps)

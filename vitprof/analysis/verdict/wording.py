@@ -64,12 +64,19 @@ def too_few(
     if not n_all:
         return f"no step was recorded; {needed} steady ones are needed"
     n_not_steady = n_all - n_steady
-    which = f", and {n_not_steady} of them are warm-up or begin an epoch" if n_not_steady else ""
+    which = f", and {n_not_steady} of them in the warm-up or as an epoch begins" if n_not_steady else ""
     longer = f": train for at least {_steps_for(config, needed)} steps" if not own_script.is_own_script(config) else ""
-    few = f"{n_all} steps were recorded{which}; {needed} steady ones are needed{longer}"
+    recorded = "1 step was" if n_all == 1 else f"{n_all} steps were"
+    few = f"{recorded} recorded{which}; {needed} steady ones are needed{longer}"
     if device is None or not math.isfinite(starved):
         return few
     return f"almost certainly starved, since {device.words} for data {percent(starved)} of the time; but {few}"
+
+
+def trained_again(facts: Mapping[str, Any]) -> str:
+    """Returns, for the beginning of a reason, that a watched script trains on the same batch again and again; or ""."""
+    updates = int(facts.get("updates_on_one_batch") or 0)
+    return f"the optimizer stepped {updates:,} times on one batch, which is loaded once: " if updates else ""
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:

@@ -82,10 +82,8 @@ class StatusLine:
         self._write(f"{room}{SAVE}{region}{line}{RESTORE}")
 
     def _is_ours(self) -> bool:
-        if os.tcgetpgrp(self._fd) != os.getpgrp():
-            return False
-        local_modes = termios.tcgetattr(self._fd)[3]
-        return bool(local_modes & termios.ICANON)
+        in_front = os.tcgetpgrp(self._fd) == os.getpgrp()
+        return in_front and bool(termios.tcgetattr(self._fd)[3] & termios.ICANON)
 
     def _write(self, text: str) -> None:
         left = text.encode("ascii", "replace")

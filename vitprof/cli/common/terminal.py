@@ -232,7 +232,7 @@ class SignalRelay:
 
     def __init__(self) -> None:
         self._early: list[int] = []
-        self._receiver: Callable[[int], object] | None = None
+        self._receiver: Callable[[int], object] = self._early.append
 
     def to(self, receiver: Callable[[int], object]) -> None:
         """Calls `receiver` with the number of each signal from now on, and of those that arrived earlier."""
@@ -241,10 +241,7 @@ class SignalRelay:
             receiver(self._early.pop(0))
 
     def __call__(self, number: int, _frame: FrameType | None = None) -> None:
-        if self._receiver is None:
-            self._early.append(number)
-        else:
-            self._receiver(number)
+        self._receiver(number)
 
 
 @contextlib.contextmanager

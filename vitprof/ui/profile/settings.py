@@ -184,12 +184,13 @@ def _model(info: catalog.DatasetInfo) -> None:
 
 
 def _names() -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {
-        "strategy": [*strategies.STRATEGIES],
-        "dataset": [*catalog.DATASETS],
-        "model": [*catalog.MODELS],
+    named: dict[str, Any] = {
+        "strategy": strategies.STRATEGIES,
+        "dataset": catalog.DATASETS,
+        "model": catalog.MODELS,
+        **PARTS_BY_KIND,
     }
-    return names | {kind: [*PARTS_BY_KIND[kind]] for kind in PARTS}
+    return {kind: [*names] for kind, names in named.items()}
 
 
 def _reject_unusable(values: dict[str, Any]) -> str:
