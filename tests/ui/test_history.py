@@ -231,7 +231,6 @@ def test_who_comes_back_finds_the_runs_ticked_still(store: RunStore) -> None:
     ids = [add_run(store) for _ in range(3)]
     at = app()
     at.session_state[history.TICKED] = {ids[0], ids[2]}
-    at.session_state["query of pages/profile.py"] = {}  # as if History's own address had been opened
     at.switch_page("pages/history.py").run()
     assert f"2 runs ticked: {ids[2]}, {ids[0]}" in said(at)
     store.delete(ids[2])  # the same ticks would now be other runs

@@ -351,6 +351,11 @@ def verdict_of(told: Told) -> Verdict:
     return judge(own_config("script", workers=0), told.steps, [], telemetry, {**told.note("environment")[0], **facts})
 
 
+def test_training_on_one_batch_again_and_again_is_called_so(host: Host) -> None:
+    sentence = verdict_of(host.ok("leaves", how="overfitted", steps=1)).sentence
+    assert "the optimizer stepped 30 times on one batch, which is loaded once: 1 step was recorded" in sentence
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(host: Host, shared: bool) -> None:
     told = host.ok("in_two_threads", shared=shared)

@@ -52,9 +52,7 @@ def knob_doc(doc: str, default: Any = None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The settings of one job, as asked for, checked as far as is possible without data set and strategy
-    (`ConfigError`).
-    """
+    """The settings of one job as asked for, checked (`ConfigError`) as far as can be without data set and strategy."""
 
     name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
     dataset: str = knob_doc("data set to train on", "digits")

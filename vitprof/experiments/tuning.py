@@ -150,9 +150,7 @@ def run_command(config: RunConfig) -> str:
 def candidates(
     base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
 ) -> list[Candidate]:
-    """Returns the settings to try for the strategy of `base` that can run here: its own first, then the others, those
-    that differ least first.
-    """
+    """Returns what to try for the strategy of `base` that can run here: its own first, then those that differ least."""
     job = resolve(base)
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
     info, chosen = catalog.dataset_info(base.dataset, base.n_images), strategy(base.strategy)

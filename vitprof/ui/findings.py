@@ -183,15 +183,13 @@ def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
     """Returns `column` of the steps in at most `groups` groups; warm-up steps only with `warmup`, or without others."""
     steps = store().steps(run_id, names=("step", "warmup", "t_start_s", column))
     begin = steps["t_start_s"][:1]
-    keep = np.ones(len(begin) and len(steps["step"]), dtype=bool) if warmup else steps["warmup"] == 0
+    keep = np.ones(len(steps["step"]), dtype=bool) if warmup else steps["warmup"] == 0
     keep = keep if keep.any() else np.ones(len(keep), dtype=bool)
     number, start, value = (steps[name][keep] for name in ("step", "t_start_s", column))
     k = timeline.group_size(len(value), groups)
     at = timeline.min_max(value, 0, len(value), k)
-    t = start[at] - begin if len(begin) else start[at]
-    return Line(
-        number[at].astype(np.float32), t.astype(np.float32), value[at].astype(np.float32), k, int((~keep).sum())
-    )
+    drawn = (column.astype(np.float32) for column in (number[at], start[at] - begin, value[at]))
+    return Line(*drawn, k, int((~keep).sum()))
 
 
 def groups_each(n_runs: int) -> int:

@@ -95,9 +95,7 @@ def data_set() -> catalog.DatasetInfo:
 
 
 def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> config.RunConfig:
-    """Returns a run of a strategy with this session's settings but `ignored` and those that it does not take. Raises
-    `ConfigError`.
-    """
+    """Returns a run with this session's settings but `ignored` and what the strategy lacks. Raises `ConfigError`."""
     values, given = settings(), asked("strategy", *config.BUDGETS, *ignored)
     taken = plan.knobs(plan.combination(info, given), info)
     given |= {name: None for name in config.KNOBS if name not in taken}

@@ -47,9 +47,7 @@ class CudaDevice(EventDevice):
     """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through an anchor."""
 
     def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> None:
-        """`in_use`: a script trains on it already. It is neither tried nor made the current device, which is for the
-        script to choose.
-        """
+        """`in_use`: a script trains on it: it is not tried, nor made the current device, which the script chooses."""
         index = number_here(name)
         if not (cuda_here() or (in_use and torch.cuda.is_available())):  # ROCm has the same events
             finding = why_no_cuda()

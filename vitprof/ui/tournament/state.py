@@ -251,10 +251,8 @@ def _stop(tournament_id: int) -> None:
 def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript) -> None:
     words, options = "To run the rest, in a terminal:", ""
     if t.status == "done":
-        words, options = (
-            "To run more rounds of every setting that was not cut short, in a terminal:",
-            " --more-rounds 3",
-        )
+        words = "To run more rounds of every setting that was not cut short, in a terminal:"
+        options = f" --more-rounds {ADDED_ROUNDS}"
     elif script.loader is not None and not script.agreed:
         words, options = "If it may write them again, continue in a terminal:", " --yes"
         if script.lasting:
