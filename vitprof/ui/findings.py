@@ -188,8 +188,8 @@ def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
     number, start, value = (steps[name][keep] for name in ("step", "t_start_s", column))
     k = timeline.group_size(len(value), groups)
     at = timeline.min_max(value, 0, len(value), k)
-    drawn = (column.astype(np.float32) for column in (number[at], start[at] - begin, value[at]))
-    return Line(*drawn, k, int((~keep).sum()))
+    x, t, y = (column.astype(np.float32) for column in (number[at], start[at] - begin, value[at]))
+    return Line(x, t, y, k, int((~keep).sum()))
 
 
 def groups_each(n_runs: int) -> int:
