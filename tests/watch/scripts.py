@@ -455,6 +455,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "deque": lambda: _appended(loader),
         "queue without loader": lambda: _queued(_made(arrays=True)),
         "function": _made,
+        "function, with checks": _made,
         "cycle": lambda: _cycled(loader),
         "stepped in a thread": lambda: loader,
         "no_grad": lambda: _without_gradients(loader),
@@ -466,7 +467,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "nodes": _from_nodes,
         "webloader": _from_webloader,
     }[how]()
-    batches = iter(batches)
+    batches, checks = iter(batches), iter(DataLoader(Samples(0.0), batch_size=BATCH))
     model, optimizer = linear()
     waits: list[tuple[float, float]] = []
     while True:
@@ -495,6 +496,9 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
             thread.join()
             continue
         optimizer.step()
+        if how == "function, with checks":
+            with torch.no_grad():
+                model(next(checks)[0])
     return [list(wait) for wait in waits[:-1]]
 
 

@@ -259,7 +259,7 @@ def test_trouble_of_ours_is_one_line_and_training_goes_on(
     assert told.complaint.startswith(f"vitprof: gave up watching ({why}")
 
 
-NOT_SEEN = ("deque", "function", "futures' wait")
+NOT_SEEN = ("deque", "function", "function, with checks", "futures' wait")
 OUTSIDE = ("generator", "map", "late", "in the loop", "in parts")
 """Batches are worked on after the loader has given them."""
 

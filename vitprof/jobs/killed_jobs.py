@@ -28,8 +28,7 @@ NO_LIMIT = 2**60
 """Version 1 of control groups reports "no limit" as a number near 2**63."""
 TRY = "try a smaller batch size, fewer workers, a smaller prefetch factor, or a storage that is not kept in memory"
 OWNER = "VITPROF_OWNER"
-"""The environment variable of a job, and of all that it starts, that names the process that started it:
-"process_space-pid"."""
+"""The environment variable of a job, and of all that it starts: the process that started it, "process_space-pid"."""
 OF_MULTIPROCESSING = "pymp-"
 """Prefix of the temporary directories of Python's multiprocessing; their names do not say whose they are."""
 MARK = ".vitprof-"

@@ -27,8 +27,7 @@ WAIT_FOR_STORE_S = 180.0
 """How long (s) `wait` waits for an unavailable store after a run's end: as long as a backup takes, or the restart of a
 database server."""
 LOOK_EVERY_S = 0.5
-"""How often (s) a waiting run checks whether another program's run has ended; the end of one of this program wakes
-it."""
+"""How often (s) a waiting run checks whether another program's run has ended; the end of one of this one wakes it."""
 
 
 @dataclass

@@ -74,9 +74,7 @@ class TrialFolder:
     def __init__(
         self, folder: str, isolation: str, layered: Sequence[str] = (), looked_at: Sequence[str] | None = None
     ) -> None:
-        """`layered`: other folders to put layers over; `looked_at`: folders to look for changes in, None: `changes` is
-        not asked for.
-        """
+        """`layered`: folders to put layers over; `looked_at`: where `changes` looks, None: it is not asked for."""
         self._folder, self._isolation = os.path.realpath(folder), isolation
         self._layered = [self._folder, *layered] if isolation == LAYER else []
         self.cwd = folder

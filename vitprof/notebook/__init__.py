@@ -110,8 +110,7 @@ class Run:
     config: RunConfig
     """All its settings, each an attribute."""
     summary: RunSummary | None
-    """Its figures, each an attribute with its unit in its name and NaN where it is not known; None for a run that was
-    never summed up."""
+    """Its figures, each with its unit in its name, NaN where not known; None for a run that was never summed up."""
     simulated: bool
     """Whether its device was simulated."""
     note: str

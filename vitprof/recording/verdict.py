@@ -116,8 +116,7 @@ class Verdict:
     speed_up_high: Figure = math.nan
     """Upper end of its 95% interval."""
     speed_up_measured: bool = False
-    """Whether the speed-up was measured by replaying batches. If not, it is computed from the gaps and is an upper
-    bound."""
+    """Whether the speed-up was measured by replaying batches; if not, it is an upper bound, from the gaps."""
     advice: tuple[Advice, ...] = ()
     """What to try, the best first; at most three."""
     signatures: tuple[Signature, ...] = ()

@@ -73,6 +73,23 @@ class QuietRequests:
         self._n = 0
         """Steps of the optimizer in a row that came after such a request."""
 
+    def request(self, seen: Seen | None) -> None:
+        """Notes a request, None: with gradients. One whose batch a model gets without them is of a validation."""
+        self.last = last = seen, threading.get_ident()
+        if seen is None or not 0 < self._n < STEPS_WITHOUT_LOADER:
+            return
+        import torch
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        def called(module: Any, _: Any) -> None:
+            with contextlib.suppress(Exception):  # the script would get it
+                if threading.get_ident() == last[1] and next(module.parameters(), None) is not None:
+                    hook.remove()
+                    if self.last is last and not torch.is_grad_enabled():
+                        self.last = None, 0
+
+        hook = register_module_forward_pre_hook(called)
+
     def step(self) -> bool:
         """Notes a step of the optimizer; returns whether the loader is one that trains: used in step after step."""
         (seen, thread), self.last = self.last, (None, 0)
@@ -160,7 +177,7 @@ class Loaders:
     def request(self, iterator: Any, *, in_loop: bool) -> Seen | None:
         """Notes a request of this thread, if it is one `in_loop`; returns the loader of `iterator`."""
         seen = self.of(iterator)
-        self.without_gradients.last = (None if in_loop or self.declares else seen), threading.get_ident()
+        self.without_gradients.request(None if in_loop or self.declares else seen)
         if in_loop:
             self._requested[threading.get_ident()] = seen, 0
             self._n_again, self._most_again = 0, max(self._n_again, self._most_again)
@@ -200,9 +217,7 @@ class Loaders:
         return before not in (None, self._job)
 
     def begun(self, loader: Any, iterator: Any, facts: dict[str, Any] | None) -> Seen:
-        """Records that an iteration over `loader` has begun, and returns what is known about it. `facts`: of one
-        that is no DataLoader.
-        """
+        """Records the beginning of an iteration; returns the record. `facts`: of a loader that is no DataLoader."""
         if self.is_apart(loader) and loader in self._seen:  # one that another thread iterates over
             seen = self._seen[iterator] = Seen(self._seen[loader].facts)
             seen.alive = (weakref.ref(iterator),)

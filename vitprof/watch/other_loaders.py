@@ -111,9 +111,7 @@ class OtherLoaders:
         self.batches = []
 
     def validated_since_s(self, *, last: bool) -> float:
-        """Returns since when the batches since the last work validate, where no work followed; NaN where they do not.
-        `last`: the epoch is over.
-        """
+        """Returns since when batches after the last work validate; NaN where they do not. `last`: the epoch is over."""
         are = self.batches and (last or len({other.loader for other in self.batches}) < len(self.batches))
         return self.batches[0].asked_s if are else math.nan
 

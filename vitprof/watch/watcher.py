@@ -103,9 +103,9 @@ class Watcher:
         leave_sign("gradients" if torch.is_grad_enabled() else "batch")
         in_loop = torch.is_grad_enabled() or getattr(self.loaders.of(iterator), "trains_quietly", False)
         if self.source is not None and iterator is not self.source:
-            if self.source.is_foreign(iterator):
-                return
-            if not self.source.has_given and in_loop:  # it iterates over a loader after all
+            if not (self.source.has_given or in_loop) or self.source.is_foreign(iterator):
+                return  # the first is a check before a batch whose wait is not known anyway
+            if not self.source.has_given:  # it iterates over a loader after all
                 self.source.close()
         elif self.source is None and self.loaders.is_apart(iterator):
             self.plain.alone = False

@@ -1,6 +1,4 @@
-"""What to try next: settings of vitprof that are legal, not in use yet, and aimed at the cause; for a user's own script
-arguments of its DataLoader.
-"""
+"""What to try next: legal settings, not in use yet, aimed at the cause; for one's own script, DataLoader arguments."""
 
 from __future__ import annotations
 
