@@ -197,7 +197,6 @@ def _write_baseline() -> None:
         write_numbers(BASELINE, [chosen])
 
 
-MIB = 2.0**-20
 CLOSE = 0.1
 """A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict itself."""
 UNTOLD = ("Copied", "GPU", "SM")
@@ -270,10 +269,10 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
     tables.of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
     tables.of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
-    tables.of_summary("GPU memory (MiB)", "gpu_mem_peak_bytes", MIB),
-    tables.of_summary("Reserved (MiB)", "gpu_mem_reserved_peak_bytes", MIB),
-    tables.of_summary("Allocated (MiB)", "gpu_mem_allocated_peak_bytes", MIB),
-    tables.of_summary("Memory (MiB)", "rss_peak_bytes", MIB),
+    tables.of_summary("GPU memory (MiB)", "gpu_mem_peak_bytes", 1 / tables.MIB),
+    tables.of_summary("Reserved (MiB)", "gpu_mem_reserved_peak_bytes", 1 / tables.MIB),
+    tables.of_summary("Allocated (MiB)", "gpu_mem_allocated_peak_bytes", 1 / tables.MIB),
+    tables.of_summary("Memory (MiB)", "rss_peak_bytes", 1 / tables.MIB),
 )
 
 

@@ -24,7 +24,7 @@ from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
 from vitprof.telemetry import nvml, visible
-from vitprof.ui.texts import escaped, rough_time
+from vitprof.ui.texts import act_button, draw_problem, escaped, rough_time
 
 Result = TypeVar("Result")
 Work = Callable[[OnProgress, Stop], Result]
@@ -156,10 +156,11 @@ class BackgroundTask(Generic[Result]):
             text += f"; best so far {formats.number(now.best_per_s, 'samples/s')}"
         if math.isfinite(now.seconds_left):
             text += f", about {rough_time(now.seconds_left)} left"
-        off, icon = not users.may_stop(self.started_by), ":material/stop:"
+        off = not users.may_stop(self.started_by)
         with st.container(horizontal=True, vertical_alignment="center"):
             st.progress(min(now.fraction, 1.0), text=escaped(text), width="stretch")
-            st.button("Stop", key=f"{key}-stop", icon=icon, on_click=self.stop, disabled=off, help=help)
+            act_button("Stop", f"{key}-stop", "stop", self.stop, help, disabled=off)
+        draw_problem()
 
     def stop(self) -> None:
         """Asks the work to end; what it then returns is the result. Raises `JobError` if the user may not stop it."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from vitprof.formats import percent, seconds
@@ -23,34 +21,37 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 }
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
-Columns = dict[str, tuple[Callable[[Any], str], str]]
-COLUMNS: Columns = {
-    "": (lambda r: "right" if r.ok else "wrong", "Right if cause, size and idle share were all found correctly."),
-    "slowed by": (lambda r: r.what, "What slows the job down, on purpose."),
-    "verdict blames": (lambda r: r.blamed, "The cause that the verdict names."),
-    "added": (
-        lambda r: seconds(r.expected_ms / 1e3),
+column = partial(tables.Column, always=True)
+COLUMNS = (
+    column("", "Right if cause, size and idle share were all found correctly.", lambda r: "right" if r.ok else "wrong"),
+    column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
+    column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
+    column(
+        "added",
         "How much longer the device has to wait for each batch because of it, by arithmetic.",
+        lambda r: seconds(r.expected_ms / 1e3),
     ),
-    "reported": (lambda r: seconds(r.reported_ms / 1e3), "How much of that the verdict found."),
-    "allowed error": (lambda r: seconds(r.tolerance_ms / 1e3), "10% or 0.3 ms a batch, whichever is more."),
-    "idle, true": (lambda r: percent(r.true_idle_frac), "The device's idle share by arithmetic."),
-    "idle, reported": (lambda r: percent(r.idle_frac), "The device's idle share as vitprof reports it."),
-    "rounds": (
-        lambda r: f"{r.rounds}" + (f" ({r.retries} again)" if r.retries else ""),
+    column("reported", "How much of that the verdict found.", lambda r: seconds(r.reported_ms / 1e3)),
+    column("allowed error", "10% or 0.3 ms a batch, whichever is more.", lambda r: seconds(r.tolerance_ms / 1e3)),
+    column("idle, true", "The device's idle share by arithmetic.", lambda r: percent(r.true_idle_frac)),
+    column("idle, reported", "The device's idle share as vitprof reports it.", lambda r: percent(r.idle_frac)),
+    column(
+        "rounds",
         "Their median decides; a case that is wrong the first time is run again.",
+        lambda r: f"{r.rounds}" + (f" ({r.retries} again)" if r.retries else ""),
     ),
-}
-GPU_COLUMNS: Columns = {
-    "": (lambda r: r.status, "Passed, failed, or not run."),
-    "case": (lambda r: r.case, "What was checked."),
-    "expected": (lambda r: r.expected, "What must be found."),
-    "measured": (
-        lambda r: ": ".join(filter(None, (r.measured, r.wrong))),
+)
+GPU_COLUMNS = (
+    column("", "Passed, failed, or not run.", lambda r: r.status),
+    column("case", "What was checked.", lambda r: r.case),
+    column("expected", "What must be found.", lambda r: r.expected),
+    column(
+        "measured",
         "What was found, and what is wrong with it or why it was not run.",
+        lambda r: ": ".join(filter(None, (r.measured, r.wrong))),
     ),
-    "took": (lambda r: seconds(r.seconds), "How long the case took."),
-}
+    column("took", "How long the case took.", lambda r: seconds(r.seconds)),
+)
 
 
 @st.cache_resource(show_spinner=False)
@@ -128,9 +129,9 @@ def _draw_report(tested: Report) -> None:
     """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report."""
     (st.success if tested.ok else st.warning)(texts.escaped(texts.sentence(tested.sentence)))
     columns = GPU_COLUMNS if tested.machine else COLUMNS
-    shown = pd.DataFrame({name: [text(result) for result in tested.results] for name, (text, _) in columns.items()})
+    shown = tables.frame(columns, [(result,) for result in tested.results])
     key = "selftest-gpu-table" if tested.machine else "selftest-table"
-    tables.show(shown, key=key, help={name: about for name, (_, about) in columns.items()})
+    tables.show(shown, key=key, column_config=tables.column_config(columns, shown))
     for result in tested.results:
         if result.status != "passed":
             icon = ":material/warning:" if result.status == "failed" else ":material/info:"

@@ -18,7 +18,6 @@ from vitprof.ui.profile.settings import takes, use
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
 """The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named here."""
-MIB = 2**20
 TO_PROFILE = "strategy taken to Profile"
 
 
@@ -81,8 +80,8 @@ def draw_overview(shown: list[StrategyRow]) -> None:
             "Strategy": [r.strategy.name for r in shown],
             "What": [r.strategy.title for r in shown],
             "Runs here": [ANSWERS[r.seen.verdict] for r in shown],
-            "Disk": [round(r.needs.disk_bytes / MIB) if r.fits else None for r in shown],
-            "RAM": [round(r.needs.ram_bytes / MIB) if r.fits else None for r in shown],
+            "Disk": [round(r.needs.disk_bytes / tables.MIB) if r.fits else None for r in shown],
+            "RAM": [round(r.needs.ram_bytes / tables.MIB) if r.fits else None for r in shown],
             "Prepared": [_prepared(r) for r in shown],
             "Why not, or with what limit": [r.seen.reason for r in shown],
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from vitprof.ui.texts import sentence
 
 DIGITS = 3
 """Significant digits, as everywhere (`vitprof.formats`)."""
+MIB = 2**20
 MAX_ROWS_SHOWN, SCROLLED_PX = 12, 460
 """A longer table is as high as one of 12 rows, and is scrolled."""
 
@@ -71,17 +72,8 @@ def draw(
         show(shown, key=key, height=height_of(len(shown)), placeholder=placeholder, column_config=config)
 
 
-def show(
-    data: Any,
-    *,
-    key: str,
-    height: int | Literal["content"] = "content",
-    help: Mapping[str, str] | None = None,
-    **more: Any,
-) -> Any:
-    """Draws a table with a `help` for each column; returns what `st.dataframe`, which gets `more`, does."""
-    if help is not None:
-        more["column_config"] = {name: st.column_config.TextColumn(name, help=text) for name, text in help.items()}
+def show(data: Any, *, key: str, height: int | Literal["content"] = "content", **more: Any) -> Any:
+    """Draws a table; returns what `st.dataframe`, which gets `more`, does."""
     return st.dataframe(data, hide_index=True, width="stretch", height=height, key=key, **more)
 
 

@@ -6,7 +6,7 @@ import math
 
 import streamlit as st
 
-from vitprof import errors, formats, home
+from vitprof import formats, home
 from vitprof.config import RunConfig
 from vitprof.program import program
 from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineWatch
@@ -17,7 +17,6 @@ STARVED = RunConfig(strategy="per-sample", device="simulated:h100", batch_size=1
 """Loading a batch sample by sample takes about 10 ms on a current core, while an H100 takes 4 ms for its step."""
 LOOK_S = 2.0
 """Seconds between checks whether a run has begun elsewhere, as in a console."""
-FAILED = "why the run could not be started"
 
 
 def draw_welcome(config: RunConfig | None) -> None:
@@ -28,30 +27,23 @@ def draw_welcome(config: RunConfig | None) -> None:
     )
     st.markdown(machine_in_words())
     with st.container(key="page-run"):  # where the sidebar is folded away
-        st.button(
+        texts.act_button(
             "Run with these settings",
-            key="page-run-button",
-            icon=":material/play_arrow:",
+            "page-run-button",
+            "play_arrow",
+            lambda: start(config, from_sidebar=True) if config is not None else None,
+            "The settings are behind » at the top left.",
             disabled=config is None,
-            on_click=_start,
-            args=(config, True),
-            help="The settings are behind » at the top left.",
         )
-    if problem := st.session_state.pop(FAILED, ""):
-        st.error(texts.escaped(problem))
+    texts.draw_problem()
     demonstration, script, data = (
         c.container(border=True, height="stretch", gap="small") for c in st.columns(3, gap="small")
     )
     with demonstration:
         st.header("Demonstration", anchor=False)
-        st.button(
-            "See a starved GPU",
-            type="primary",
-            key="see-starved",
-            icon=":material/play_circle:",
-            on_click=_start,
-            args=(STARVED, False),
-            help="Runs for 8 seconds, with these settings in the sidebar afterwards.",
+        about = "Runs for 8 seconds, with these settings in the sidebar afterwards."
+        texts.act_button(
+            "See a starved GPU", "see-starved", "play_circle", lambda: start(STARVED), about, type="primary"
         )
         st.markdown("8 seconds on a simulated H100 that gets its images one by one, as most tutorials load them.")
         st.markdown("Or look at a tournament and runs that were recorded:")
@@ -83,13 +75,6 @@ def _draw_command(command: str) -> None:
 def _look() -> None:
     if running_run() is not None:
         st.rerun(scope="app")
-
-
-def _start(config: RunConfig, from_sidebar: bool) -> None:
-    try:
-        start(config, from_sidebar=from_sidebar)
-    except errors.VitprofError as error:
-        st.session_state[FAILED] = str(error)
 
 
 PROCESSES_SHOWN = 5

@@ -25,7 +25,7 @@ from vitprof.recording.columns import RunSummary
 from vitprof.ui import live_chart, resources, tables, widgets
 from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge
 from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_state, leave, view
-from vitprof.ui.tournament.table import COST_COLUMNS, MIB, STATUSES, do_asked, draw_table, draw_ways_on
+from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, do_asked, draw_table, draw_ways_on
 
 
 @guarded
@@ -98,6 +98,10 @@ def title_words(script: OwnScript, steps: int | None) -> str:
     return f"{planning.begin_words(script, steps)}; {given}"
 
 
+def _names(board: leaderboard.Leaderboard) -> dict[str, str]:
+    return {row.key: entries.setting_in_words(row.entry) for row in board.rows}
+
+
 def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
     names = {row.key: entries.setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
     chosen: str | None = st.selectbox(
@@ -129,7 +133,7 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
 
 
 def _draw_reasons(board: leaderboard.Leaderboard) -> None:
-    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
+    names = _names(board)
     for row in board.rows:
         if row.spoiled:
             st.caption(escaped(f"{names[row.key]}: {leaderboard.spoiled_words(row)}."))
@@ -179,7 +183,7 @@ def _speed(now: TournamentState, board: leaderboard.Leaderboard) -> None:
 
 MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
     "Epoch (s)": lambda c: c.epoch_s,
-    "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / MIB,
+    "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / tables.MIB,
     "GPU-util (%)": lambda c: c.gpu_util_pct,
 }
 
@@ -239,22 +243,22 @@ def _break_even(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     if not crossings or base is None:
         st.info("Needs figures of the baseline and of one more setting.")
         return
+    names = _names(board)
     st.markdown(
-        f"Against **{escaped(entries.setting_in_words(base.entry))}**, its preparation included:",
+        f"Against **{escaped(names[base.key])}**, its preparation included:",
         help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
         "95% interval of its speed-up allows.",
     )
-    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
     st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
     live_chart.plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
 def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
-    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows}
+    names = _names(board)
     key = st.selectbox(
         "Setting",
         list(names),
-        format_func=lambda k: names[k],
+        format_func=names.__getitem__,
         **widgets.kept(SETTING),
         help="In the order of the leaderboard.",
     )

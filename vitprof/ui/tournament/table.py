@@ -20,7 +20,6 @@ from vitprof.ui.profile.settings import use_config
 from vitprof.ui.tournament.state import SECTION, SETTING
 from vitprof.ui.widgets import RUNS as RUNS_IN_URL
 
-MIB = 2.0**20
 STATUSES = {
     "waiting": "waiting",
     "running": "waiting",
@@ -141,18 +140,20 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
     tables.Column(
         "GPU memory (MiB)",
         "Highest device memory of any run: NVML's figure, or what PyTorch reserved.",
-        lambda r, b: r.gpu_mem_bytes / MIB,
+        lambda r, b: r.gpu_mem_bytes / tables.MIB,
     ),
-    tables.Column("Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / MIB),
+    tables.Column(
+        "Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / tables.MIB
+    ),
     tables.Column(
         "Kept in RAM (MiB)",
         "RAM disk, and samples kept in memory.",
-        lambda r, b: r.entry.ram_bytes / MIB if r.entry.ram_bytes else math.nan,
+        lambda r, b: r.entry.ram_bytes / tables.MIB if r.entry.ram_bytes else math.nan,
     ),
     tables.Column(
         "Disk (MiB)",
         "Space of its prepared storage and copy.",
-        lambda r, b: r.entry.disk_bytes / MIB if r.entry.disk_bytes else math.nan,
+        lambda r, b: r.entry.disk_bytes / tables.MIB if r.entry.disk_bytes else math.nan,
     ),
     tables.Column(
         "Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s
