@@ -212,7 +212,7 @@ def test_forms_and_files_that_are_none() -> None:
 OWN = ("localhost", "127.0.0.1", "::1", "*.lab.example")
 
 
-def test_names_that_are_allowed_with_any_port() -> None:
+def test_names_pages_and_addresses_that_are_allowed() -> None:
     for host in ("localhost", "LOCALHOST:1", "localhost.:8501", "127.0.0.1", "[::1]:8501", "a.lab.example"):
         assert is_named(host, OWN), host
         assert is_named(host, ("*",)), host
@@ -221,26 +221,13 @@ def test_names_that_are_allowed_with_any_port() -> None:
     assert [host for host in ["", "local\thost", *hosts.split()] if is_named(host, OWN)] == []
     assert is_named("evil.example", ()), "an empty list allows every name that is one"
     assert not is_named("", ())
-
-
-def test_a_page_of_its_own_has_its_name_and_port() -> None:
     for host in ("localhost:8501", "[::1]:8501", "localhost"):
         assert is_own_page(f"http://{host.upper()}", host)
         assert is_own_page(f"https://{host}", host), "a proxy ends TLS"
-        others = [
-            "http://localhost:8502",
-            "http://127.0.0.1:8501",
-            "null",
-            "file://",
-            f"chrome-extension://{host}",
-            host,
-        ]
+        others = ("http://localhost:8502", "http://127.0.0.1:8501", "null", "file://", f"chrome-extension://{host}")
         assert not any(is_own_page(origin, host) for origin in (*others, host))
     pairs = (("http://localhost", "localhost:8501"), ("null", "null"), ("file://", ""), ("", ""))
     assert not any(is_own_page(origin, host) for origin, host in pairs)
-
-
-def test_addresses_of_this_machine() -> None:
     narrow = ("127.0.0.1", "127.3.2.1", "::1", "[::1]", "localhost", "unix:/run/vitprof")
     assert all(map(is_this_machine, narrow))
     assert not any(map(is_this_machine, (None, "0.0.0.0", "::", "192.168.1.7", "my-host", "")))
@@ -259,17 +246,14 @@ def test_a_token_is_taken_from_the_environment() -> None:
     assert ("secret" in str(caught.value), environ) == (False, {})
 
 
-def test_only_the_token_itself_is_right() -> None:
+def test_only_the_token_itself_is_right_and_its_pass_ends() -> None:
     token = TOKEN
     assert token.is_right(TOKEN.text)
     for wrong in ("", TOKEN.text[:-1], TOKEN.text + " ", TOKEN.text.upper(), "ü" * len(TOKEN.text)):
         assert not token.is_right(wrong)
     assert TOKEN.text not in repr(token)
     assert Token("\udcff" * 16, generated=False).is_right("\udcff" * 16), "bytes of the environment that are no text"
-
-
-def test_a_pass_is_of_one_token_and_ends() -> None:
-    token, now = TOKEN, 1_000_000.0
+    now = 1_000_000.0
     value = token.pass_for(now)
     assert TOKEN.text not in value
     assert token.is_pass(value, now)

@@ -55,7 +55,7 @@ class Held:
         return "stopped early" if stopped() else "all of it"
 
 
-def test_progress_then_the_result(task: Task) -> None:
+def test_progress_then_the_result_or_what_was_done_until_it_was_stopped(task: Task) -> None:
     work, second = Held(), Held()
     assert (task.running, task.progress, task.result, task.error) == (False, None, None, "")
     task.start(work)
@@ -65,6 +65,13 @@ def test_progress_then_the_result(task: Task) -> None:
     work.let_go.set()
     task.wait()
     assert (task.running, task.result, task.error, second.begun.is_set()) == (False, "all of it", "", False)
+    task.start(second)
+    task.stop()
+    task.wait()
+    assert task.result == "stopped early"
+    task.start(work)  # is not stopped
+    task.wait()
+    assert task.result == "all of it"
 
 
 def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,18 +87,6 @@ def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pyte
     task.stop()
     task.wait()
     assert task.result == "stopped early"
-
-
-def test_stop_gives_what_was_done_until_then_and_the_next_one_is_not_stopped(task: Task) -> None:
-    work = Held()
-    task.start(work)
-    task.stop()
-    task.wait()
-    assert task.result == "stopped early"
-    work.let_go.set()
-    task.start(work)
-    task.wait()
-    assert task.result == "all of it"
 
 
 @pytest.mark.parametrize(
