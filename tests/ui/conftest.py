@@ -35,12 +35,18 @@ def _main_stays_what_it_is() -> Iterator[None]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]:
-    """The dashboard's own store, in a home of this test's own."""
-    monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
-    monkeypatch.delenv("VITPROF_DB", raising=False)
+def fresh() -> Iterator[None]:
+    """A server that has just begun, and whose jobs and store are ended afterwards."""
     st.cache_resource.clear()
-    yield resources.store()
+    yield
     resources.manager().shutdown()
     resources.store().close()
     st.cache_resource.clear()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: None) -> RunStore:
+    """The dashboard's own store, in a home of this test's own."""
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
+    monkeypatch.delenv("VITPROF_DB", raising=False)
+    return resources.store()

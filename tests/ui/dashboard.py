@@ -116,11 +116,14 @@ def said(at: AppTest) -> str:
 
 def charts(at: AppTest) -> dict[str, dict[str, Any]]:
     """What the browser is told of each chart, by its key: its words, its height, data and layout."""
-    told = {}
-    for chart in at.get("bidi_component"):
-        key, _, body = chart.proto.bytes.partition(b"\n")
-        told[key.decode()] = json.loads(zlib.decompress(body) if body[:1] == b"\x78" else body)
-    return told
+    return dict(opened(chart.proto.bytes) for chart in at.get("bidi_component"))
+
+
+def opened(raw: bytes) -> tuple[str, Any]:
+    """A chart's key, and what is sent of it as the browser reads it."""
+    key, _, body = raw.partition(b"\n")
+    assert key
+    return key.decode(), json.loads(zlib.decompress(body) if body[:1] == b"\x78" else body)
 
 
 def read(text: str) -> str:

@@ -22,10 +22,6 @@ def compare(*ids: int, **query: str) -> AppTest:
     return app("compare", runs=",".join(map(str, ids)), **query)
 
 
-def drawn(at: AppTest, key: str) -> bool:
-    return key in charts(at)
-
-
 def table(at: AppTest) -> Any:
     return at.dataframe[0].value
 
@@ -87,7 +83,7 @@ def test_sm_activity_has_columns_and_its_absence_a_reason(store: RunStore) -> No
     assert rows[f"{known}: per-sample"] == 23.4
     assert math.isnan(rows[f"{old}: per-sample"])
     assert "SM occupancy (%)" in table(at)
-    assert f"SM activity of run {old} is not available: this GPU has no GPM counters." in said(at).replace("\\", "")
+    assert f"SM activity of run {old} is not available: this GPU has no GPM counters." in said(at)
 
 
 @pytest.mark.slow
@@ -165,8 +161,8 @@ def test_an_address_of_any_kind(store: RunStore) -> None:
     run_id, wrong = add_run(store), "x,1,,1,-3,1e9,99999999999999"
     at = app("compare", runs=wrong, show="nothing", metric="<b>", baseline="none", align="?", unit="", warmup="2")
     assert (kept_in_url(at)["show"], at.multiselect[0].value) == ("device", [run_id])
-    assert drawn(at, "compare-shares")
-    assert drawn(app("compare", runs="1", show="", warmup=""), "compare-shares")
+    assert "compare-shares" in charts(at)
+    assert "compare-shares" in charts(app("compare", runs="1", show="", warmup=""))
 
 
 @pytest.mark.slow
@@ -183,7 +179,7 @@ def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> N
     assert kept_in_url(at) == wanted
     again = compare(a, b, show="Every step", metric="H2D", align="Time", warmup="true")
     assert kept_in_url(again) == wanted
-    assert drawn(again, "compare-steps")
+    assert "compare-steps" in charts(again)
 
 
 def test_another_page_in_between_changes_nothing(store: RunStore) -> None:
@@ -194,7 +190,7 @@ def test_another_page_in_between_changes_nothing(store: RunStore) -> None:
     at.query_params.clear()
     at.switch_page("pages/compare.py").run()
     assert at.multiselect[0].value == [a, b]
-    assert drawn(at, "compare-waits")
+    assert "compare-waits" in charts(at)
     assert at.selectbox(key="compare-baseline").value == b
 
 
@@ -222,17 +218,17 @@ def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pyte
     monkeypatch.setattr("vitprof.ui.findings.line_of", never)
     monkeypatch.setattr("vitprof.charts.breakdown.waterfall", never)
     at = compare(a, b, show="Data waits")
-    assert [drawn(at, key) for key in ("compare-waits", "compare-shares", "compare-steps")] == [True, False, False]
+    assert charts(at).keys() == {"compare-waits"}
 
 
 @pytest.mark.slow
 def test_idle_time_by_cause(store: RunStore) -> None:
     trained, loaded = add_run(store), add_run(store, loader_only=True)
     at = compare(trained, loaded)
-    assert drawn(at, "compare-idle")
-    assert drawn(at, "compare-shares")
+    assert "compare-idle" in charts(at)
+    assert "compare-shares" in charts(at)
     assert f"Loader only, so no device time: run {loaded}." in said(at)
-    assert not drawn(compare(loaded), "compare-idle")
+    assert "compare-idle" not in charts(compare(loaded))
     short = add_run(store, n=1)
     assert f"with too few device timings: run {short}." in said(compare(trained, short))
     at.segmented_control(key="unit").set_value("share").run()
@@ -244,7 +240,7 @@ def test_every_figure_of_a_step_aligned_by_time(store: RunStore) -> None:
     at = compare(add_run(store), add_run(store), show="Every step", align="Time")
     for metric in METRICS:
         at.segmented_control(key="metric").set_value(metric).run()
-        assert drawn(at, "compare-loss" if metric == "loss" else "compare-steps")
+        assert ("compare-loss" if metric == "loss" else "compare-steps") in charts(at)
         assert ("Left out: 5 warm-up steps" in said(at)) == (metric != "loss")
 
 
@@ -256,7 +252,7 @@ def test_losses_and_waits_of_steps(store: RunStore) -> None:
         ((simulated,), False, "A simulated device computes no loss"),
     ):
         at = compare(*runs, show="Every step", metric="Loss")
-        assert (drawn(at, "compare-loss"), words in said(at)) == (shown, True)
+        assert ("compare-loss" in charts(at), words in said(at)) == (shown, True)
     at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
     assert (frame["Median (ms)"].tolist(), frame["Steps"].tolist()) == ([5, 0.2], [35, 35])
@@ -270,8 +266,8 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
         add_run(store, group_key=RunGroup("headroom", with_it).key, role=role, wait_s=0.001 * "ABC".index(role))
     add_run(store, group_key=RunGroup("prediction", without).key, role="check")
     at = compare(with_it, without, show="Headroom")
-    assert drawn(at, f"compare-waterfall-{with_it}")
-    assert not drawn(at, f"compare-waterfall-{without}")
+    assert f"compare-waterfall-{with_it}" in charts(at)
+    assert f"compare-waterfall-{without}" not in charts(at)
     assert f"Headroom is not measured for run {without}. Open it in Profile" in said(at)
     assert "Open them in Profile" in said(compare(without, add_run(store), show="Headroom"))
 

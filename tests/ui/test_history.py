@@ -16,7 +16,7 @@ from tests.ui.dashboard import LIMIT_S, add_run, address, app, kept_in_url, said
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
-from vitprof.ui import history, resources
+from vitprof.ui import history
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.profile.page import LOOKS
 
@@ -330,16 +330,11 @@ def test_a_run_of_another_version_is_listed_and_named(store: RunStore, tick: Tic
     assert "was written by another version of vitprof" in said(at)
 
 
+@pytest.mark.usefixtures("fresh")
 def test_a_store_that_can_only_be_read_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
     with closing(RunStore()) as store:
         run_id = add_run(store, name="kept")
     monkeypatch.setattr("vitprof.store.database.cannot_be_written", lambda path: True)
-    st.cache_resource.clear()
-    try:
-        assert listed(app("history")) == [run_id]
-        assert not app(run=str(run_id)).error
-    finally:
-        resources.manager().shutdown()
-        resources.store().close()
-        st.cache_resource.clear()
+    assert listed(app("history")) == [run_id]
+    assert not app(run=str(run_id)).error

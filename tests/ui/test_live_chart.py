@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
-import zlib
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
+from tests.ui.dashboard import charts, opened
 from vitprof.ui import live_chart
 from vitprof.ui.live_chart import ChartFeed, ChartUpdate, described, payload, still
 
@@ -30,7 +29,7 @@ class Browser:
 
     def receive(self, update: ChartUpdate) -> int:
         raw = payload(update, key="k", height=100, view=None)
-        sent = opened(raw)
+        _, sent = opened(raw)
         if self.held and self.held[1] == sent["revision"]:
             return len(raw)
         if sent.get("figure"):
@@ -47,13 +46,6 @@ class Browser:
             return len(raw)
         self.held = (sent["run"], sent["revision"])
         return len(raw)
-
-
-def opened(raw: bytes) -> Any:
-    """An update as the browser reads it, without the key in front."""
-    key, _, body = raw.partition(b"\n")
-    assert key
-    return json.loads(zlib.decompress(body) if body[:1] == b"\x78" else body)
 
 
 def decode(value: Any) -> Any:
@@ -171,7 +163,7 @@ def test_values_of_every_kind_cross_the_wire() -> None:
         assert crossed(values) == values.tolist()
     assert (crossed(["a", None, float("nan")]), crossed(dates)) == (["a", None, None], ["2024-01-02"])
     odd = {"range": [np.float64("nan"), np.int64(3), float("inf")], "z": np.array([[1.0, np.nan]])}
-    sent = opened(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
+    _, sent = opened(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
     assert sent["figure"]["layout"]["range"] == [None, 3, None]
     assert sent["figure"]["layout"]["z"]["shape"] == "1, 2"
 
@@ -199,11 +191,11 @@ def test_mounts() -> None:
         app = AppTest.from_function(page).run()
         assert not app.exception
         (raw,) = [element.proto.bytes for element in app.get("bidi_component")]
-        sent = opened(raw)
-        assert (raw.partition(b"\n")[0], sent["height"], sent["alt"]) == (b"one", 123, "an <alt>")
+        key, sent = opened(raw)
+        assert (key, sent["height"], sent["alt"]) == ("one", 123, "an <alt>")
         assert sent["figure"]
         assert not app.run().exception
-        assert ["figure" in opened(element.proto.bytes) for element in app.get("bidi_component")] == [False]
+        assert ["figure" in sent for sent in charts(app).values()] == [False]
 
 
 def test_what_the_browser_reports_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:

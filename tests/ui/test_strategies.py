@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests.config.configs import legal_combinations
-from tests.ui.dashboard import APP, shown
+from tests.ui.dashboard import APP, read, shown
 from vitprof.config import availability
 from vitprof.config.availability import Machine
 from vitprof.config.catalog import DATASETS
@@ -27,14 +26,9 @@ BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev
 
 
 @pytest.fixture(autouse=True)
-def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    st.cache_resource.clear()
+def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(resources.availability, "look_around", lambda: BARE)
     monkeypatch.setattr(availability, "installed", lambda package: True)
-    yield
-    resources.manager().shutdown()
-    resources.store().close()
-    st.cache_resource.clear()
 
 
 def page(opened: Iterable[str] = STRATEGIES, **query: str) -> AppTest:
@@ -78,7 +72,7 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
     at = page()
     n = len(STRATEGIES)
     assert f"**{n - 2} of {n}** strategies can load **digits**" in text(at)
-    assert {w.value.replace("\\", "") for w in at.warning} == {
+    assert {read(w.value) for w in at.warning} == {
         "Does not run here: it cannot load digits; choose the data set photos",
         "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk",
     }

@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.stored_series import append_telemetry
-from tests.ui.dashboard import LIMIT_S, add_run, address, app, charts, kept_in_url, said
+from tests.ui.dashboard import LIMIT_S, add_run, address, app, charts, kept_in_url, read, said
 from tests.ui.tournaments import DEVICE, KEYS, add_tournament, spec
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
@@ -266,7 +266,7 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
 def test_one_that_is_not_there_is_a_line(store: RunStore, named: str) -> None:
     at = app("tournament", tournament=named)
     (line,) = at.warning
-    assert f"Tournament {named[:20]} is not here" in line.value.replace("\\", "")
+    assert f"Tournament {named[:20]} is not here" in read(line.value)
     at.button(key="tournament-list").click().run()
     assert "New tournament" in said(at)
     assert "tournament" not in at.query_params

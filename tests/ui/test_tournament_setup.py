@@ -7,7 +7,7 @@ import math
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, address, app, kept_in_url, said
+from tests.ui.dashboard import add_run, address, app, kept_in_url, read, said
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
@@ -85,7 +85,7 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
     more = {f"trial_{name}": value for name, value in (trial | {"evaluate": "false", "seconds": "5"}).items()}
     at = app("tournament", trial_strategies=["memory", "nope"], **(profile | more))
     assert at.multiselect(key="trial_strategies").value == ["memory"]
-    told = at.warning[0].value.replace("\\", "")
+    told = read(at.warning[0].value)
     for words in ("Strategies: nope is not possible", "Lasts: years", "Repeats: 0", "Limit: -1", *profile.values()):
         assert words in told
     assert "false" not in told
@@ -110,7 +110,7 @@ def test_numbers_can_be_typed_and_what_is_no_choice_is_refused_in_a_line() -> No
     ):
         before, at.session_state[f"trial_{field}"] = at.session_state[f"trial_{field}"], chosen
         at.run()
-        assert [e.value.replace("\\", "") for e in at.error] == [message]
+        assert [read(e.value) for e in at.error] == [message]
         assert at.button(key="tournament-start").disabled
         at.session_state[f"trial_{field}"] = [128] if field == "batch_sizes" else before
 

@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import drawn_by
+from tests.ui.dashboard import drawn_by, read
 from vitprof.config import KNOBS, PARTS, RunConfig, availability
 from vitprof.config.availability import Machine
 from vitprof.config.bounds import RUN_BOUNDS
@@ -47,11 +47,6 @@ def form(**query: str) -> AppTest:
     return drawn_by(script, **query)
 
 
-def plain(text: str) -> str:
-    """Without the backslashes that keep it from being Markdown."""
-    return text.replace("\\", "")
-
-
 def made(at: AppTest) -> RunConfig:
     assert not [e.value for e in at.error]
     config: RunConfig = at.session_state["made"]
@@ -64,7 +59,7 @@ def keys(at: AppTest) -> set[str]:
 
 
 def captions(at: AppTest) -> str:
-    return plain(" ".join(c.value for c in at.caption))
+    return read(" ".join(c.value for c in at.caption))
 
 
 @pytest.mark.slow
@@ -79,7 +74,7 @@ def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry(dat
         parts = plan.combination(info)
         if why_not(info, parts):
             assert at.button(key="run-button").disabled
-            assert "cannot load digits" in plain(at.error[0].value)
+            assert "cannot load digits" in read(at.error[0].value)
             continue
         assert resolve(made(at)) == resolve(RunConfig(strategy=name, dataset=dataset, seconds=20, evaluate=False)), name
         assert keys(at) & set(KNOBS) == set(plan.knobs(parts, info)), name
@@ -87,7 +82,7 @@ def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry(dat
 
 def test_a_long_name_is_cut_and_the_page_says_so() -> None:
     at = form(name="n" * 201)
-    assert "Name of the run: cut to the first 200 characters" in plain(at.warning[0].value)
+    assert "Name of the run: cut to the first 200 characters" in read(at.warning[0].value)
     assert made(at).name == "n" * 200
     assert "Cut to" not in captions(at)
     at.text_input(key="set-name").set_value("m" * 201).run()
@@ -145,7 +140,7 @@ def test_parts_bring_their_settings_along_also_from_the_url() -> None:
     assert not {"prefetch_factor", "persistent_workers", "start_method"} & keys(at)
     assert not at.warning
     at = form(strategy="hdf5", loader="threads")
-    assert "loader threads: it cannot read storage hdf5" in plain(at.error[0].value)
+    assert "loader threads: it cannot read storage hdf5" in read(at.error[0].value)
     assert at.button(key="run-button").disabled
 
 
@@ -157,7 +152,7 @@ def test_what_cannot_be_in_the_url_is_named_and_put_back() -> None:
         **dict.fromkeys(RUN_BOUNDS, str(10**12)),
         **dict.fromkeys(PARTS, "tape"),
     )
-    warning, config = plain(at.warning[0].value), made(at)
+    warning, config = read(at.warning[0].value), made(at)
     for field, bounds in RUN_BOUNDS.items():
         assert bounds.allowed in warning
         assert getattr(config, field) != 10**12
@@ -186,7 +181,7 @@ def test_what_cannot_run_here_is_marked_and_says_why(monkeypatch: pytest.MonkeyP
     assert "(not here: there is no tmpfs" in marked
     at.selectbox(key="set-strategy").set_value("ram-disk").run()
     assert at.button(key="run-button").disabled
-    assert plain(at.error[0].value).startswith("Not possible here: there is no tmpfs here")
+    assert read(at.error[0].value).startswith("Not possible here: there is no tmpfs here")
     at.selectbox(key="set-location").set_value("disk").run()
     assert not at.button(key="run-button").disabled
     at.selectbox(key="set-strategy").set_value("prefetch").run()

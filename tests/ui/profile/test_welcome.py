@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import streamlit as st
 import typer
-from streamlit.testing.v1 import AppTest
 
 from tests import ROOT
-from tests.ui.dashboard import app, read, said
+from tests.ui.dashboard import app, drawn_by, read, said
 from vitprof import cli
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator
@@ -49,7 +48,7 @@ def test_one_click_shows_a_starved_gpu_and_leaves_its_settings_in_the_sidebar(su
     at.button(key="see-starved").click().run()
     assert not at.exception
     assert submitted == [STARVED]
-    assert at.title[0].value.replace("\\", "").startswith("per-sample, batch 128")
+    assert read(at.title[0].value).startswith("per-sample, batch 128")
     assert at.selectbox(key="set-device").value == "simulated:h100"
     assert at.number_input(key="set-seconds").value == 8
     loading_s = 50e-6 * STARVED.batch_size  # torchvision's ToTensor and Normalize of one digit, on a fast core
@@ -145,20 +144,17 @@ def script() -> None:
     draw_machine()
 
 
-def drawn(seen: MachineNow, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def bars(seen: MachineNow, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The bars: what they say, and how full they are."""
     monkeypatch.setattr(welcome, "machine_watch", lambda: Watch(seen))
-    at = AppTest.from_function(script, default_timeout=60).run()
-    assert not at.exception
-    bars = {bar.proto.text.replace("\\", ""): bar.proto.value for bar in at.get("progress")}
+    at = drawn_by(script)
+    drawn = {read(bar.proto.text): bar.proto.value for bar in at.get("progress")}
     texts = [*at.caption, *at.warning]
-    return bars | {text.value.replace("\\", ""): -1 for text in texts}
+    return drawn | {read(text.value): -1 for text in texts}
 
 
-def test_what_can_be_read_of_the_machine_is_in_a_bar_each(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert drawn(NOW, monkeypatch) == {
+def test_what_can_be_read_of_the_machine_is_in_a_bar_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bars(NOW, monkeypatch) == {
         "GPU 0: NVIDIA H100, busy 37%, 310 of 700 W, 51 °C": 37,
         "Its memory: 20.0 GiB of 80.0 GiB": 25,
         "On it: python (106) 6.00 GiB, python (105) 5.00 GiB, python (104) 4.00 GiB, python (103) 3.00 GiB, "
@@ -167,13 +163,12 @@ def test_what_can_be_read_of_the_machine_is_in_a_bar_each(
         "Memory: 8.00 GiB of 32.0 GiB": 25,
         "Disk: reads 0 B/s, writes 1.00 MiB/s, 768 GiB free": 25,
     }
-    found = drawn(NOTHING, monkeypatch)
+    found = bars(NOTHING, monkeypatch)
     assert found == {"CPU: 1 core, measuring": 0, "Memory: n/a of n/a": 0, "Disk: n/a": 0}
     blind = dataclasses.replace(GPU, power_w=math.nan, temp_c=math.nan, processes=())
-    assert "GPU 0: NVIDIA H100, busy 37%, power n/a, temperature n/a" in drawn(
-        dataclasses.replace(NOW, gpus=(blind,)), monkeypatch
-    )
+    found = bars(dataclasses.replace(NOW, gpus=(blind,)), monkeypatch)
+    assert "GPU 0: NVIDIA H100, busy 37%, power n/a, temperature n/a" in found
     gone = dataclasses.replace(GPU, lost="GPU is lost")
-    assert drawn(dataclasses.replace(NOW, gpus=(gone,)), monkeypatch)[
-        "GPU 0: NVIDIA H100 does not answer: GPU is lost."
-    ]
+    assert "GPU 0: NVIDIA H100 does not answer: GPU is lost." in bars(
+        dataclasses.replace(NOW, gpus=(gone,)), monkeypatch
+    )
