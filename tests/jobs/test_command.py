@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,6 +26,12 @@ from vitprof.store import RunStore, StoredRun
 SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"
 
 
+def recorded(store: RunStore, name: str, start: Callable[[], CommandRunner], **more: Any) -> StoredRun:
+    run_id = store.create_run(own_config(name, **more))
+    JobRecorder(store, run_id, threading.Event(), start=start).run()
+    return store.run(run_id)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "status", "error"),
@@ -36,10 +43,7 @@ SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"
     ],
 )
 def test_how_a_script_ends_is_how_its_run_does(store: RunStore, source: str, status: str, error: str) -> None:
-    run_id = store.create_run(own_config("a script"))
-    start = lambda: CommandRunner([sys.executable, "-c", source])  # noqa: E731
-    JobRecorder(store, run_id, threading.Event(), start=start).run()
-    run = store.run(run_id)
+    run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
     assert (run.status, run.error) == (status, error)
 
 
@@ -65,10 +69,7 @@ with watched() as send:
     send(columns(50, step=range(50), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
     {ends}
 """
-    run_id = store.create_run(own_config("a script"))
-    start = lambda: CommandRunner([sys.executable, "-c", source])  # noqa: E731
-    JobRecorder(store, run_id, threading.Event(), start=start).run()
-    run = store.run(run_id)
+    run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
     assert ("partly_watched" in run.facts) is partly
     assert run.verdict is not None
     assert run.verdict.sentence.startswith("Inconclusive: partly watched: watching ended after 50 steps") is partly
@@ -94,12 +95,9 @@ for n in [50] + {others} * [70]:
     with watched() as send:
         send(columns(n, step=range(n), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
 """
-    run_id = store.create_run(own_config("a script"))
-    start = lambda: CommandRunner([sys.executable, "-c", source])  # noqa: E731
-    JobRecorder(store, run_id, threading.Event(), start=start).run()
-    run = store.run(run_id)
+    run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
     assert (run.status, run.notices) == ("done", notices)
-    assert len(store.steps(run_id)["step"]) == 50
+    assert len(store.steps(run.id)["step"]) == 50
 
 
 @pytest.mark.slow
@@ -190,14 +188,11 @@ def run(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
     """Runs and records a trial of the pretended script."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def recorded(*words: str, changes: list[str] | None = None, **more: object) -> StoredRun:
-        run_id = store.create_run(own_config("a trial", steps=40))
+    def run_trial(*words: str, changes: list[str] | None = None, **more: object) -> StoredRun:
         made = a_trial(tmp_path, *words, **more)
-        start = lambda: TrialRunner(made, tmp_path / "log", changes)  # noqa: E731
-        JobRecorder(store, run_id, threading.Event(), start=start).run()
-        return store.run(run_id)
+        return recorded(store, "a trial", lambda: TrialRunner(made, tmp_path / "log", changes), steps=40)
 
-    return recorded
+    return run_trial
 
 
 def test_what_is_measured_and_what_it_was_given(run: Run, store: RunStore, tmp_path: Path) -> None:
