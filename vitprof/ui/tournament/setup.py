@@ -115,15 +115,14 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
 
 def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
     running, tuning = state.running_tournament(), state.work().running
-    st.button(
+    texts.act_button(
         "Start tournament",
+        "tournament-start",
+        "emoji_events",
+        lambda: _start(spec),
+        "Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
         type="primary",
-        icon=":material/emoji_events:",
-        key="tournament-start",
         disabled=spec is None or running is not None or tuning,
-        on_click=texts.act,
-        args=(lambda: _start(spec),),
-        help="Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
     )
     if running is not None or tuning:
         other = "A strategy is being tuned, see *Tune one strategy*"

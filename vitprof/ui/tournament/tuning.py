@@ -73,16 +73,15 @@ def _draw_form() -> None:
     widgets.say_settings()
     other = state.running_tournament()
     busy = other is not None or bool(resources.store().runs(LIVE_STATUSES))
-    st.button(
+    texts.act_button(
         "Start tuning",
-        type="primary",
-        icon=":material/tune:",
-        key="tune-start",
-        disabled=bool(problem) or busy,
-        on_click=texts.act,
-        args=(lambda: state.start_tuning(base, seconds, same_batch),),
-        help="Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
+        "tune-start",
+        "tune",
+        lambda: state.start_tuning(base, seconds, same_batch),
+        "Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
         "Then runs the winner and the strategy's own setting in turns to check the gain.",
+        type="primary",
+        disabled=bool(problem) or busy,
     )
     if other is not None:
         st.caption(f"Tournament {other.id} is running; it would disturb the tuning. Start when it has ended.")
@@ -142,9 +141,8 @@ def _draw_found(tuning: search.Tuning) -> None:
         else:
             st.header("Hyperparameter importances", anchor=False)
         st.caption(texts.escaped(mattered.sentence))
-    columns = [c for c in COLUMNS if c.name != "Remark" or any(t.error for t in tuning.tried)]
-    shown = tables.frame(columns, list(enumerate(tuning.tried, 1)))
-    tables.draw(columns, shown, key="tune-table", placeholder="–")
+    shown = tables.frame(COLUMNS, list(enumerate(tuning.tried, 1)))
+    tables.draw(COLUMNS, shown, key="tune-table", placeholder="–")
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
 
 
