@@ -106,7 +106,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
+def test_the_setting_can_be_used_at_once_or_taken_as_code_and_the_first_ones_compared(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
     at.button(key="tournament-use-best").click().run()
     assert not at.exception
@@ -118,10 +118,6 @@ def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     at.switch_page("pages/tournament.py").run()
     assert address(at)["tournament"] == "1", "as it was left"
     assert [*charts(at)] == ["tournament-heat"]
-
-
-def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS))
     at.toggle(key="tournament-code-best").set_value(True).run()
     compile(at.code[0].value, "script", "exec")
     assert "import vitprof" not in at.code[0].value
@@ -130,7 +126,7 @@ def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore) -> None
     compared = {store.run(int(run_id)).config.strategy for run_id in address(at)["runs"].split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
-    assert store.run(base).config.strategy == "per-sample", "the tournament's baseline, not the slowest"
+    assert store.run(base).config.strategy == "memory", "the baseline that was chosen there, not the slowest"
 
 
 def test_one_whose_program_is_gone_can_be_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +204,7 @@ def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
 def test_more_rounds_of_one_that_is_through(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     resumed: list[int] = []
     monkeypatch.setattr("vitprof.ui.tournament.state.resume", resumed.append)
-    number = add_tournament(store, {"per-sample": 0.02, "memory": 0.001})
+    number = add_tournament(store, WAITS)
     at = shown(number)
     assert "Use memory, batch 128" in said(at)
     at.button(key="tournament-more-rounds").click().run()
@@ -235,10 +231,8 @@ def _draw_question(number: int) -> None:
 
 @pytest.mark.slow
 def test_the_list_opens_and_deletes(store: RunStore) -> None:
-    old, new = (
-        add_tournament(store, WAITS, name="old one"),
-        add_tournament(store, {}, failed="memory", name="*new* one"),
-    )
+    old = add_tournament(store, WAITS, name="old one")
+    new = add_tournament(store, {}, failed="memory", name="*new* one")
     at = app("tournament")
     assert said(at).index(f"{new}: *new* one") < said(at).index(f"{old}: old one")
     assert "recommended: memory, batch 128, 21," in said(at)
@@ -285,7 +279,7 @@ def test_one_of_another_machine_can_be_taken_over(store: RunStore) -> None:
 
 def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     """A tournament with a round that others spoiled, a run left half done, a failed setting and added rounds."""
-    number = add_tournament(store, {"per-sample": 0.02, "memory": 0.001}, failed="tensordataset")
+    number = add_tournament(store, WAITS, failed="tensordataset")
     group = f"tournament:{number}"
 
     def made(strategy: str, round_: int, wait_s: float, *, status: str = "done", others: bool = False) -> None:

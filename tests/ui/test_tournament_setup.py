@@ -159,13 +159,8 @@ def test_the_time_is_known_from_earlier_runs(store: RunStore) -> None:
 
 
 def test_disk_and_memory_are_counted_once_for_a_storage(store: RunStore) -> None:
-    planned = plan(
-        TournamentSpec(
-            base=RunConfig(seconds=1, device=DEVICE),
-            strategies=("memory", "hdf5", "hdf5-chunked"),
-            batch_sizes=(64, 128),
-        )
-    )
+    base = RunConfig(seconds=1, device=DEVICE)
+    planned = plan(TournamentSpec(base, ("memory", "hdf5", "hdf5-chunked"), (64, 128)))
     found = estimate(planned, 1, store)
     pixels = 70_000 * 28 * 28
     assert found.prepares == ("hdf5", "hdf5-chunked")

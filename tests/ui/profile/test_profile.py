@@ -80,16 +80,11 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
     assert LOOKS.keys() == set(get_args(Kind))
     assert "import torch" in at.code[0].value
     assert {"download-Bundle", "download-Report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
-
-
-@pytest.mark.slow
-def test_the_tab_of_before_is_shown_when_the_next_run_has_ended(store: RunStore) -> None:
-    run_id = add_run(store)
     at = app(run=str(run_id), show="Loading")
     for status in ("done", "running", "done"):
         store.update_run(run_id, status=status)
         at.run()
-        assert ("loading-bar" in charts(at)) is (status == "done")
+        assert ("loading-bar" in charts(at)) is (status == "done"), "the tab of before, once the run has ended"
 
 
 @pytest.mark.slow
