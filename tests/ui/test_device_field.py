@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import drawn_by
+from tests.ui.dashboard import drawn_by, read
 from vitprof.config import gpu_findings
 from vitprof.config.gpu_findings import TorchBuild
 from vitprof.telemetry.visible import VisibleGpu
@@ -44,12 +44,12 @@ def field(**query: str) -> AppTest:
 
 
 def captions(at: AppTest) -> str:
-    return " ".join(c.value for c in at.caption).replace("\\", "")
+    return read(" ".join(c.value for c in at.caption))
 
 
 def warnings(at: AppTest) -> list[str]:
-    texts = [c.value.replace("\\", "").replace(":color[:]", ":") for c in at.caption]
-    return [text.removeprefix(":material/warning: ") for text in texts if text.startswith(":material/warning: ")]
+    mark = ":material/warning: "
+    return [text.removeprefix(mark) for c in at.caption if (text := read(c.value)).startswith(mark)]
 
 
 @pytest.mark.slow
@@ -60,9 +60,8 @@ def test_a_gpu_that_cannot_be_used_is_said_beside_it(gpus: list[VisibleGpu], mon
     at = field()
     assert at.selectbox(key="here").options[0] == "automatic: the CPU, Tesla T4 cannot be used"
     (line,) = warnings(at)
-    assert line.startswith(
-        "NVIDIA driver 535.104: it knows CUDA up to 12.2, and PyTorch 2.15.0+cu132 is built for CUDA"
-    )
+    told = "NVIDIA driver 535.104: it knows CUDA up to 12.2, and PyTorch 2.15.0+cu132 is built for CUDA"
+    assert line.startswith(told)
     assert not warnings(field(device="cpu"))
     assert not warnings(field(device="simulated:h100"))
     st.cache_resource.clear()

@@ -6,7 +6,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, drawn_by, shown
+from tests.ui.dashboard import add_run, drawn_by, read, shown
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import create_tournament
@@ -32,7 +32,7 @@ def page(*run_ids: int, **state: object) -> AppTest:
 
 
 def words(at: AppTest) -> list[str]:
-    return [word.value.replace("\\", "") for word in at.toast]
+    return [read(word.value) for word in at.toast]
 
 
 def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> None:

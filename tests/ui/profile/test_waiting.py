@@ -18,7 +18,9 @@ def shown(at: AppTest) -> set[str]:
     return {button.key for button in at.button if button.key} & {"stop-button", "cancel-button"}
 
 
-def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queued_run_says_its_place_and_can_be_cancelled_or_begins(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = add_run(store, n=0, status="running", name="long")
     second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
@@ -27,14 +29,20 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled(store: RunStore, monke
     monkeypatch.setattr(type(resources.manager()), "stop", stop)
     one_at_a_time = "jobs run one at a time so that they do not take each other's CPU and disk"
     waits = f"Waiting for run {running} on cpu"
-    assert f"{waits}; {one_at_a_time}. It is 2nd in the queue." in said(app(run=str(second)))
+    next_one = app(run=str(second))
+    assert f"{waits}; {one_at_a_time}. It is 2nd in the queue." in said(next_one)
+    assert shown(next_one) == {"cancel-button"}
     at = app(run=str(third))
     assert f"{waits} and 1 more; {one_at_a_time}. It is 3rd in the queue." in said(at)
-    assert "stop-button" not in {button.key for button in at.button}
+    assert shown(at) == {"cancel-button"}
     at.button(key="cancel-button").click().run()
     assert not at.exception
     assert store.run(third).status == "stopped"
     assert at.title[0].value == "long", "the run that has the device"
+    store.update_run(running, status="done")
+    assert shown(next_one.run()) == {"stop-button"}, "nothing is before it"
+    store.update_run(second, status="running", stage="starting")
+    assert shown(next_one.run()) == {"stop-button"}
 
 
 @pytest.mark.slow
@@ -53,19 +61,6 @@ def test_a_job_of_another_program_has_an_owner_and_may_be_passed(
     at.button(key="run-now-button").click().run()
     other.release()
     assert begun == [run_id]
-
-
-def test_cancel_becomes_stop_when_the_run_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
-    first, run_id = add_run(store, n=0, status="running"), add_run(store, n=0, status="queued")
-    at = app(run=str(run_id))
-    assert shown(at) == {"cancel-button"}
-    store.update_run(first, status="done")
-    at.run()
-    assert shown(at) == {"stop-button"}, "nothing is before it"
-    store.update_run(run_id, status="running", stage="starting")
-    at.run()
-    assert shown(at) == {"stop-button"}
 
 
 @pytest.mark.slow
