@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import LIMIT_S, add_run
+from tests.ui.dashboard import LIMIT_S, add_run, shown
 from vitprof.export import trace
 from vitprof.store import RunStore
 from vitprof.ui import downloads
@@ -21,10 +21,8 @@ OPENED_BY = {"Trace": "ui.perfetto.dev", "TensorBoard": "tensorboard --logdir", 
 
 
 def drawn(script: str) -> AppTest:
-    at = AppTest.from_string(f"from vitprof.ui import resources, downloads\nstore = resources.store()\n{script}")
-    at.run(timeout=LIMIT_S)
-    assert not at.exception
-    return at
+    begin = "from vitprof.ui import resources, downloads\nstore = resources.store()"
+    return shown(AppTest.from_string(f"{begin}\n{script}", default_timeout=LIMIT_S))
 
 
 def test_buttons_of_a_run_say_what_opens_files_and_make_none(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,5 +74,5 @@ def test_the_trace_of_a_long_run_is_cut_unless_ticked(store: RunStore, monkeypat
     (box,) = at.checkbox
     assert "5 of the 6 steps" in box.help
     assert not any(asked)
-    box.check().run(timeout=LIMIT_S)
+    box.check().run()
     assert asked.count(True) == 1

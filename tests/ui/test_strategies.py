@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.config.configs import legal_combinations
-from tests.ui.dashboard import APP, read, shown
+from tests.ui.dashboard import APP, LIMIT_S, read, said, shown
 from vitprof.config import availability
 from vitprof.config.availability import Machine
 from vitprof.config.catalog import DATASETS
@@ -32,7 +32,7 @@ def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, fresh: None) -> No
 
 
 def page(opened: Iterable[str] = STRATEGIES, **query: str) -> AppTest:
-    at = AppTest.from_file(str(APP), default_timeout=60)
+    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
     at.session_state[ENTERED] = True
     at.switch_page("pages/strategies.py")
     for name in opened:
@@ -44,10 +44,6 @@ def listed(at: AppTest) -> list[str]:
     return list(at.dataframe[0].value["Strategy"])
 
 
-def text(at: AppTest) -> str:
-    return "\n".join(m.value for m in at.markdown)
-
-
 def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
     directory = vitprof_home / "prepared" / "digits" / "hdf5"
     directory.mkdir(parents=True)
@@ -55,7 +51,7 @@ def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
     at = page()
     assert listed(at) == list(STRATEGIES)
     assert [e.label.split("**")[1] for e in at.expander] == list(STRATEGIES)
-    words = text(at)
+    words = said(at)
     for plan in STRATEGIES.values():
         assert all(part in words for part in (plan.what, plan.when, plan.costs, plan.origin))
     pictures = [html for html in at.html if "vitprof-diagram" in html.value]
@@ -71,7 +67,7 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
     at = page()
     n = len(STRATEGIES)
-    assert f"**{n - 2} of {n}** strategies can load **digits**" in text(at)
+    assert f"**{n - 2} of {n}** strategies can load **digits**" in said(at)
     assert {read(w.value) for w in at.warning} == {
         "Does not run here: it cannot load digits; choose the data set photos",
         "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk",
