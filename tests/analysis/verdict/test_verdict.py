@@ -532,13 +532,14 @@ def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too
 
 @pytest.mark.parametrize("read_ms", [0.1, 20.0])
 def test_time_asleep_in_the_steps_may_be_loading_too(read_ms: float) -> None:
-    awake, asleep = (
-        verdict(run(parts={"read": read_ms}), facts={"device": "cpu", "asleep_frac": f}) for f in (0.09, 0.4)
-    )
-    assert "sleeps" not in awake.sentence
-    assert "40% of the time the script sleeps between the model's call and the optimizer's step" in asleep.sentence
-    assert "loading keeps up" not in asleep.sentence
-    assert asleep.kind == awake.kind
+    """Where a core is free: else the script may wait for one."""
+    steps, free = run(parts={"read": read_ms}), {"cpu_pct": 40.0, "job_cpu_pct": 300.0}
+    cases = ((0.4, free), (0.09, free), (0.4, free | {"cpu_pct": 99.0}), (0.4, {}))
+    of = [verdict(steps, facts=CPU | {"asleep_frac": frac}, cpu=cpu) for frac, cpu in cases]
+    said = "40% of the time the script sleeps between the model's call and the optimizer's step"
+    assert [said in each.sentence for each in of] == [True, False, False, False]
+    assert "loading keeps up" not in of[0].sentence
+    assert of[0].kind == of[1].kind
 
 
 def test_times_that_no_hardware_has_tried_are_called_so() -> None:

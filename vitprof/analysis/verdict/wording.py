@@ -186,7 +186,7 @@ def verdict_sentence(
     try_first = f"; try {advice[0].words}" if advice else ""
     outside_frac = max(exposure.outside.value, float(situation.facts.get(BETWEEN_STEPS) or 0.0) * device.on_cpu)
     outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
-    asleep = asleep_in_steps(situation.facts)
+    asleep = asleep_in_steps(situation)
     if config.replay:
         return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
     if kind == "launch-bound":
@@ -345,10 +345,14 @@ def outside_loader(facts: Mapping[str, Any]) -> str:
     )
 
 
-def asleep_in_steps(facts: Mapping[str, Any]) -> str:
-    """Returns a clause on the time asleep after the model's call; "" if little."""
-    asleep = float(facts.get(ASLEEP) or 0.0)
-    if asleep < thresholds.OUTSIDE_TOLD_FRAC:
+FREE_CORES = 0.25
+"""With fewer free cores than this a script that seems to sleep may wait for a core, or for a thread that does."""
+
+
+def asleep_in_steps(situation: Situation) -> str:
+    """Returns a clause on the time asleep after the model's call; "" if little, or not known to be sleep."""
+    asleep = float(situation.facts.get(ASLEEP) or 0.0)
+    if asleep < thresholds.OUTSIDE_TOLD_FRAC or not situation.free_cores >= FREE_CORES:
         return ""
     return (
         f"{percent(asleep)} of the time the script sleeps between the model's call and the optimizer's step: if it "
