@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, said
-from vitprof.errors import DeviceError
+from vitprof.errors import DeviceError, JobError
 from vitprof.experiments.trials import OnProgress, Progress
 from vitprof.jobs import users
 from vitprof.selftest import Outcome, Result, SelftestReport
@@ -138,8 +139,17 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
 
 
 @pytest.mark.usefixtures("store")
-def test_what_goes_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = on_gpu(monkeypatch, DeviceError("the self-test on the GPU needs an NVIDIA GPU\nthat PyTorch can use"))
+@pytest.mark.parametrize("where", ["on the GPU", "simulated"])
+def test_what_goes_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    if where == "on the GPU":
+        at = on_gpu(monkeypatch, DeviceError("the self-test on the GPU needs an NVIDIA GPU\nthat PyTorch can use"))
+    else:
+        failed = JobError("no process\ncould be started")
+        monkeypatch.setattr(selftest, "run_selftest", Mock(side_effect=failed))
+        at = start(app("selftest"))
+        work().wait()
+        at.run()
     assert not at.exception
     (shown,) = at.error
-    assert "needs an NVIDIA GPU that PyTorch can use" in shown.value
+    words = {"on the GPU": "needs an NVIDIA GPU that PyTorch can use", "simulated": "no process could be started"}
+    assert words[where] in shown.value

@@ -106,7 +106,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_the_setting_can_be_used_at_once_or_taken_as_code_and_the_first_ones_compared(store: RunStore) -> None:
+def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
     at.button(key="tournament-use-best").click().run()
     assert not at.exception
@@ -118,6 +118,11 @@ def test_the_setting_can_be_used_at_once_or_taken_as_code_and_the_first_ones_com
     at.switch_page("pages/tournament.py").run()
     assert address(at)["tournament"] == "1", "as it was left"
     assert [*charts(at)] == ["tournament-heat"]
+
+
+@pytest.mark.parametrize("baseline", ["per-sample", "memory"])
+def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore, baseline: str) -> None:
+    at = shown(add_tournament(store, WAITS), against=f"{baseline}, batch 128")
     at.toggle(key="tournament-code-best").set_value(True).run()
     compile(at.code[0].value, "script", "exec")
     assert "import vitprof" not in at.code[0].value
@@ -126,7 +131,7 @@ def test_the_setting_can_be_used_at_once_or_taken_as_code_and_the_first_ones_com
     compared = {store.run(int(run_id)).config.strategy for run_id in address(at)["runs"].split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
-    assert store.run(base).config.strategy == "memory", "the baseline that was chosen there, not the slowest"
+    assert store.run(base).config.strategy == baseline, "the tournament's baseline, not the slowest"
 
 
 def test_one_whose_program_is_gone_can_be_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
