@@ -12,7 +12,7 @@ from tests.test_imports import PACKAGE, imported, modules, nodes
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-CODE, LINES, N_FILES, IMPORTS_PCT = 32_230, 48_550, 255, 9.1
+CODE, LINES, N_FILES, IMPORTS_PCT = 32_212, 48_532, 255, 9.1
 """The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files, and
 import lines as a share of code and imports. Only ever lowered, but once, for the scripts that nobody here wrote, by
 1,260: the aim stays 31,000 lines of code and 9.0%."""
