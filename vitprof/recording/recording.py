@@ -223,7 +223,7 @@ class Facts(TypedDict, total=False):
     between_steps_frac: float
     """Share of a watched run's time from the optimizer's step to the next request for a batch."""
     updates_on_one_batch: int
-    """Steps of the optimizer on the last batch of a watched run, where they are more than its batches."""
+    """Steps of the optimizer on the only batch of a watched run."""
     unknown_wait_steps: int
     """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
     than a few there is no verdict."""

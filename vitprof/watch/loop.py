@@ -29,7 +29,7 @@ from torch import Tensor
 from vitprof.measure.devices import Device, not_kept
 from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
-from vitprof.watch.batches import NOTHING, Ahead, Copies, Step, batch_times, n_samples, together
+from vitprof.watch.batches import MOST_OPTIMIZERS, NOTHING, Ahead, Copies, Step, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, made_between
 from vitprof.watch.loaders import UNKNOWN, Seen
 from vitprof.watch.other_loaders import OtherBatch
@@ -328,7 +328,7 @@ class Loop:
         """Sends all steps of training, the last one as an optimizer's step ended it; the next request goes on."""
         step = self.step
         if self.steps.confirmed:
-            if step is not None and step.n_stepped > self.steps.n + 1:
+            if step is not None and not self.steps.n and step.n_stepped > MOST_OPTIMIZERS:
                 self.steps.facts({"updates_on_one_batch": step.n_stepped})
             if step is not None and self.state is State.WORKED and step.stepped is not None and not step.last:
                 self.device.release(*(step.end or ())[1:])

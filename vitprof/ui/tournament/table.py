@@ -223,7 +223,7 @@ def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str
 
 
 def _act(column: str, keys: Sequence[str]) -> None:
-    """Keeps which action was clicked for which setting, in the button's callback; `use.do_asked` carries it out."""
+    """Keeps which action was clicked for which setting, in the button's callback; `do_asked` carries it out."""
     clicked = st.session_state[f"tournament-row-{column}"]
     action, key = clicked["label"], keys[clicked["row"]]
     if action == RUNS:  # widgets that are not drawn yet in this run of the script
