@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ STEP_S, PREPARED_S, ASLEEP_S = 0.01, 0.004, 0.003
 
 
 def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation_module, "_compiled", lambda: False)  # as other tests do in this process
+    monkeypatch.setattr(preparation_module, "compiled", lambda: False)  # as other tests do in this process
     preparation, shares, now = Preparation(Guard()), [], SimpleNamespace(s=0.0, n_taken=0)
     monkeypatch.setattr(preparation_module, "_used", lambda: (now.s, now.s / 2, now.n_taken))
     loop: Any = SimpleNamespace(
@@ -45,3 +46,26 @@ def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPat
     assert abs(shares[-1]["outside_next_frac"] - (PREPARED_S - 0.0003) / STEP_S) < 0.001  # without the one long pause
     assert math.isclose(shares[-1]["asleep_frac"], ASLEEP_S / STEP_S)  # of steps in which others took no core
     assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+@pytest.mark.parametrize("how", ["another thread steps", "no step", "a GPU"])
+def test_sleep_is_not_known_where_it_was_not_measured_whole(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(preparation_module, "compiled", lambda: False)
+    preparation, shares = Preparation(Guard()), []
+    device = SimpleNamespace(
+        immediate=how != "a GPU", mark=lambda: 1, reached=bool, seconds=float, release=lambda *_: None
+    )
+    steps = SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append)
+    loop: Any = SimpleNamespace(steps=steps, step=None, copies=None, device=device)
+    for number in range(100):
+        preparation.ask(number * STEP_S)
+        preparation.begin(loop, number * STEP_S, number * STEP_S)
+        torch.nn.Linear(2, 2)(torch.zeros(2))
+        if how == "another thread steps":
+            thread = threading.Thread(target=preparation.step, args=(number * STEP_S,))
+            thread.start()
+            thread.join()
+        elif how == "a GPU":
+            preparation.step(number * STEP_S)
+    preparation.close(loop)
+    assert shares[-1].keys() == {"outside_next_frac", "between_steps_frac"}

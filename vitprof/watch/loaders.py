@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vitprof.watch.preparation import compiled
 from vitprof.watch.trial import made_of
 
 if TYPE_CHECKING:
@@ -72,23 +73,25 @@ class QuietRequests:
         """The loader of the last one since a request with gradients or a step of the optimizer, and the thread."""
         self._n = 0
         """Steps of the optimizer in a row that came after such a request."""
+        self._listens = False  # to the next call of a model
 
     def request(self, seen: Seen | None) -> None:
         """Notes a request, None: with gradients. One whose batch a model gets without them is of a validation."""
-        self.last = last = seen, threading.get_ident()
-        if seen is None or not 0 < self._n < STEPS_WITHOUT_LOADER:
+        self.last = seen, threading.get_ident()
+        if seen is None or self._listens or not 0 < self._n < STEPS_WITHOUT_LOADER or compiled():
             return
         import torch
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         def called(module: Any, _: Any) -> None:
             with contextlib.suppress(Exception):  # the script would get it
-                if threading.get_ident() == last[1] and next(module.parameters(), None) is not None:
+                if threading.get_ident() == self.last[1] and next(module.parameters(), None) is not None:
                     hook.remove()
-                    if self.last is last and not torch.is_grad_enabled():
+                    self._listens = False
+                    if not torch.is_grad_enabled():
                         self.last = None, 0
 
-        hook = register_module_forward_pre_hook(called)
+        hook, self._listens = register_module_forward_pre_hook(called), True
 
     def step(self) -> bool:
         """Notes a step of the optimizer; returns whether the loader is one that trains: used in step after step."""

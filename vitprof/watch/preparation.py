@@ -53,8 +53,8 @@ class Look:
     """Whether the model was called."""
     working: tuple[float, float, int] | None = None
     """`_used` as the model was called, until the optimizer steps; only where the CPU is the device."""
-    asleep_s: float = 0.0
-    """Time in between that the thread used no core; NaN where others took one from the process."""
+    asleep_s: float = math.nan
+    """Time in between that the thread used no core; NaN if not known, as where others took one from the process."""
     stepped_s: float = math.nan
     """When the optimizer stepped, until the model is called again for the same batch."""
     n_stepped: int = 0
@@ -93,7 +93,7 @@ class Preparation:
         if self.skip:
             self.skip -= 1
             return
-        if self._unseen >= UNSEEN or not loop.steps.confirmed or loop.steps.warming_up or _compiled():
+        if self._unseen >= UNSEEN or not loop.steps.confirmed or loop.steps.warming_up or compiled():
             return
         self._settle()
         if self._look is not None:  # the device has not come to it
@@ -144,7 +144,7 @@ class Preparation:
             look.close_span(perf_counter())
             look.is_seen, look.stepped_s, self._unseen = True, math.nan, 0
             if look.mark is None and not _distributed():
-                look.working = _used()
+                look.working, look.asleep_s = _used(), look.asleep_s if look.n_stepped else 0.0
             self.unlisten()
 
     def step(self, now_s: float) -> None:
@@ -153,7 +153,8 @@ class Preparation:
         if self.is_on and (look := self._look) is not None and look.is_seen and look.n_stepped < MOST_STEPS:
             if look.working is not None:
                 wall_s, cpu_s, taken = (now - then for now, then in zip(_used(), look.working, strict=True))
-                look.asleep_s += math.nan if taken else max(0.0, wall_s - cpu_s)
+                known = not taken and threading.get_ident() == look.thread
+                look.asleep_s += max(0.0, wall_s - cpu_s) if known else math.nan
                 look.working = None
             look.stepped_s, look.n_stepped = now_s, look.n_stepped + 1
             if self._hook is None:
@@ -191,7 +192,8 @@ class Preparation:
         took_s = sum(max(0.0, until_s - max(since_s, free_s)) for since_s, until_s in look.spans)
         step_s = look.until_s - look.asked_s
         between_s = max(0.0, look.between_s - little_s) if math.isfinite(look.between_s) else 0.0
-        asleep = (0.0, 0.0) if math.isnan(look.asleep_s) else (look.asleep_s, step_s)
+        known = look.working is None and math.isfinite(look.asleep_s)
+        asleep = (look.asleep_s, step_s) if known else (0.0, 0.0)
         of_it: tuple[float, ...] = max(0.0, took_s - little_s), between_s, *asleep, step_s
         self._longest, of_it = sorted((self._longest, of_it), key=lambda of: sum(of[:3]), reverse=True)
         self._sums = tuple([a + b for a, b in zip(self._sums, of_it, strict=True)])
@@ -227,6 +229,6 @@ def _distributed() -> bool:
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
-def _compiled() -> bool:
+def compiled() -> bool:
     """Returns whether anything was compiled: what is compiled may have to be compiled again for a changed method."""
     return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))

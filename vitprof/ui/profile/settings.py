@@ -184,13 +184,8 @@ def _model(info: catalog.DatasetInfo) -> None:
 
 
 def _names() -> dict[str, list[str]]:
-    named: dict[str, Any] = {
-        "strategy": strategies.STRATEGIES,
-        "dataset": catalog.DATASETS,
-        "model": catalog.MODELS,
-        **PARTS_BY_KIND,
-    }
-    return {kind: [*names] for kind, names in named.items()}
+    named: dict[str, Any] = {"strategy": strategies.STRATEGIES, "dataset": catalog.DATASETS, "model": catalog.MODELS}
+    return {kind: [*names] for kind, names in {**named, **PARTS_BY_KIND}.items()}
 
 
 def _reject_unusable(values: dict[str, Any]) -> str:
