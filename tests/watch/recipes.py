@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -383,6 +384,36 @@ def by_litdata() -> str:
                 return Samples()[int(super().__getitem__(index)["i"])]
 
         return by_optimizer(litdata.StreamingDataLoader(Streamed(folder), batch_size=BATCH, num_workers=0))
+
+
+def by_streaming() -> str:
+    import streaming
+
+    with tempfile.TemporaryDirectory() as folder:
+        with streaming.MDSWriter(out=folder, columns={"i": "int"}) as writer:
+            for i in range(N_SAMPLES):
+                writer.write({"i": i})
+
+        class Streamed(streaming.StreamingDataset):  # type: ignore[misc]
+            def __getitem__(self, index: Any) -> Any:
+                return Samples()[int(super().__getitem__(index)["i"])]
+
+        return by_optimizer(DataLoader(Streamed(local=folder, batch_size=BATCH), BATCH))
+
+
+def by_ray(folder: str) -> None:
+    """Writes what it returns to `told` in `folder`: Ray Train trains in a process of its own."""
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    def train() -> None:
+        Path(folder, "told").write_text(by_optimizer(DataLoader(Samples(), BATCH)), encoding="utf-8")
+
+    ray.init(include_dashboard=False, num_cpus=2, logging_level="error", log_to_driver=False)
+    TorchTrainer(
+        train, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(storage_path=f"{folder}/ray")
+    ).fit()
 
 
 def by_ultralytics() -> str:

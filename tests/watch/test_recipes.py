@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import ROOT
 from tests.watch.recipes import BATCH, N_STEPS, SKIPPED
 from tests.watch.watching import Host
 
@@ -27,6 +31,7 @@ FRAMEWORKS = {
     "torch_geometric": "by_torch_geometric",
     "webdataset": "by_webdataset",
     "litdata": "by_litdata",
+    "streaming": "by_streaming",
     "hydra": "by_hydra",
     "torchdata.nodes": "by_torchdata_nodes",
     "spdl.pipeline": "by_spdl",
@@ -75,3 +80,18 @@ def test_a_framework(host: Host, framework: str) -> None:
     if importlib.util.find_spec(framework.partition(".")[0]) is None:
         pytest.skip(f"{framework} is not installed: .ci/versions newest installs it")
     check(host, FRAMEWORKS[framework])
+
+
+@pytest.mark.frameworks
+def test_ray_train(tmp_path: Path) -> None:
+    """It kills the process that has trained: the run is partly watched, with all of its steps."""
+    pytest.importorskip("ray.train.torch", reason=".ci/versions newest installs it")
+    script = f"from tests.watch import recipes; recipes.by_ray({str(tmp_path)!r})"
+    command = [sys.executable, "-m", "vitprof", "watch", "--json", f"{tmp_path}/run.json", "--", sys.executable]
+    done = subprocess.run([*command, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    truth = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
+    run = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert run["summary"]["n_steps"] == truth["steps"] == N_STEPS
+    assert run["summary"]["data_wait_frac"] == pytest.approx(truth["wait"], abs=MOST_POINTS)
+    assert "partly watched" in done.stderr
