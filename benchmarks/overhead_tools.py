@@ -29,7 +29,7 @@ from vitprof.config.catalog import dataset_info, model_preset
 from vitprof.config.resolve import resolve
 from vitprof.engine.pipeline import open_pipeline
 from vitprof.engine.trainer import ViT
-from vitprof.jobs.child import Sender, run_job
+from vitprof.jobs.child import run_job, send
 from vitprof.measure.devices import open_device
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.wire import EventBuffer, Note, read_messages
@@ -111,11 +111,13 @@ def vitprof_loop(config: RunConfig, folder: Path) -> tuple[list[list[float]], fl
     """Runs `train()` as a job's process does, with recorder, buffer and sending thread, here to a file. Returns the
     same.
     """
-    frames, buffer = folder / "frames", EventBuffer()
+    frames, buffer, finished = folder / "frames", EventBuffer(), threading.Event()
     with frames.open("wb") as stream:
-        sender = Sender(buffer, stream)
+        sender = threading.Thread(target=send, args=(buffer, stream, finished))
+        sender.start()
         run_job(config, buffer, threading.Event())
-        sender.close()
+        finished.set()
+        sender.join()
     with frames.open("rb") as stream:
         messages = list(read_messages(stream))
     end = next(m.values for m in messages if isinstance(m, Note) and m.kind == "end")

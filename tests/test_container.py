@@ -79,15 +79,20 @@ def test_compose_starts_it_on_a_database_that_it_can_use() -> None:
     assert f"store:{given('VOLUME')}" in dashboard["volumes"]
 
 
+def docker(*args: str) -> str:
+    """What a command of Docker's prints."""
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(["docker", *args], cwd=ROOT, check=True, text=True, **both).stdout
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not ASKED or not shutil.which("docker"), reason="VITPROF_CONTAINER=1 and docker build an image")
 def test_the_image_answers() -> None:
     cpu = "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
-    subprocess.run(["docker", "build", "-q", "--build-arg", cpu, "--tag", "vitprof:test", "."], cwd=ROOT, check=True)
-    run = ["docker", "run", "--rm", "--detach", "--publish", "127.0.0.1::8501", "vitprof:test"]
-    name = subprocess.run(run, check=True, capture_output=True, text=True).stdout.strip()
+    docker("build", "-q", "--build-arg", cpu, "--tag", "vitprof:test", ".")
+    name = docker("run", "--rm", "--detach", "--publish", "127.0.0.1::8501", "vitprof:test").strip()
     try:
-        port = subprocess.run(["docker", "port", name, "8501"], check=True, capture_output=True, text=True).stdout
+        port = docker("port", name, "8501")
         until = time.monotonic() + START_LIMIT_S
         answer = b""
         while answer != b"ok" and time.monotonic() < until:
@@ -97,9 +102,7 @@ def test_the_image_answers() -> None:
         assert answer == b"ok"
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"http://{port.strip()}/")
-        logs = subprocess.run(["docker", "logs", name], check=True, capture_output=True, text=True)
-        assert re.search(r"asks for this token, made for this start: \S{43}\n", logs.stdout + logs.stderr)
-        told = subprocess.run(["docker", "exec", name, "id", "-u"], check=True, capture_output=True, text=True).stdout
-        assert told.strip() == "1000"
+        assert re.search(r"asks for this token, made for this start: \S{43}\n", docker("logs", name))
+        assert docker("exec", name, "id", "-u").strip() == "1000"
     finally:
-        subprocess.run(["docker", "stop", name], check=True, stdout=subprocess.DEVNULL)
+        docker("stop", name)

@@ -40,7 +40,6 @@ COMMANDS = sorted({line for page in PAGES for line in typed(page) if not A_NAME.
 SHORT = ["--threads", "1", "--device", "cpu", "--isolation", "thread", "--steps", "3", "--no-evaluate"]
 RUN_HERE: dict[str, list[str]] = {
     "vitprof run --strategy memory --batch-size 512 --steps 50": SHORT,
-    "vitprof run --strategy per-sample --device simulated:rtx2060-article --steps 60": [*SHORT[4:], *SHORT[:2]],
     "vitprof runs --text memory --sort samples_per_s": [],
     "vitprof runs 1": [],
     "vitprof check 12 --max-idle 10% --min-samples-per-s 900": [],
@@ -56,13 +55,8 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof strategies": [],
     "vitprof strategies --dataset photos": [],
     "vitprof code --strategy hdf5 --output train_hdf5.py": [],
-    "vitprof code --strategy workers --dataset photos --output train_photos.py": [],
-    "vitprof run --help": [],
     "vitprof runs": [],
     "vitprof runs --tag kept --json": [],
-    "vitprof schema": [],
-    "vitprof schema run": [],
-    "vitprof schema export": [],
 }
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
 RUN_ELSEWHERE = {
@@ -73,6 +67,7 @@ RUN_ELSEWHERE = {
     "open": "tests/cli/test_dashboard.py",
     "predict": "tests/cli/test_run.py",
     "run": "tests/cli/test_run.py",
+    "schema": "tests/cli/test_schema.py",
     "selftest": "tests/cli/test_run.py",
     "tournament": "tests/cli/test_tournament.py",
     "check": "tests/cli/test_check.py",
@@ -81,18 +76,15 @@ RUN_ELSEWHERE = {
 """The rest take seconds: tests that run each of these commands with its options."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_link_leads_to_a_file(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
-            assert (page.parent / target).is_file(), target
-
-
-def test_readme_is_short_and_every_benchmark_named_is_there() -> None:
-    named = {name for page in PAGES for name in re.findall(r"benchmarks\.(\w+)", page.read_text(encoding="utf-8"))}
+def test_every_link_leads_to_a_file_readme_is_short_and_every_benchmark_named_is_there() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    for page, text in texts.items():
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert target.startswith("http") or (page.parent / target).is_file(), target
+    named = {name for text in texts.values() for name in re.findall(r"benchmarks\.(\w+)", text)}
     assert named
     assert all((ROOT / "benchmarks" / f"{name}.py").is_file() for name in named), named
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= README_LINES
+    assert len(texts[README].splitlines()) <= README_LINES
 
 
 @pytest.mark.slow
@@ -108,20 +100,16 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", COMMANDS)
-def test_every_command_is_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_is_accepted_and_run_here_or_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.vitprof").touch()
-    word, *arguments = shlex.split(line)[1:]
-    command = typer.main.get_command(app).commands[word]  # type: ignore[attr-defined]
-    if arguments and "--help" not in arguments:
-        command.make_context(word, arguments)  # raises where an option or a value is none of its
-
-
-def test_every_command_is_run() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert set(RUN_HERE) <= set(COMMANDS)
-    for line in set(COMMANDS) - set(RUN_HERE):
-        assert (ROOT / RUN_ELSEWHERE[line.split()[1]]).exists(), line
+    for line in COMMANDS:
+        word, *arguments = shlex.split(line)[1:]
+        if arguments and "--help" not in arguments:
+            commands[word].make_context(word, arguments)  # raises where an option or a value is none of its
+        assert line in RUN_HERE or (ROOT / RUN_ELSEWHERE[word]).exists(), line
 
 
 @pytest.mark.slow

@@ -23,16 +23,8 @@ def test_what_is_not_available_is_never_a_number(shown: object, value: float | N
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0"),
-        (1, "1.00"),
-        (9.996, "10.0"),
-        (99.94, "99.9"),
-        (99.96, "100"),
-        (999.9, "1,000"),
-        (12_549, "12,500"),
-        (1_234_567, "1,230,000"),
-        (0.0012345, "0.00123"),
-        (-3.14159, "-3.14"),
+        *((0, "0"), (1, "1.00"), (9.996, "10.0"), (99.94, "99.9"), (99.96, "100"), (999.9, "1,000")),
+        *((12_549, "12,500"), (1_234_567, "1,230,000"), (0.0012345, "0.00123"), (-3.14159, "-3.14")),
     ],
 )
 def test_a_number_has_three_significant_digits(value: float, text: str) -> None:
@@ -57,18 +49,9 @@ def test_a_share_is_shown_in_percent(share: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (8.5e-5, "85.0 µs"),
-        (0.99996e-3, "1.00 ms"),  # not 1,000 µs
-        (0.01234, "12.3 ms"),
-        (0.99996, "1.00 s"),
-        (4.56, "4.56 s"),
-        (99.96, "1 min 40 s"),
-        (200, "3 min 20 s"),
-        (3599.4, "59 min 59 s"),
-        (3599.6, "1 h 00 min"),  # not 60 min 0 s
-        (3900, "1 h 05 min"),
-        (7199, "2 h 00 min"),
-        (100 * 3600, "100 h 00 min"),
+        *((8.5e-5, "85.0 µs"), (0.99996e-3, "1.00 ms"), (0.01234, "12.3 ms"), (0.99996, "1.00 s"), (4.56, "4.56 s")),
+        *((99.96, "1 min 40 s"), (200, "3 min 20 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")),
+        *((3900, "1 h 05 min"), (7199, "2 h 00 min"), (100 * 3600, "100 h 00 min")),
     ],
 )
 def test_a_duration_is_shown_in_the_unit_that_suits_it(value: float, text: str) -> None:

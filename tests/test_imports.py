@@ -134,22 +134,23 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 @pytest.mark.slow
-def test_only_the_user_interface_imports_streamlit() -> None:
-    others = [path for path in FILES if folder(path) not in ("ui", "app")]
-    assert not [path for path in others if any(name.split(".")[0] == "streamlit" for name in imported(path))]
-
-
-@pytest.mark.slow
-def test_only_the_store_talks_to_the_database() -> None:
-    """Its methods are whole transactions: nobody else opens one or asks in SQL."""
+def test_only_the_store_talks_to_the_database_and_only_the_user_interface_imports_streamlit() -> None:
+    """The store's methods are whole transactions: nobody else opens one or asks in SQL."""
     for path in FILES:
+        packages = {name.split(".")[0] for name in imported(path)}
+        assert folder(path) in ("ui", "app") or "streamlit" not in packages, path
         if folder(path) == "store":
             continue
-        assert not [name for name in imported(path) if name.split(".")[0] == "sqlalchemy"], path
+        assert "sqlalchemy" not in packages, path
         # `idx.writing` is a file's: the engine has no store
         opens = ("transaction",) if folder(path) in ("engine", "measure") else ("transaction", "writing")
         calls = (node.func for node in nodes(path) if isinstance(node, ast.Call))
         assert not [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in opens], path
+
+
+def python(script: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=env)
 
 
 @pytest.mark.slow
@@ -166,8 +167,7 @@ def test_the_dashboard_imports_no_torch() -> None:
     for name in names:
         banned = {"torch", "torchvision", "cv2"} | (set() if name.startswith("vitprof.ui") else {"streamlit"})
         script += f"import {name}\nassert not {banned} & set(sys.modules), 'it came with {name}'\n"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=env)
+    ended = python(script)
     assert ended.returncode == 0, ended.stderr.splitlines()[-1]
 
 
@@ -190,6 +190,4 @@ def test_a_job_without_image_files_needs_none_of_their_packages() -> None:
 
 def test_a_bare_import_brings_nothing() -> None:
     script = "import sys; before = set(sys.modules); import vitprof; print(*sorted(set(sys.modules) - before))"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, env=env)
-    assert ended.stdout.split() == ["vitprof"]
+    assert python(script).stdout.split() == ["vitprof"]

@@ -58,9 +58,9 @@ def test_what_becomes_of_a_name(name: str, tamed: str) -> None:
     assert tamed_name(name) == tamed
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\tb", "\x1b[31mred", "\u202ered", "a\u2028b", "bell \a", "\u061cx"])
-def test_what_a_person_may_not_give(name: str) -> None:
-    assert why_no_name(name).startswith("give one line, without control characters")
+def test_what_a_person_may_not_give() -> None:
+    for name in ("a\nb", "a\tb", "\x1b[31mred", "\u202ered", "a\u2028b", "bell \a", "\u061cx"):
+        assert why_no_name(name).startswith("give one line, without control characters")
 
 
 @pytest.mark.parametrize(

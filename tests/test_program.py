@@ -44,20 +44,11 @@ def test_a_link_to_the_command_is_the_command(commands: Path, tmp_path: Path, mo
     assert program() == "vitprof"
 
 
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [
-        ("/home/a b/.cache/uv/archive-v0/5xG/bin/vitprof", "uvx vitprof"),
-        ("/home/a b/env/bin/vitprof", "'/home/a b/env/bin/vitprof'"),
-        ("env/bin/vitprof", "env/bin/vitprof"),
-        ("vitprof", "vitprof"),
-    ],
-)
-def test_it_can_be_typed(path: str, words: str) -> None:
-    assert keep_call(path) == words
-
-
-def test_what_pipx_keeps_for_a_while_is_called_by_pipx(tmp_path: Path) -> None:
+def test_it_can_be_typed_and_what_pipx_keeps_for_a_while_is_called_by_pipx(tmp_path: Path) -> None:
+    assert keep_call("/home/a b/.cache/uv/archive-v0/5xG/bin/vitprof") == "uvx vitprof"
+    assert keep_call("/home/a b/env/bin/vitprof") == "'/home/a b/env/bin/vitprof'"
+    for path in ("env/bin/vitprof", "vitprof"):
+        assert keep_call(path) == path
     kept = tmp_path / "cache" / "6293" / "bin" / "vitprof"
     kept.parent.mkdir(parents=True)
     assert keep_call(str(kept)) == str(kept)
@@ -65,9 +56,7 @@ def test_what_pipx_keeps_for_a_while_is_called_by_pipx(tmp_path: Path) -> None:
     assert keep_call(str(kept)) == "pipx run vitprof"
 
 
-def test_called_by_nobody_it_is_the_command_of_this_environment(
-    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_called_by_nobody(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert program() == MODULE
     monkeypatch.setenv("PATH", str(commands))
     assert program() == "vitprof"

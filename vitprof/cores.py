@@ -14,10 +14,6 @@ def job_cores(root: Path = Path("/")) -> int:
     return max(1, int(min([allowed, *_quotas(root)])))
 
 
-def machine_cores() -> int:
-    return os.cpu_count() or 1
-
-
 def cores_in_words(mine: int, all_cores: int) -> str:
     """Returns how many cores the job has: "64 cores", or "4 of 64 cores are yours"."""
     return f"{all_cores} cores" if mine == all_cores else f"{mine} of {all_cores} cores are yours"

@@ -49,14 +49,10 @@ class DeviceError(VitprofError):
 
 def one_line(error: BaseException) -> str:
     """Returns the line to show for `error`: a `VitprofError`'s message, else the type and the message's first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines, ours = [line.strip() for line in str(error).splitlines() if line.strip()], isinstance(error, VitprofError)
     if len(lines) > 1 and lines[1].startswith("Original Traceback"):
         last = lines[-1]
-        if isinstance(error, VitprofError):
+        if ours:
             return last.removeprefix(f"{type(error).__module__}.{type(error).__qualname__}: ")
         return last if ": " in last else f"{type(error).__name__}: {last}"
-    if isinstance(error, VitprofError):
-        return " ".join(lines)
-    if not lines:
-        return type(error).__name__
-    return f"{type(error).__name__}: {lines[0]}"
+    return " ".join(lines) if ours else ": ".join([type(error).__name__, *lines[:1]])

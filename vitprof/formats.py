@@ -8,13 +8,9 @@ import math
 NOT_AVAILABLE = "n/a"
 
 
-def _missing(value: float | int | None) -> bool:
-    return value is None or not math.isfinite(value)
-
-
 def number(value: float | int | None, unit: str = "") -> str:
     """Returns `value` with three significant digits, thousands separators and the unit: 12,500 samples/s."""
-    if value is None or _missing(value):
+    if value is None or not math.isfinite(value):
         return NOT_AVAILABLE
     rounded = float(f"{value:.3g}")
     decimals = 0 if rounded == 0 else max(0, 2 - math.floor(math.log10(abs(rounded))))
@@ -34,14 +30,14 @@ def ordinal(number: int) -> str:
 
 def percent(share: float | None) -> str:
     """Returns a share (0 to 1) in percent, with one decimal below 10%."""
-    if share is None or _missing(share):
+    if share is None or not math.isfinite(share):
         return NOT_AVAILABLE
     return f"{share * 100:.1f}%" if share < 0.0995 else f"{share * 100:.0f}%"
 
 
 def seconds(value: float | None) -> str:
     """Returns a duration in the unit that suits it: 85 µs, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
-    if value is None or _missing(value):
+    if value is None or not math.isfinite(value):
         return NOT_AVAILABLE
     shown = abs(float(f"{value:.3g}"))  # a value that rounds up to the next unit is shown in that unit
     if shown < 1e-3:
@@ -65,7 +61,7 @@ def moment(epoch_s: float) -> str:
 
 def size(n_bytes: float | int | None) -> str:
     """Returns a number of bytes in binary units: 1.23 GiB."""
-    if n_bytes is None or _missing(n_bytes):
+    if n_bytes is None or not math.isfinite(n_bytes):
         return NOT_AVAILABLE
     value = float(n_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):

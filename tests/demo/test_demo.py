@@ -28,14 +28,11 @@ def place(vitprof_home: Path) -> Path:
     return made
 
 
-def test_the_recording_is_small_and_names_no_folder_of_its_machine(place: Path) -> None:
+def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_to_show(place: Path) -> None:
     with contextlib.closing(sqlite3.connect(place / "recordings.sqlite")) as db:
         text = "\n".join(db.iterdump())
     assert demo.RUNS.stat().st_size <= MOST_BYTES
     assert not re.findall(r"/tmp/\S+|/home/(?!me\b)\w+", text)
-
-
-def test_it_has_what_every_page_is_to_show(place: Path) -> None:
     with contextlib.closing(RunStore(f"sqlite:///{place / 'recordings.sqlite'}")) as store:
         runs = store.runs()
         (tournament,) = list_tournaments(store)
@@ -54,7 +51,7 @@ def test_it_has_what_every_page_is_to_show(place: Path) -> None:
     assert "worker" in failed.error
 
 
-def test_what_was_run_in_it_stays_until_the_recording_changes(place: Path, vitprof_home: Path) -> None:
+def test_it_stays_until_the_recording_changes(place: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "mine").touch()
     assert demo.make_home() == (place, False)
     assert (place / "mine").exists()
@@ -62,9 +59,6 @@ def test_what_was_run_in_it_stays_until_the_recording_changes(place: Path, vitpr
     assert demo.make_home() == (place, True)
     assert sorted(path.name for path in place.iterdir()) == [demo.MARK, "recordings.sqlite"]
     assert [path.name for path in vitprof_home.iterdir()] == ["demo"], "nothing else is left in the user's home"
-
-
-def test_a_home_is_a_demonstrations_where_it_was_made_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not demo.is_demonstration()
     monkeypatch.setenv("VITPROF_HOME", str(place))
     assert demo.is_demonstration()

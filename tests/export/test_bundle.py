@@ -374,7 +374,7 @@ def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunSto
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, ids)))
     assert [store.run(new.run_id).name for new in came.runs] == [other.run(run_id).name for run_id in ids]
     assert not came.renamed
-    other.delete_many(ids)
+    other.delete(*ids)
 
 
 @pytest.mark.slow

@@ -20,11 +20,11 @@ from tests.jobs.reported import Clock, ReportingJob
 from tests.jobs.sending import columns, waiting
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
-from vitprof.jobs import collector
 from vitprof.jobs.collector import GONE, ScriptRunner, record
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note, write_message
-from vitprof.store import RunStore, chunks
+from vitprof.recording import codec
+from vitprof.store import RunStore
 
 DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})
 DONE = Note("end", {"status": "done", "error": ""})
@@ -87,12 +87,8 @@ def stored() -> Any:
 
 
 def until(status: str) -> Any:
-    clock = threading.Event()
-    for _ in range(int(LIMIT_S / 0.02)):
-        if (run := stored()).status == status:
-            return run
-        clock.wait(0.02)
-    raise AssertionError(run)
+    wait_until(lambda: stored().status == status, f"status {status}")
+    return stored()
 
 
 def test_a_run_that_is_over_may_go_on(script: Script) -> None:
@@ -121,15 +117,7 @@ def test_a_script_that_hangs_up_without_a_last_message(script: Script) -> None:
     assert run.facts["partly_watched"], "its process goes on"
 
 
-def test_a_script_that_never_trains_leaves_no_run(script: Script) -> None:
-    script.hangs_up()
-    script.waits()
-    with closing(RunStore()) as store:
-        assert not store.runs()
-
-
-def test_the_end_of_its_process_is_seen_though_another_one_has_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "LOOK_EVERY_S", 0.0)
+def test_the_end_of_its_process_is_seen_though_another_one_has_the_socket() -> None:
     process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
     script = Script(process.pid)
     script.says(DESCRIBED)
@@ -140,25 +128,23 @@ def test_the_end_of_its_process_is_seen_though_another_one_has_the_socket(monkey
     script.hangs_up()
 
 
-def test_without_a_store_it_says_why(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_a_script_that_never_trains_or_has_no_store(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+    silent = Script(os.getpid())
+    silent.hangs_up()
+    silent.waits()
+    with closing(RunStore()) as store:
+        assert not store.runs()
     monkeypatch.setenv("VITPROF_HOME", "/dev/null")
     script.says(DESCRIBED)
     script.waits()
     assert "cannot write to /dev/null" in str(script.error)
 
 
-def test_what_writes_steps_is_imported_before_the_training_begins(
-    monkeypatch: pytest.MonkeyPatch, store: RunStore
-) -> None:
-    """By the recorder of any job, and by the collector before it knows of a training: 250 ms of CPU later on."""
+def test_what_writes_steps_is_imported_before_training(monkeypatch: pytest.MonkeyPatch, store: RunStore) -> None:
+    """250 ms of CPU later on."""
     imported: list[str] = []
-    arrow = chunks.arrow
-
-    def noted() -> Any:
-        imported.append("pyarrow")
-        return arrow()
-
-    monkeypatch.setattr(chunks, "arrow", noted)
+    arrow = codec.arrow
+    monkeypatch.setattr(codec, "arrow", lambda: imported.append("pyarrow") or arrow())
 
     class Job(ReportingJob):
         def messages(self) -> Any:
@@ -168,8 +154,3 @@ def test_what_writes_steps_is_imported_before_the_training_begins(
     job = Job(Clock(), 0.0, lambda now: None)
     JobRecorder(store, store.create_run(RunConfig()), threading.Event(), start=lambda: job).run()
     assert imported[:2] == ["pyarrow", "its first message"]
-    imported.clear()
-    script = Script(os.getpid())
-    wait_until(lambda: imported, "the import")
-    script.hangs_up()
-    script.waits()

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -54,13 +55,10 @@ def test_how_a_script_ends_is_how_its_run_does(store: RunStore, source: str, sta
         ("", False),
         ("os._exit(0)", True),
         ("os._exit(3)", False),
-        ("os.closerange(3, 99); time.sleep(2); os._exit(0)", True),
         ("os.closerange(3, 99); time.sleep(2); os._exit(3)", True),
     ],
 )
-def test_a_run_whose_connection_ended_without_a_last_message_is_partly_watched(
-    store: RunStore, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partly_watched(store: RunStore, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     source = f"""
 import os, time
@@ -71,23 +69,15 @@ with watched() as send:
 """
     run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
     assert ("partly_watched" in run.facts) is partly
+    assert partly or not run.notices
     assert run.verdict is not None
     assert run.verdict.sentence.startswith("Inconclusive: partly watched: watching ended after 50 steps") is partly
     assert not (partly and run.verdict.advice)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("others", "notices"),
-    [
-        (0, ()),
-        (1, ("another process of the command trained, too: this is the run of the first one",)),
-        (2, ("2 other processes of the command trained, too: this is the run of the first one",)),
-    ],
-)
-def test_of_several_processes_that_train_the_first_is_recorded_and_the_others_are_named(
-    store: RunStore, others: int, notices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("others", "who"), [(1, "another process"), (2, "2 other processes")])
+def test_of_several_the_first_counts(store: RunStore, others: int, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     source = f"""
 from tests.jobs.sending import columns, waiting, watched
@@ -96,7 +86,8 @@ for n in [50] + {others} * [70]:
         send(columns(n, step=range(n), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
 """
     run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
-    assert (run.status, run.notices) == ("done", notices)
+    line = f"{who} of the command trained, too: this is the run of the first one"
+    assert (run.status, run.notices) == ("done", (line,))
     assert len(store.steps(run.id)["step"]) == 50
 
 
@@ -125,8 +116,7 @@ def test_asked_to_end_and_ended_if_it_does_not(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", ["raise SystemExit(0)", "raise SystemExit(1)"])
-def test_ctrl_c_is_a_stop_however_the_script_ends(ends: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_a_stop_however_the_script_ends(capfd: pytest.CaptureFixture[str]) -> None:
     """The terminal has told it; it is not told twice."""
     source = f"""
 import signal, sys, time
@@ -137,7 +127,7 @@ print("on", flush=True)
 while not ended:  # not signal.pause: a signal that arrives just before it would not end it
     time.sleep(0.01)
 print(len(interrupted), flush=True)
-{ends}
+raise SystemExit(1)
 """
     runner = CommandRunner([sys.executable, "-c", source])
     said, last = "", None
@@ -153,21 +143,13 @@ print(len(interrupted), flush=True)
     assert last == Note("end", {"status": "stopped", "error": ""})
 
 
-def test_what_is_not_there() -> None:
-    with pytest.raises(JobError, match="cannot start no-such-command: No such file or directory"):
-        CommandRunner(["no-such-command"])
-
-
 def test_another_sitecustomize_runs_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('the other one')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = "import sys; print(sorted(m for m in sys.modules if m.startswith('vitprof')))"
-    runner = CommandRunner([sys.executable, "-c", source])
-    for _ in runner.messages():
-        pass
-    runner.close()
+    CommandRunner([sys.executable, "-c", source]).finish()
     assert capfd.readouterr().out.splitlines() == [
         "the other one",
         "['vitprof', 'vitprof.watch', 'vitprof.watch.install', 'vitprof.watch.patching']",
@@ -201,23 +183,20 @@ def test_what_is_measured_and_what_it_was_given(run: Run, store: RunStore, tmp_p
     assert (ended.status, ended.error, ended.config.batch_size, ended.config.workers) == ("done", "", 8, 0)
     assert store.n_steps(ended.id) == 40
     assert (tmp_path / "model.pt").read_text() == "of trial 3"
-    assert {"log", "model.pt"} <= set(changes)
+    assert "model.pt" in changes
 
 
-def test_the_setting_is_in_the_runs_config(run: Run) -> None:
+def test_the_setting_is_in_the_runs_config_or_fails_where_it_was_not_applied(run: Run) -> None:
     given = {"num_workers": 2, "prefetch_factor": 4, "pin_memory": True}
     ended = run(arguments=given, place="there", remarks=("read this",))
     assert ended.notices == ("read this",)
     config = ended.config
     assert (ended.status, config.workers, config.prefetch_factor, config.pin_memory) == ("done", 2, 4, True)
-
-
-def test_a_setting_that_was_not_applied_fails(run: Run) -> None:
     ended = run("elsewhere", arguments={"num_workers": 2}, place="there", where="train.py:5")
-    assert ended.status == "failed"
-    assert ended.error == (
+    assert (ended.status, ended.error) == (
+        "failed",
         "the setting was not applied to the loader that trains: the first trial's loader was made at train.py:5, "
-        "this one's at train.py:7"
+        "this one's at train.py:7",
     )
 
 
@@ -235,19 +214,19 @@ def test_what_cannot_be_done_in_a_layer_names_the_way_around_it(run: Run) -> Non
     assert "--in-place" not in run(**fails).error
 
 
-def test_a_script_that_ends_sooner_says_so(run: Run) -> None:
-    ended = run("short")
+def test_an_early_end_and_the_epoch_that_fills_the_cache(run: Run, store: RunStore) -> None:
+    ended = run("short", cache_bytes=1000, place="there")
     assert (ended.status, ended.notices) == ("done", ("the script ended by itself after 20 of 40 steps",))
+    assert store.steps(ended.id)["warmup"].tolist() == [1] * 10 + [0] * 10
 
 
-def test_the_epoch_that_fills_the_cache_is_warm_up(run: Run, store: RunStore) -> None:
-    ended = run(cache_bytes=1000, place="there")
-    assert store.steps(ended.id)["warmup"].tolist() == [1] * 10 + [0] * 30
-
-
-def test_what_cannot_be_started_leaves_nothing(run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(JobError, match="cannot start no-such-command: No such file or directory"):
+        CommandRunner(["no-such-command"])
     with pytest.raises(JobError, match=r"cannot start .*: No such file or directory \(.*/gone\)"):
         TrialRunner(a_trial(tmp_path / "gone"), tmp_path / "log")
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.jobs.sending import columns, waiting
 from tests.store.other_versions import rewrite
 from tests.stored_series import append_steps
 from tests.ui.dashboard import add_run
-from vitprof.analysis.timing import gaps, summary, utilisation
+from vitprof.analysis.timing import summary
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.availability import can_run
@@ -29,24 +29,8 @@ from vitprof.recording.columns import summary_to_dict
 from vitprof.store import RunQuery, RunStore
 
 
-def test_gaps_are_worked_out_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def counted(*args: Any) -> gaps.Gaps:
-        calls.append(args)
-        return found(*args)
-
-    found = gaps.find_gaps
-    for module in (gaps, utilisation, summary):
-        monkeypatch.setattr(module, "find_gaps", counted)
-    run_id = add_run(store)
-    assert settle(store, run_id, 90.0, 200.0)["summary"].n_steps == 40
-    assert len(calls) == 1
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [0, 1, 7, 40])
-@pytest.mark.parametrize("loader_only", [False, True])
+@pytest.mark.parametrize(("n", "loader_only"), [(0, True), (1, False), (40, False), (40, True)])
 def test_the_figures_are_those_that_each_part_finds_alone(store: RunStore, n: int, loader_only: bool) -> None:
     run_id = add_run(store, n=n, loader_only=loader_only)
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
@@ -68,18 +52,17 @@ def test_a_run_that_cannot_be_read_stops_no_program_from_opening_the_store(store
     assert store.run(good).verdict is not None
 
 
-def breaks(*_: Any, **__: Any) -> Any:
-    raise ValueError("a defect\nof ours")
-
-
-def test_a_run_that_cannot_be_judged_says_so_and_keeps_no_other_from_it(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_not_judged(store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     bad, good = (add_run(store, status="running", name=name) for name in ("bad", "good"))
     for run_id in (bad, good):
         store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, summary=None, notices=["told before"])
-    judges = {"bad": breaks, "good": judge}
-    monkeypatch.setattr(finalise, "judge", lambda config, *args, **more: judges[config.name](config, *args, **more))
+
+    def judged(config: RunConfig, *args: Any, **more: Any) -> Any:
+        if config.name == "bad":
+            raise ValueError("a defect\nof ours")
+        return judge(config, *args, **more)
+
+    monkeypatch.setattr(finalise, "judge", judged)
     settle_interrupted(store)
     run = store.run(bad)
     assert (run.status, run.summary, run.verdict) == ("interrupted", None, None)
@@ -87,14 +70,10 @@ def test_a_run_that_cannot_be_judged_says_so_and_keeps_no_other_from_it(
     assert run.notices == ("told before", said)
     assert "Traceback" in capsys.readouterr().err
     other = store.run(good)
-    assert other.summary is not None
-    assert other.verdict is not None
-    assert other.notices == ("told before",)
+    assert (other.summary is None, other.verdict is None, other.notices) == (False, False, ("told before",))
 
 
-def test_many_runs_that_cannot_be_judged_take_no_longer_than_a_minute(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judging_many_takes_no_longer_than_a_minute(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         store.update_run(add_run(store, n=2, status="running"), owner_started=1.0, summary=None)
     clock = itertools.count(0.0, OPEN_S / 2 - 1)
@@ -144,11 +123,9 @@ def resolved(config: RunConfig) -> RunConfig | None:
     raise AssertionError("it is refused again and again")
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(config=configs, n=st.sampled_from([0, 1, 30, 200]), seed=st.integers(0, 99))
-def test_every_config_that_validates_is_resolved_judged_and_settled(
-    store: RunStore, config: RunConfig, n: int, seed: int
-) -> None:
+def test_every_config_that_validates_is_settled(store: RunStore, config: RunConfig, n: int, seed: int) -> None:
     run_id = store.create_run(RunConfig())
     append_steps(store, run_id, made_steps(config, n, seed))
     with cpu_alarm(1.0):
@@ -158,6 +135,4 @@ def test_every_config_that_validates_is_resolved_judged_and_settled(
         store.update_run(run_id, status="done", **found)
     run = store.run(run_id)
     if job is not None:
-        assert run.notices == ()
-        assert run.summary is not None
-        assert run.verdict is not None
+        assert (run.notices, run.summary is None, run.verdict is None) == ((), False, False)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -61,18 +62,12 @@ def said(system: Path, **after: int) -> str:
     return witness.killed_words()
 
 
-def test_the_limit_of_a_control_group_is_named(system: Path) -> None:
+def test_a_groups_limit_the_machines_memory_and_a_kill_by_somebody_are_told_apart(system: Path) -> None:
     words = said(system, oom=3, kills=2)
     assert "its control group (a container's, or the session's) reached its limit of 4.00 GiB" in words
     assert "try a smaller batch size" in words
     assert memory_limit() == 2**32
-
-
-def test_the_machines_memory_is_told_from_it(system: Path) -> None:
     assert "the machine's memory of " in said(system, oom=2, kills=2)
-
-
-def test_neither_is_a_kill_by_somebody(system: Path) -> None:
     (system / "proc/vmstat").write_text("oom_kill 5\n")  # somebody else's process, in another group
     assert said(system, oom=2, kills=1).startswith("not by the kernel for memory")
 
@@ -89,19 +84,17 @@ def test_version_1_and_a_container_that_sees_its_own_groups_only(system: Path) -
     assert memory_limit() is None
 
 
-def test_where_the_system_tells_nothing_nothing_is_claimed(system: Path) -> None:
+def test_where_the_system_tells_nothing_nothing_is_claimed(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (system / "proc/vmstat").unlink()
     assert kill_counts() == KillCounts(None, None, None)
     assert MemoryWitness(1).killed_words() == "the system may have run out of memory"
-
-
-def test_what_the_job_holds_is_that_of_all_its_processes() -> None:
+    monkeypatch.undo()
     witness = MemoryWitness(os.getpid())
     witness.look()
     assert "the job held" in witness.killed_words()
 
 
-def test_a_limit_of_its_own_is_named() -> None:
+def test_a_limit_of_its_own_is_named_and_refused_memory_known_by_what_is_said() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if resource.RLIM_INFINITY not in before or resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         pytest.skip("this process has a limit already")
@@ -111,9 +104,6 @@ def test_a_limit_of_its_own_is_named() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
     assert "ulimit" not in out_of_memory_words("MemoryError")
-
-
-def test_refused_memory_is_known_by_what_is_said() -> None:
     refused = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
     assert is_out_of_memory(RuntimeError(refused))
     assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
@@ -145,25 +135,17 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-@pytest.fixture
-def ended() -> int:
+def gone_pid() -> int:
     """The id of a process that is gone."""
     process = subprocess.Popen(["true"])
     process.wait()
     return process.pid
 
 
-@pytest.fixture
-def stopped() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that a job of a gone vitprof started, and that was stopped."""
-    owner = subprocess.Popen(["true"])
-    owner.wait()
-    mark = {OWNER: f"{process_space()}-{owner.pid}"}
-    yield from _stopped(mark)
-
-
-def _stopped(mark: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "1000"], env=os.environ | mark)
+@contextmanager
+def stopped(owner: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a job of that vitprof started, and that was stopped."""
+    process = subprocess.Popen(["sleep", "1000"], env=os.environ | {OWNER: owner})
     wait_until(lambda: psutil.Process(process.pid).name() == "sleep", "the program")
     process.send_signal(signal.SIGSTOP)
     # or ended at once: whatever starts a job on this machine clears orphans
@@ -181,7 +163,7 @@ def test_what_a_killed_job_left_goes_when_it_is_gone_and_not_before(temporary: P
     with job.stdin, job.stdout:
         assert job.stdout.readline() == b"ready\n"
         made = sorted(os.listdir(temporary))
-        assert sorted(name.partition("-")[0] for name in made) == ["pymp", "vitprof", "vitprof"]
+        assert [name.split("-")[:2] for name in made] == [["vitprof", what] for what in ("mp", "told", "watch")]
         clear_orphans()
         assert sorted(os.listdir(temporary)) == made
         job.kill()
@@ -190,14 +172,10 @@ def test_what_a_killed_job_left_goes_when_it_is_gone_and_not_before(temporary: P
     assert os.listdir(temporary) == []
 
 
-def test_what_is_not_ours_stays(temporary: Path, ended: int) -> None:
+def test_what_is_not_ours_stays(temporary: Path) -> None:
+    ended = gone_pid()
     elsewhere = f"vitprof-watch-0-{ended}-abc"  # another container's, where the same number may be alive
-    names = [
-        "pymp-of-another-program",
-        "vitprof-notes",
-        elsewhere,
-        f"vitprof-watch-{process_space()}-{os.getpid()}-abc",
-    ]
+    names = ["pymp-of-another-program", "vitprof-notes", elsewhere, f"{temporary_prefix('watch')}abc"]
     for name in names:
         (temporary / name).mkdir()
     ours = f"vitprof-watch-{process_space()}-{ended}-"
@@ -209,18 +187,13 @@ def test_what_is_not_ours_stays(temporary: Path, ended: int) -> None:
         os.chown(temporary / f"{ours}theirs", 65534, 65534)
         kept.add(f"{ours}theirs")
     (temporary / f"{ours}abc").mkdir()
-    assert temporary_prefix("watch").startswith(f"vitprof-watch-{process_space()}-{os.getpid()}-")
     clear_orphans()
     assert set(os.listdir(temporary)) == kept
 
 
-def test_a_stopped_process_that_lost_its_owner_is_ended(temporary: Path, stopped: subprocess.Popen[bytes]) -> None:
-    clear_orphans()
-    assert gone([psutil.Process(stopped.pid)])
-    assert stopped.wait() == -signal.SIGKILL
-
-
-def test_one_whose_owner_lives_is_left_alone(temporary: Path) -> None:
-    for process in _stopped({OWNER: owner_mark()}):
+def test_a_stopped_process_that_lost_its_owner_is_ended_and_no_other(temporary: Path) -> None:
+    with stopped(f"{process_space()}-{gone_pid()}") as lost, stopped(owner_mark()) as kept:
         clear_orphans()
-        assert process.poll() is None
+        assert gone([psutil.Process(lost.pid)])
+        assert lost.wait() == -signal.SIGKILL
+        assert kept.poll() is None

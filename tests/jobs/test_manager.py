@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -68,10 +67,12 @@ def steps_of(jobs: JobManager, run_id: int) -> list[float]:
     return jobs.store.steps(run_id)["step"].tolist()
 
 
-def under_way(jobs: JobManager, run_id: int) -> None:
-    """Wait until the run has steps in the store, while it goes on."""
+def under_way(jobs: JobManager, **values: Any) -> int:
+    """A run that has steps in the store and goes on."""
+    run_id = jobs.submit(config(epochs=1000, **values))
     wait_until(lambda: steps_of(jobs, run_id), f"the first steps of run {run_id}")
     assert jobs.store.run(run_id).status == "running"
+    return run_id
 
 
 class Gate:
@@ -128,9 +129,7 @@ def assert_measured(jobs: JobManager, run: Any) -> None:
 
 
 class TestQueue:
-    def test_one_after_another_in_order_and_stopping_one_that_waits_takes_effect_at_once(
-        self, jobs: JobManager, gate: Gate
-    ) -> None:
+    def test_one_after_another_and_one_that_waits_stops_at_once(self, jobs: JobManager, gate: Gate) -> None:
         ids = begun(jobs, gate, "a", "b", "c")
         assert [jobs.store.run(i).status for i in ids[1:]] == ["queued", "queued"]
         assert gate.begun == ["a"]
@@ -173,9 +172,7 @@ class TestQueue:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("says", ["nothing", "anyway", "now"])
-    def test_programs_on_one_store_take_turns_where_nobody_says_otherwise(
-        self, jobs: JobManager, gate: Gate, quick_looks: None, says: str
-    ) -> None:
+    def test_programs_on_one_store_take_turns(self, jobs: JobManager, gate: Gate, quick_looks: None, says: str) -> None:
         """The other program is a manager of this process with a store entry that says otherwise."""
         (first,) = begun(jobs, gate, "there")
         sleeper = psutil.Process(os.getppid())
@@ -200,8 +197,14 @@ class TestQueue:
         finally:
             other.shutdown()
 
-    def test_shutdown_stops_all_of_it(self, store: RunStore, gate: Gate) -> None:
+    def test_shutdown_stops_all_of_it(self, store: RunStore, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         jobs = JobManager(store)
+        with pytest.raises(ConfigError, match="batch_size"):
+            jobs.submit(config(batch_size=10**6))
+        with monkeypatch.context() as patch:
+            patch.setattr(manager_module.availability, "installed", lambda _name: False)
+            with pytest.raises(JobError, match="a job needs PyTorch, which is not installed: "):
+                jobs.submit(config())
         ids = begun(jobs, gate, "a", "b")
         jobs.shutdown()
         assert [store.run(i).status for i in ids] == ["stopped", "stopped"]
@@ -212,19 +215,7 @@ class TestQueue:
         assert len(store.runs()) == 2
         jobs.shutdown()
 
-    def test_what_cannot_work_leaves_no_trace_also_without_pytorch(
-        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with pytest.raises(ConfigError, match="batch_size"):
-            jobs.submit(config(batch_size=10**6))
-        monkeypatch.setattr(manager_module.availability, "installed", lambda _name: False)
-        with pytest.raises(JobError, match="a job needs PyTorch, which is not installed: "):
-            jobs.submit(config())
-        assert jobs.store.runs() == []
-
-    def test_others_of_those_who_log_in_cannot_stop_it(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_others_who_log_in_cannot_stop(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         person = "ada"
         monkeypatch.setattr(users, "_source", [lambda: person])
         first, waits = queued(jobs, "a", "b")
@@ -268,31 +259,30 @@ class TestThreadIsolation:
         assert run.summary.rss_peak_bytes > 0
 
     @pytest.mark.slow
-    def test_a_failure_shows_its_own_message_and_the_next_job_runs(
+    def test_a_failure_shows_its_own_message_and_keeps_what_was_measured(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         whole = TorchTrainer.step
         failing = iter([False] * 4 + [True])
 
         def step(*args: Any) -> Any:
-            if next(failing, False):
+            if next(failing):
                 raise RuntimeError("the optimizer\nran into a wall")
             return whole(*args)
 
         monkeypatch.setattr(TorchTrainer, "step", step)
-        first, second = (jobs.submit(config(steps=6, isolation="thread")) for _ in range(2))
-        run = finished(jobs, first)
-        assert (run.status, run.error) == ("failed", "RuntimeError: the optimizer")
-        assert steps_of(jobs, first) == [0, 1, 2, 3]
-        assert run.summary.n_steps == 4
-        assert finished(jobs, second).status == "done"
+        run = finished(jobs, jobs.submit(config(steps=6, isolation="thread")))
+        assert (run.status, run.error, run.summary.n_steps) == ("failed", "RuntimeError: the optimizer", 4)
+        assert steps_of(jobs, run.id) == [0, 1, 2, 3]
         assert "Traceback" in capsys.readouterr().err  # for whoever reads the log
 
 
 class TestTrouble:
     """Around the job, not in it."""
 
-    def test_telemetry_that_fails_is_said(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_telemetry_that_fails_is_said_and_a_store_that_cannot_sum_up_a_run_fails_it(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         def train_and_tell(config: RunConfig, events: Any, stop: Any) -> bool:
             events.environment({})
             return gate(config, events, stop)
@@ -300,28 +290,21 @@ class TestTrouble:
         def sample(self: Telemetry) -> None:
             raise OSError(24, "too many open files")
 
-        monkeypatch.setattr(train, "train", train_and_tell)
-        monkeypatch.setattr(Telemetry, "sample", sample)
-        gate.open.set()
-        (run_id,) = queued(jobs, "a")
-        run = finished(jobs, run_id)
-        assert run.status == "done"
-        assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
-
-    def test_a_store_that_cannot_sum_up_a_run_fails_it(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
         def settle(*args: Any) -> Any:
             raise RuntimeError("a defect")
 
+        monkeypatch.setattr(train, "train", train_and_tell)
+        monkeypatch.setattr(Telemetry, "sample", sample)
         first, second = begun(jobs, gate, "a", "b")
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.jobs.finalise.settle", settle)
             gate.open.set()
-            assert finished(jobs, first).error == "RuntimeError: a defect"
-        assert jobs.store.run(first).status == "failed"
-        assert jobs.wait(second, 60)
+            run = finished(jobs, first)
+        assert (run.status, run.error) == ("failed", "RuntimeError: a defect")
         assert "Traceback" in capsys.readouterr().err
+        run = finished(jobs, second)
+        assert run.status == "done"
+        assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
 
     @pytest.mark.slow
     def test_a_full_disk_that_fails_job_and_store_is_told_in_the_words_of_the_job(
@@ -362,38 +345,30 @@ class TestTrouble:
         line = f"vitprof: run {first} failed: disk full while preparing /home/memmap; the run store is unavailable ("
         assert line in capsys.readouterr().err
 
-    def test_stopped_before_it_began_while_the_store_is_away(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def locked(self: RunStore, run_id: int, **values: Any) -> None:
+    def test_stopped_with_the_store_away(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        def locked(self: RunStore, run_id: int, *rows: Any, **values: Any) -> None:
             raise StoreAwayError("the run store failed: locked", "locked")
 
-        monkeypatch.setattr("vitprof.jobs.manager.RETRY_S", 0.01)
+        monkeypatch.setattr("vitprof.jobs.outbox.RETRY_S", 0.01)
         first, second = begun(jobs, gate, "a", "b")
         with monkeypatch.context() as patch:
-            patch.setattr(RunStore, "update_run", locked)
+            patch.setattr(RunStore, "record", locked)
             jobs.stop(second)
-            assert jobs.wait(second, 0)
-            assert jobs.store.run(second).status == "queued"
+            assert not jobs.wait(second, 0)
+            assert (jobs.store.run(second).status, jobs.why_away(second)) == ("queued", "locked")
         gate.open.set()
         assert finished(jobs, first).status == "done"
-        wait_until(lambda: not jobs.store.run(second).live, "the store to take it")
-        assert jobs.store.run(second).error == "stopped before it began"
+        assert finished(jobs, second).error == "stopped before it began"
 
     @pytest.mark.slow
-    def test_a_job_that_does_not_end_after_its_last_message(
-        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Such as a process that hangs in its shutdown: it is ended, and the run keeps the status it reported."""
-
+    def test_a_job_that_hangs_after_its_end_is_killed(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         def hanging(config: RunConfig, buffer: Any, stop: Any) -> None:
             buffer.end("done")
             while True:
                 pass
 
         monkeypatch.setattr("vitprof.jobs.child.run_job", hanging)
-        (run_id,) = queued(jobs, "a")
-        assert finished(jobs, run_id).status == "done"
+        assert finished(jobs, *queued(jobs, "a")).status == "done"
 
 
 @pytest.mark.usefixtures("full_home")
@@ -417,9 +392,8 @@ class TestProcessIsolation:
 
     @pytest.mark.slow
     def test_stop_keeps_what_was_measured_and_the_next_job_runs(self, jobs: JobManager) -> None:
-        first = jobs.submit(config(**WORKERS, epochs=1000))
+        first = under_way(jobs, **WORKERS)
         second = jobs.submit(config(steps=20))
-        under_way(jobs, first)
         family = descendants()
         assert len(family) == 3  # the job and two workers
         jobs.stop(first)
@@ -435,30 +409,22 @@ class TestProcessIsolation:
         assert sorted(p.name for p in (home() / "logs").iterdir()) == ["run-1.log", "run-2.log"]
 
     @pytest.mark.slow
-    def test_killed_in_mid_run(self, jobs: JobManager) -> None:
-        run_id = jobs.submit(config(epochs=1000))
-        under_way(jobs, run_id)
-        (child,) = descendants()
-        child.kill()
-        run = finished(jobs, run_id)
-        assert run.status == "failed"
-        assert run.error.startswith("the job's process was ended by SIGKILL")
-        assert "\n" not in run.error
-        assert_measured(jobs, run)
-
-    @pytest.mark.slow
-    def test_a_worker_killed_in_mid_run(self, jobs: JobManager) -> None:
-        run_id = jobs.submit(config(**WORKERS, epochs=1000))
-        under_way(jobs, run_id)
+    @pytest.mark.parametrize("whom", ["job", "worker"])
+    def test_killed_in_mid_run(self, jobs: JobManager, whom: str) -> None:
+        run_id = under_way(jobs, **WORKERS)
         child, *workers = descendants()
         assert len(workers) == 2
-        os.kill(workers[0].pid, signal.SIGKILL)
+        killed = child if whom == "job" else workers[0]
+        killed.kill()
         run = finished(jobs, run_id)
         assert run.status == "failed"
-        assert "DataLoader worker (pid" in run.error  # PyTorch has several ways to say it
-        assert str(workers[0].pid) in run.error
         assert "\n" not in run.error
-        assert len(steps_of(jobs, run_id)) > 0
+        if whom == "job":
+            assert run.error.startswith("the job's process was ended by SIGKILL")
+        else:
+            assert "DataLoader worker (pid" in run.error  # PyTorch has several ways to say it
+            assert str(killed.pid) in run.error
+        assert_measured(jobs, run)
         assert gone([child, *workers])
 
     @pytest.mark.slow
@@ -485,7 +451,6 @@ jobs.wait(run_id)
             assert other.stdout is not None
             theirs = int(other.stdout.readline())
             mine = jobs.submit(config(epochs=1000, name="mine"))
-            assert theirs != mine
             assert jobs.store.mark_interrupted() == []
             assert {r.id: r.status for r in jobs.store.runs()} == {mine: "queued", theirs: "running"}
             with pytest.raises(JobError, match="stop it where it was started"):
@@ -494,7 +459,7 @@ jobs.wait(run_id)
             assert len(family) == 3  # the job and two workers
             other.kill()
         assert gone(family)
-        under_way(jobs, mine)  # nobody waits for a program that is gone
+        wait_until(lambda: steps_of(jobs, mine), "the own one's steps: nobody waits for a program that is gone")
         JobManager(jobs.store).shutdown()  # as when vitprof is started anew
         run = jobs.store.run(theirs)
         assert run.status == "interrupted"

@@ -53,30 +53,17 @@ def test_a_machine_on_which_vitprof_works_has_nothing_bad(vitprof_home: Path) ->
     assert str(vitprof_home) in found("disk").found
 
 
-def test_no_gpu_is_a_note_and_jobs_run_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_run_on_the_cpu_without_a_gpu_and_with_one_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = MachineCheck("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    check = found("PyTorch")
-    assert (check.verdict, check.meaning) == ("note", "jobs run on the CPU")
-    assert check.found == f"{torch.__version__}, no CUDA device"
-
-
-@pytest.mark.usefixtures("amd")
-def test_a_gpu_of_another_kind_is_named_and_not_taken_for_one_of_nvidia() -> None:
+    assert found("PyTorch") == cpu
+    monkeypatch.setattr(torch.version, "hip", "6.2")  # PyTorch for AMD's GPUs calls them cuda
+    for name, answer in (("is_available", True), ("device_count", 1), ("get_device_name", "Radeon")):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
     which = f"PyTorch {torch.__version__}"
     checks = looked_at(which)
-    assert (checks["PyTorch"].verdict, checks["PyTorch"].meaning) == ("note", "jobs run on the CPU")
-    assert checks["PyTorch"].found == f"{torch.__version__}, no CUDA device"
-    assert checks[which].verdict == "note"
+    assert (checks["PyTorch"], checks[which].verdict) == (cpu, "note")
     assert checks[which].found == "it has an AMD GPU (Radeon, ROCm 6.2), which vitprof's own jobs do not use yet"
-
-
-@pytest.fixture
-def amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch for AMD's GPUs, which calls them cuda."""
-    monkeypatch.setattr(torch.version, "hip", "6.2")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
 
 
 class FakeNvml:
@@ -152,47 +139,39 @@ def test_one_kernel_is_run_and_some_memory_pinned_to_know(monkeypatch: pytest.Mo
     monkeypatch.setattr(cuda, "first_kernel", first_kernel)
     for name, answer in (("is_available", True), ("device_count", 2), ("get_device_name", "Tesla T4")):
         monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
-    rows = {"runs": ["Tesla T4", "pinned memory"], "fails": ["Tesla T4"], "finds no memory": ["Tesla T4"]}[kernel]
-    checks = looked_at(*rows)  # without a GPU PyTorch refuses to pin
-    said = {
-        "runs": ("ok", "jobs can use the GPU"),
-        "fails": ("bad", "jobs cannot use the GPU, see below"),
-        "finds no memory": ("note", "the GPU's memory is full"),
+    said, *rows = {
+        "runs": (("ok", "jobs can use the GPU"), "pinned memory"),  # without a GPU PyTorch refuses to pin
+        "fails": (("bad", "jobs cannot use the GPU, see below"),),
+        "finds no memory": (("note", "the GPU's memory is full"),),
     }[kernel]
-    assert (checks["PyTorch"].verdict, checks["PyTorch"].meaning.partition(" (")[0]) == said
+    check = looked_at("Tesla T4", *rows)["PyTorch"]
+    assert (check.verdict, check.meaning.partition(" (")[0]) == said
 
 
-@pytest.mark.parametrize("below", ["", "home"])
-def test_a_read_only_home_is_bad_and_says_what_to_do(
-    read_only_dir: Path, monkeypatch: pytest.MonkeyPatch, below: str
-) -> None:
-    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / below))
-    for what in ("disk", "database"):
-        check = found(what)
+def test_a_read_only_home_is_bad_and_says_what_to_do(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / "home"))
+    checks = looked_at()
+    for check in (checks["disk"], checks["database"]):
         assert check.verdict == "bad"
         assert "Permission denied; set VITPROF_HOME to a directory that can be written to" in check.meaning
 
 
-def test_a_file_in_the_place_of_home_is_bad(vitprof_home: Path) -> None:
-    vitprof_home.write_text("")
-    assert [found(what).verdict for what in ("disk", "database")] == ["bad", "bad"]
-
-
 def test_an_unusable_database_is_bad_and_keeps_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITPROF_DB", "nosuch://me:s3cret@host/db")
-    check = found("database")
+    checks = looked_at()
+    check = checks["database"]
     assert (check.verdict, check.found) == ("bad", "cannot be used")
     assert check.meaning.startswith("VITPROF_DB: 'nosuch://me:***@host/db'")
-    assert found("disk").verdict == "ok"
+    assert checks["disk"].verdict == "ok"
 
 
-@pytest.mark.parametrize(("free", "verdict"), [(0, "note"), (10 << 40, "ok")])
-def test_little_room_is_a_note(monkeypatch: pytest.MonkeyPatch, free: int, verdict: str) -> None:
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(free, 0, free))
-    assert [found(what).verdict for what in ("shared memory", "disk")] == [verdict] * 2
-
-
-def test_a_system_without_dev_shm_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_little_room_and_no_dev_shm_or_ram_disk_are_notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for free, verdict, disk in ((0, "note", None), (10 << 40, "ok", Tmpfs(Path("/run/ram"), 3 << 30))):
+        monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path, free=free: Usage(free, 0, free))
+        monkeypatch.setattr(preflight.tmpfs, "find_tmpfs", lambda disk=disk: disk)
+        checks = looked_at()
+        assert [checks[what].verdict for what in ("shared memory", "disk", "RAM disk")] == [verdict] * 3
+    assert checks["RAM disk"].found == "room for 3.00 GiB in /run/ram"
     monkeypatch.setattr(preflight, "SHM", tmp_path / "no-shm")
     assert found("shared memory").verdict == "note"
 
@@ -229,29 +208,14 @@ def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "opencv-python 4.12.0" in found("packages").found
 
 
-@pytest.mark.parametrize(
-    ("version", "module", "check"),
-    [
-        ("2.4.0", True, MachineCheck("DALI", "nvidia-dali-cuda130 2.4.0", "ok", "")),
-        (
-            "2.4.0",
-            False,
-            MachineCheck("DALI", "nvidia-dali-cuda130 2.4.0, without its module", "note", "install it again: {}"),
-        ),
-        ("", False, MachineCheck("DALI", "not installed", "note", "strategy dali needs it: {}")),
-    ],
-)
-def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
-    version: str, module: bool, check: MachineCheck, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has(monkeypatch, dict.fromkeys(DALI, version))
-    monkeypatch.setattr(preflight.availability, "installed", lambda name: module)
-    meaning = check.meaning.format("pip install nvidia-dali-cuda130")
-    assert found("DALI") == dataclasses.replace(check, meaning=meaning)
-
-
-def test_no_ram_disk_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight.tmpfs, "find_tmpfs", lambda: None)
-    assert found("RAM disk").verdict == "note"
-    monkeypatch.setattr(preflight.tmpfs, "find_tmpfs", lambda: Tmpfs(Path("/run/ram"), 3 << 30))
-    assert (found("RAM disk").verdict, found("RAM disk").found) == ("ok", "room for 3.00 GiB in /run/ram")
+def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, todo = "nvidia-dali-cuda130", "pip install nvidia-dali-cuda130"
+    for version, module, said in (
+        ("2.4.0", True, (f"{name} 2.4.0", "ok", "")),
+        ("2.4.0", False, (f"{name} 2.4.0, without its module", "note", f"install it again: {todo}")),
+        ("", False, ("not installed", "note", f"strategy dali needs it: {todo}")),
+    ):
+        with monkeypatch.context() as patch:
+            has(patch, dict.fromkeys(DALI, version))
+            patch.setattr(preflight.availability, "installed", lambda name, module=module: module)
+            assert found("DALI") == MachineCheck("DALI", *said)

@@ -27,18 +27,11 @@ from vitprof.engine import train
 from vitprof.errors import JobError, VitprofError
 from vitprof.jobs import runners
 from vitprof.jobs.command import _watching
-from vitprof.jobs.runners import (
-    Launcher,
-    ProcessRunner,
-    ThreadRunner,
-    environment,
-    start_anew,
-    start_runner,
-)
+from vitprof.jobs.runners import Launcher, ProcessRunner, ThreadRunner, environment, start_anew, start_runner
 from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.store.chunks import joined
 
-DONE = [Note("end", {"status": "done", "error": ""})]
+DONE, STOPPED = ([Note("end", {"status": status, "error": ""})] for status in ("done", "stopped"))
 CONFIG = RunConfig(isolation="thread")
 
 
@@ -70,22 +63,11 @@ class TestThread:
         assert [end] == DONE
         assert runner.pid == os.getpid()
 
-    def test_none_where_there_is_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        silent = threading.Event()
-        runner = self.run(monkeypatch, lambda *args: silent.wait())
+    def test_none_where_there_is_nothing_until_it_is_asked_to_stop(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        runner = self.run(monkeypatch, lambda config, events, stop: not wait_until(stop, "a wish to stop"))
         assert list(itertools.islice(runner.messages(), 2)) == [None, None]
-        silent.set()
-        assert heard(runner.messages()) == DONE
-        runner.close()
-
-    def test_asked_to_stop(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def job(config: RunConfig, events: Any, stop: Any) -> bool:
-            wait_until(stop, "a wish to stop")
-            return False
-
-        runner = self.run(monkeypatch, job)
         runner.ask_stop()
-        assert heard(runner.messages()) == [Note("end", {"status": "stopped", "error": ""})]
+        assert heard(runner.messages()) == STOPPED
         runner.close()
 
     def test_killed_in_a_loop_of_python(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +85,7 @@ class TestThread:
         runner = self.run(monkeypatch, job)
         started.wait()
         runner.kill()
-        assert heard(runner.messages()) == [Note("end", {"status": "stopped", "error": ""})]
+        assert heard(runner.messages()) == STOPPED
         assert cleaned.is_set()
         runner.close()
         runner.kill()  # of a thread that has ended
@@ -160,25 +142,19 @@ class TestProcess:
         assert "exit status 0" in runner.close()
         assert '"strategy": "per-sample"' in (tmp_path / "log").read_text()
 
-    def test_what_is_said_of_an_end_without_a_last_message(self, run: Any, tmp_path: Path) -> None:
-        runner = run("echo first >&2; echo 'the last line' >&2; exit 3")
+    def test_an_end_without_a_last_message_is_said_though_a_worker_lives(self, run: Any, tmp_path: Path) -> None:
+        runner = run("sleep 1000 & echo first >&2; echo 'the last line' >&2; exit 3")
         assert heard(runner.messages()) == []
         assert runner.close() == (
             f"the job's process ended with exit status 3: the last line; its log is {tmp_path / 'log'}"
         )
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("name", "why"),
-        [("SIGKILL", r": (not by the kernel for memory|the system may).*; the job held .*"), ("SIGSEGV", "")],
-    )
-    def test_what_is_said_of_a_signal(self, run: Any, tmp_path: Path, name: str, why: str) -> None:
+    def test_what_is_said_of_a_signal(self, run: Any, tmp_path: Path) -> None:
         runner = run("read config; exec sleep 1000")
         assert next(runner.messages()) is None
-        os.kill(runner.pid, getattr(signal, name))
+        os.kill(runner.pid, signal.SIGSEGV)
         assert heard(runner.messages()) == []
-        said = f"the job's process was ended by {name}{why}; its log is {re.escape(str(tmp_path / 'log'))}"
-        assert re.fullmatch(said, runner.close())
+        assert runner.close() == f"the job's process was ended by SIGSEGV; its log is {tmp_path / 'log'}"
 
     def test_a_link_in_place_of_its_log_is_not_followed(self, tmp_path: Path) -> None:
         (tmp_path / "log").symlink_to(tmp_path / "somebody's")
@@ -194,28 +170,19 @@ class TestProcess:
         assert why.startswith("the job's process was ended because it sent something that is not a message")
         assert "\n" not in why
 
-    def test_kill_ends_its_workers_too(self, run: Any) -> None:
-        runner = run("sleep 1000 & sleep 1000 & read config; wait")
+    def test_kill_ends_one_that_ignores_everything_and_its_workers_too(self, run: Any) -> None:
+        runner = run("trap '' TERM INT HUP; sleep 1000 & sleep 1000 & read config; while :; do wait; done")
         workers = wait_until(lambda: len(c := psutil.Process(runner.pid).children()) == 2 and c, "its workers")
+        runner.ask_stop()
+        assert list(itertools.islice(runner.messages(), 2)) == [None, None]
         runner.kill()
         assert heard(runner.messages()) == []
-        runner.close()
+        said = (
+            r"the job's process was ended by SIGKILL: (not by the kernel for memory|the system may).*; the job held .*"
+        )
+        assert re.match(said, runner.close())
         assert gone(workers)
         runner.kill()  # of nobody
-
-    def test_a_worker_that_outlives_the_child_does_not_hold_the_run_open(self, run: Any) -> None:
-        """It has inherited the pipe; only its end is the pipe's end."""
-        runner = run("sleep 1000 & exit 1")
-        assert heard(runner.messages()) == []
-        assert "exit status 1" in runner.close()
-
-    def test_one_that_ignores_everything(self, run: Any) -> None:
-        runner = run("trap '' TERM INT HUP; while :; do sleep 1000; done")
-        runner.ask_stop()
-        assert next(runner.messages()) is None
-        runner.kill()
-        assert heard(runner.messages()) == []
-        assert "SIGKILL" in runner.close()
 
 
 def test_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +277,7 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 @pytest.mark.usefixtures("full_home")
 class TestForked:
     @pytest.mark.slow
-    def test_it_trains_as_a_new_process_does(
-        self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_trains_as_a_new_one(self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """With the variables of now: its data lie in the home of this test, which the server does not know. The threads
         of OpenMP sleep in a new process too.
         """
@@ -323,18 +288,18 @@ class TestForked:
         np.testing.assert_array_equal(forked, anew)
         assert SLEEPS in Path(log.name).read_text()
 
-    @pytest.mark.slow
-    def test_it_has_the_directory_of_now_and_a_session_and_a_log_of_its_own(
+    def test_it_has_the_directory_of_now_a_session_and_a_log_of_its_own_and_signals_are_told(
         self, launcher: KeptLauncher, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         first, second = launcher.start(log), launcher.start(log)
         for process in (first, second):
             job = psutil.Process(process.pid)
-            assert job.cwd() == str(tmp_path)
-            assert os.getsid(job.pid) == job.pid
-            assert end(process) == 1  # without a config
-        assert (tmp_path / "log").read_text().count("is started by vitprof itself") == 2
+            assert (job.cwd(), os.getsid(job.pid), process.poll()) == (str(tmp_path), job.pid, None)
+        assert end(first) == 1  # without a config
+        assert (tmp_path / "log").read_text().count("is started by vitprof itself") == 1
+        os.kill(second.pid, signal.SIGTERM)
+        assert end(second) == second.poll() == -signal.SIGTERM
 
     @pytest.mark.slow
     def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:
@@ -347,7 +312,7 @@ class TestForked:
         assert len(first["step"]) > 0
         assert [len(child.children()) for child in job.children() if child.children()] == [2], "of its own server"
         process.stdin.close()
-        assert list(messages)[-1] == Note("end", {"status": "stopped", "error": ""})
+        assert list(messages)[-1:] == STOPPED
         assert end(process) == 0
 
     @pytest.mark.slow
@@ -384,13 +349,6 @@ class TestForked:
         assert {mask for _, pid, mask in asked if int(pid) == process.pid} == {mine}
         assert str(server) not in {pid for _, pid, _ in asked}
 
-    def test_signals_are_told_and_its_log_is_its_own(self, launcher: KeptLauncher, log: Any) -> None:
-        process = launcher.start(log)
-        assert process.poll() is None
-        os.kill(process.pid, signal.SIGTERM)
-        assert end(process) == -signal.SIGTERM
-        assert process.poll() == -signal.SIGTERM
-
 
 class TestOpenMP:
     """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
@@ -398,28 +356,19 @@ class TestOpenMP:
     @pytest.mark.parametrize("name", runners.OPENMP_CHOICES)
     def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert environment().items() >= runners.OPENMP_SLEEPS.items()
+        assert not _watching(os.environ, "socket").keys() & runners.OPENMP_SLEEPS.keys(), "a script waits as ever"
         monkeypatch.setenv(name, "mine")
-        assert {key: environment().get(key) for key in (*runners.OPENMP_SLEEPS, name)} == {
-            key: "mine" if key == name else None for key in (*runners.OPENMP_SLEEPS, name)
-        }
-
-    def test_a_watched_script_waits_as_ever(self) -> None:
-        assert not _watching(os.environ, "socket").keys() & runners.OPENMP_SLEEPS.keys()
+        now = environment()
+        assert now[name] == "mine"
+        assert not now.keys() & (runners.OPENMP_SLEEPS.keys() - {name})
 
 
 class TestServer:
-    def test_a_cold_launcher_starts_anew_and_keeps_nothing(self, own: Launcher, log: Any) -> None:
-        own.wait(threading.Event())
-        process = own.start(log)
-        assert isinstance(process, subprocess.Popen)
-        assert end(process) == 1
-
-    def test_nothing_is_kept_where_it_is_not_wanted_or_memory_is_short(
-        self, own: Launcher, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nothing_is_kept_unwanted_or_without_memory(self, own: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
         assert own.warm() is own  # VITPROF_WARM=0 in tests
         assert not runners.wanted()
         assert own._server is None
+        own.wait(threading.Event())
         monkeypatch.setenv("VITPROF_WARM", "1")
         assert runners.wanted()
         monkeypatch.setattr(runners, "FREE_BYTES", 1 << 60)
@@ -451,6 +400,7 @@ class TestServer:
         for _ in range(2):
             process = own.start(log)
             assert isinstance(process, subprocess.Popen)
+            process.kill()
             end(process)
 
     @pytest.mark.slow
@@ -469,8 +419,7 @@ class TestServer:
         server.kill()
         assert gone([server])
         assert process.poll() is None
-        messages = answers(process)
-        assert messages[-1] == Note("end", {"status": "done", "error": ""})
+        assert answers(process)[-1:] == DONE
         assert end(process) == runners.UNKNOWN
         assert "bad fork: False\n" in Path(log.name).read_text()
         assert SLEEPS in (tmp_path / "shown").read_text()

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,7 @@ from tests.store.other_versions import rewrite
 from vitprof.config import RunConfig
 from vitprof.home import home, lock_dir
 from vitprof.jobs import scheduling
-from vitprof.jobs.scheduling import (
-    Holder,
-    MachineLock,
-    ahead_of,
-    caller,
-    holders,
-    queue_of,
-    running_beside,
-    why_waiting,
-)
+from vitprof.jobs.scheduling import Holder, MachineLock, ahead_of, holders, queue_of, running_beside, why_waiting
 from vitprof.store import RunStore
 
 
@@ -51,25 +43,17 @@ def test_auto_waits_for_the_gpu_that_cuda_shows(monkeypatch: pytest.MonkeyPatch)
     assert queue_of("auto") == "cpu"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("first", "second", "waits"),
-    [
-        (("cuda:0", False), ("cuda:1", False), True),
-        (("cuda:0", True), ("cuda:1", False), True),
-        (("cuda:0", False), ("cuda:1", True), True),
-        (("cuda:0", True), ("cuda:1", True), False),
+def test_jobs_run_side_by_side_where_both_share_and_the_devices_differ(store: RunStore) -> None:
+    for first, second, waits in (
+        *((("cuda:0", one), ("cuda:1", two), not (one and two)) for one in (False, True) for two in (False, True)),
         (("cuda:0", True), ("cuda:0", True), True),
         (("cuda:0", True), ("cpu", True), False),
         (("simulated:1,0", True), ("cpu", True), True),
-    ],
-)
-def test_jobs_run_side_by_side_where_both_share_and_the_devices_differ(
-    store: RunStore, first: tuple[str, bool], second: tuple[str, bool], waits: bool
-) -> None:
-    one, two = (add(store, device, shares=shares) for device, shares in (first, second))
-    assert ids(store, one) == []
-    assert ids(store, two) == ([one] if waits else [])
+    ):
+        one, two = (add(store, device, shares=shares) for device, shares in (first, second))
+        assert (ids(store, one), ids(store, two)) == ([], [one] if waits else [])
+        for run_id in (one, two):
+            store.update_run(run_id, status="done")
 
 
 def test_a_run_that_shares_does_not_overtake_one_that_wants_to_be_alone(store: RunStore) -> None:
@@ -86,20 +70,13 @@ def test_runs_of_another_machine_and_of_programs_that_are_gone_are_not_waited_fo
     add(store, status="done")
     unreadable = add(store, status="running")
     rewrite(store, unreadable, RunConfig().to_dict() | {"warmup_steps": 10**12})
-    earlier = add(store)
-    mine = add(store)
+    earlier = add(store, shares=True)
+    rewrite(store, earlier, {k: v for k, v in RunConfig().to_dict().items() if k != "share_machine"})
+    mine = add(store, "cuda:0", shares=True)
     later = add(store, status="running")
-    assert ids(store, mine) == [unreadable, earlier]
+    assert ids(store, mine) == [unreadable, earlier], "a config from before there was a choice shares nothing"
     assert [run.id for run in running_beside(store, mine)] == [unreadable, later]
     assert ids(store, 999) == running_beside(store, 999) == []
-
-
-def test_a_config_from_before_there_was_a_choice_shares_nothing(store: RunStore) -> None:
-    run_id = add(store, shares=True)
-    old = RunConfig().to_dict()
-    del old["share_machine"]
-    rewrite(store, run_id, old)
-    assert [run.share_machine for run in store.live_runs()] == [False]
 
 
 def test_the_words_say_what_for_and_why(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +94,7 @@ def test_the_words_say_what_for_and_why(store: RunStore, monkeypatch: pytest.Mon
 
 
 HOLDER = """
-from vitprof.jobs.scheduling import MachineLock
+from vitprof.jobs.scheduling import Holder, MachineLock, ahead_of, holders, queue_of, running_beside, why_waiting
 lock = MachineLock(7, "cpu", shares=False, store_url="sqlite:////elsewhere/runs.sqlite")
 print(lock.acquire(), flush=True)
 input()
@@ -141,9 +118,7 @@ def lock(run: int = 1, device: str = "cpu", *, shares: bool = False) -> MachineL
 
 
 @pytest.mark.slow
-def test_a_job_of_another_store_is_waited_for_shown_with_its_owner_and_gone_with_its_program(
-    store: RunStore, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_another_store(store: RunStore, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = store.create_run(RunConfig(device="cpu"))
     mine = MachineLock(run_id, "cpu", shares=False, store_url=store.url)
     assert not mine.acquire()
@@ -169,9 +144,14 @@ def test_a_job_of_another_store_is_waited_for_shown_with_its_owner_and_gone_with
     assert holders() == []
 
 
-def test_who_begins_anyway_is_waited_for_too() -> None:
-    first, anyway, late = lock(1), lock(2), lock(3)
+def test_who_begins_anyway_is_waited_for_too_and_who_fits_does_not_wait() -> None:
+    first, anyway, late = lock(1, "cuda:0", shares=True), lock(2), lock(3)
+    fits = lock(4, "cuda:1", shares=True)
     assert first.acquire()
+    assert fits.acquire()
+    assert not late.acquire()
+    assert first.others() == [fits.holder]
+    fits.release()
     assert anyway.acquire(anyway=True)
     assert first.others() == [anyway.holder]
     first.release()
@@ -195,22 +175,9 @@ def test_of_many_that_ask_at_once_one_has_its_turn() -> None:
         over.append(n)
         mine.release()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert sorted(over) == list(range(8))
-
-
-def test_jobs_that_fit_together_do_not_wait() -> None:
-    first, second, third = lock(1, "cuda:0", shares=True), lock(2, "cuda:1", shares=True), lock(3, "cuda:2")
-    assert first.acquire()
-    assert second.acquire()
-    assert not third.acquire()
-    assert first.others() == [second.holder]
-    first.release()
-    second.release()
 
 
 def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(tmp_path: Path) -> None:
@@ -277,16 +244,13 @@ def test_files_of_another_user_switch_nothing_off(tmp_path: Path, monkeypatch: p
     assert mine.read_text() == "kept"
 
 
-def test_one_that_looks_through_the_places_and_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "CHECK_S", 0.0)
-    first, second = lock(1), lock(2)
-    with scheduling._one_at_a_time():
+def test_one_that_stops_as_it_looks_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, scheduling._one_at_a_time():
+        patch.setattr(scheduling, "CHECK_S", 0.0)
+        first, second = lock(1), lock(2)
         assert first.acquire()
         assert not second.acquire()
-    first.release()
-
-
-def test_where_no_place_can_be_taken_the_reason_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first.release()
     full = lock()
     monkeypatch.setattr(scheduling, "N_PLACES", 0)
     assert full.acquire()
@@ -300,7 +264,7 @@ def test_where_no_place_can_be_taken_the_reason_is_kept(tmp_path: Path, monkeypa
     mine.release()
 
 
-def test_what_a_person_calls_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_person_calls_the_program_and_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "streamlit", raising=False)
     for arguments, name in (
         (["/usr/bin/vitprof", "run", "--steps"], "python -m vitprof run"),
@@ -308,16 +272,10 @@ def test_what_a_person_calls_the_program(monkeypatch: pytest.MonkeyPatch) -> Non
         ([""], "a program"),
     ):
         monkeypatch.setattr(sys, "argv", arguments)
-        assert caller() == name
+        assert scheduling.caller() == name
     monkeypatch.setitem(sys.modules, "streamlit", sys)
-    assert caller() == "the dashboard"
-
-
-def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> str:
-        raise KeyError
-
-    monkeypatch.setattr(scheduling.getpass, "getuser", fails)
+    assert scheduling.caller() == "the dashboard"
+    monkeypatch.setattr(scheduling.getpass, "getuser", lambda: {}["no such user"])
     assert lock().holder.user == str(os.getuid())
     assert Holder().who == (
         "a program that cannot be named; it does not say what it runs: begin without waiting with --anyway, or Run now"

@@ -77,20 +77,10 @@ def test_of_a_program_that_was_killed(store: RunStore, capsys: pytest.CaptureFix
     assert not path.exists()
 
 
-def test_one_that_was_called_interrupted_gets_its_last_status(store: RunStore) -> None:
-    """Such as where a program that does not know of files marked it before."""
+def test_in_two_places_as_one_and_of_a_run_that_was_called_interrupted(store: RunStore) -> None:
+    """Where the first disk was full on the way, and a program that does not know of files marked it before."""
     run_id = begun(store)
     store.mark_interrupted()
-    left(store, run_id, **ENDED)
-    settle_interrupted(store)
-    run: Any = store.run(run_id)
-    assert (run.status, run.error) == ("done", "")
-    assert (run.summary.n_steps, run.summary.wall_s) == (30, 100.0)
-
-
-def test_in_two_places_as_one(store: RunStore) -> None:
-    """Where the first disk was full on the way."""
-    run_id = begun(store)
     left(store, run_id)
     other = spool_of(store, run_id, part=1)
     other._places = other._places[1:]
@@ -99,15 +89,14 @@ def test_in_two_places_as_one(store: RunStore) -> None:
     other.append_values(ENDED)
     other.leave()
     settle_interrupted(store)
-    run = store.run(run_id)
-    assert (run.status, run.notices) == ("done", ())
+    run: Any = store.run(run_id)
+    assert (run.status, run.error, run.notices) == ("done", "", ())
+    assert (run.summary.n_steps, run.summary.wall_s) == (30, 100.0)
     assert store.telemetry(run_id)["seq"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_what_is_damaged_is_read_up_to_there_and_set_aside(
-    store: RunStore, capsys: pytest.CaptureFixture[str], cut: bool
-) -> None:
+def test_what_is_damaged_is_read_up_to_there(store: RunStore, capsys: pytest.CaptureFixture[str], cut: bool) -> None:
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     data = bytearray(path.read_bytes())
@@ -128,41 +117,31 @@ def test_what_is_damaged_is_read_up_to_there_and_set_aside(
     assert aside.exists()
 
 
-def test_without_a_header_it_is_one_line(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
-    path = left(store, begun(store))
+def test_without_a_header_or_its_run_it_is_one_line(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = begun(store)
+    path, of_deleted = left(store, run_id), left(store, run_id)
     path.write_bytes(b"nonsense" * 100)
     (path.parent / "vitprof-spool-empty").touch()
+    store.mark_interrupted()
+    store.delete(run_id)
     settle_interrupted(store)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path}, which waited for the run store, cannot be read (it is damaged)" in line
+    lines = capsys.readouterr().err
+    assert f"{path}, which waited for the run store, cannot be read (it is damaged)" in lines
+    assert f"run {run_id} is not in the store any more: what waited for it ({of_deleted}) was deleted" in lines
+    assert lines.count("\n") == 2
     assert not list(path.parent.glob("vitprof-spool-*"))
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        ["a list"],
-        {"no_such_column": 1},
-        {"status": {"a": 1}},
-        {"status": 7},
-        {"phases": 5},
-        {"phases": [[1]]},
-        {"config": []},
-        {"config": {"batch_size": "many"}},
-        {"summary": "fast"},
-        {"verdict": ["fast"]},
-        {"notices": 3},
-        {"facts": "none"},
-        {"t_origin_s": "soon"},
-        {"id": "x"},
-        {"progress": 10**400},
-        {"t_end_s": "late"},
-        {"t_end_s": [1], "status": "done"},
+        *(["a list"], {"no_such_column": 1}, {"status": {"a": 1}}, {"status": 7}, {"phases": 5}, {"phases": [[1]]}),
+        *({"config": []}, {"config": {"batch_size": "many"}}, {"summary": "fast"}, {"verdict": ["fast"]}),
+        *({"notices": 3}, {"facts": "none"}, {"t_origin_s": "soon"}, {"id": "x"}, {"progress": 10**400}),
+        *({"t_end_s": "late"}, {"t_end_s": [1], "status": "done"}),
     ],
 )
-def test_values_that_nobody_writes_are_set_aside(
-    store: RunStore, capsys: pytest.CaptureFixture[str], values: Any
-) -> None:
+def test_values_that_nobody_writes(store: RunStore, capsys: pytest.CaptureFixture[str], values: Any) -> None:
     run_id = begun(store)
     path = left(store, run_id)
     file: Any = SpoolFile.left(path)
@@ -181,9 +160,7 @@ def test_values_that_nobody_writes_are_set_aside(
     "changed",
     [{"store": None}, {"run": {}}, {"run": [3]}, {"part": "x"}, {"why": 3}, {"run": {"no_such_column": 1, "id": 1}}],
 )
-def test_a_header_that_nobody_writes_is_set_aside(
-    store: RunStore, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
-) -> None:
+def test_a_header_of_nobody(store: RunStore, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]) -> None:
     spool = spool_of(store, begun(store), **changed)
     spool.append("steps", steps_entry(5, 5))
     spool.leave()
@@ -211,20 +188,15 @@ def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: py
     in_use.leave()
 
 
-def test_of_a_run_that_was_deleted(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
-    run_id = begun(store)
-    path = left(store, run_id)
-    store.mark_interrupted()
-    store.delete(run_id)
-    settle_interrupted(store)
-    assert "is not in the store any more" in capsys.readouterr().err
-    assert not path.exists()
-
-
-def test_it_takes_no_longer_than_it_may(store: RunStore) -> None:
+def test_it_takes_no_longer_than_it_may_also_where_the_store_is_still_unavailable(store: RunStore) -> None:
     """The rest is for the next time; until then nobody calls the run interrupted."""
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
+    assert store.file is not None
+    with closing(sqlite3.connect(store.file)) as other:
+        other.execute("begin exclusive")
+        settle_interrupted(store)
+    assert (path.exists(), store.run(run_id).status) == (True, "running")
     times = iter([0.0, 1.0, 1.0, 21.0])
     lines, waiting = import_left(store, lambda *_: None, clock=lambda: next(times))
     assert (waiting, store.n_steps(run_id)) == ({run_id}, 15)
@@ -233,17 +205,6 @@ def test_it_takes_no_longer_than_it_may(store: RunStore) -> None:
     settle_interrupted(store)
     assert (store.run(run_id).status, store.n_steps(run_id)) == ("done", 30)
     assert not path.exists()
-
-
-def test_a_store_that_is_still_unavailable_keeps_nobody_from_starting(store: RunStore) -> None:
-    run_id = begun(store)
-    path = left(store, run_id, **ENDED)
-    assert store.file is not None
-    with closing(sqlite3.connect(store.file)) as other:
-        other.execute("begin exclusive")
-        settle_interrupted(store)
-    assert path.exists()
-    assert store.run(run_id).status == "running"
 
 
 def test_columns_of_another_version(store: RunStore) -> None:

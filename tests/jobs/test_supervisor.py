@@ -43,28 +43,19 @@ def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store
                 assert run.facts == {"known": 1, N_BESIDE: n}
 
 
-def test_looks_again_after_a_while(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine, other = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "other"))
-    store.update_run(mine, status="running")
-    disturbances = Disturbances(store, mine)
-    with running(store, mine) as disturbances.lock:
-        disturbances.look_at_store()
-        store.update_run(other, status="running")
-        monkeypatch.setattr("vitprof.jobs.supervisor.LOOK_EVERY_S", 0.0)
-        disturbances.look_at_store()
-    assert len(disturbances.notices) == 1
-    assert disturbances.look([], None, last=False) == {N_BESIDE: 1}
-
-
-def test_jobs_of_this_store_and_of_others_are_noted_once(store: RunStore) -> None:
+def test_jobs_of_all_stores_are_noted_once_after_a_while(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, theirs = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs"))
-    for run_id in (mine, theirs):
-        store.update_run(run_id, status="running")
     found = Disturbances(store, mine)
-    with running(store, mine) as found.lock, running(store, theirs), running(store, 7, "sqlite:///elsewhere"):
-        for _ in range(2):
+    with running(store, mine) as found.lock:
+        found.look_at_store()
+        for run_id in (mine, theirs):
+            store.update_run(run_id, status="running")
+        monkeypatch.setattr("vitprof.jobs.supervisor.LOOK_EVERY_S", 0.0)
+        with running(store, theirs), running(store, 7, "sqlite:///elsewhere"):
+            found.look_at_store()
             found.look_again()
     assert len(found.notices) == 2
+    assert found.look([], None, last=False) == {N_BESIDE: 2}
     assert found.notices[0].startswith(f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU")
     assert found.notices[1].startswith("run 7 of another store on cpu (")
 

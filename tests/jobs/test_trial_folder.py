@@ -25,15 +25,8 @@ os.replace("model.pt", "best.pt"); shutil.copy("best.pt", "model.pt")
 open(sys.argv[1] + "/outside.pt", "w").close(); os.remove(sys.argv[1] + "/deleted.pt")
 print(os.getcwd())
 """
-CHANGED = [
-    "appended.log",
-    "best.pt",
-    "gone.pt (deleted)",
-    "model.pt",
-    "named/a",
-    "run/new.txt",
-    "run/old.txt (deleted)",
-]
+CHANGED = ["appended.log", "best.pt", "gone.pt (deleted)", "model.pt", "named/a"]
+CHANGED += ["run/new.txt", "run/old.txt (deleted)"]
 
 
 @pytest.fixture
@@ -85,44 +78,33 @@ def test_what_cannot_be_layered_or_copied_runs_in_place(work: Path, monkeypatch:
     assert trial.changes() == [MORE]
 
 
-def test_a_script_in_the_folder_is_that_of_the_copy(work: Path) -> None:
+def test_folders_that_a_command_names_and_a_script_in_the_folder_is_that_of_the_copy(work: Path) -> None:
     trial = TrialFolder(str(work), COPY)
     (script,) = trial.command([str(work / "train.py")], "/")
     assert script == os.path.join(trial.cwd, "train.py")
     trial.remove()
-
-
-def test_folders_that_a_command_names(work: Path) -> None:
     elsewhere = str(work.parent / "elsewhere")
     for argument in (elsewhere, f"--out={elsewhere}/new.pt", "../elsewhere/x"):
         assert named_folders(["python", argument, "runs/1", str(work), "/no/such/place"], str(work)) == [elsewhere]
 
 
-def test_the_folder_above_is_covered_too(work: Path) -> None:
+@pytest.mark.parametrize("by_links", [False, True])
+def test_the_folder_above_and_where_links_lead_is_covered_too(work: Path, by_links: bool) -> None:
     command = [sys.executable, "-c", "open('../above.pt', 'w'); open('below.pt', 'w')", "../above.pt"]
+    written = ["../above.pt", "below.pt"]
+    if by_links:
+        (work / "checkpoints").symlink_to("../elsewhere")
+        (work / "last.pt").symlink_to(work.parent / "linked.pt")
+        command = [sys.executable, "-c", "open('checkpoints/a.pt', 'w'); open('last.pt', 'w')"]
+        written = ["../elsewhere/a.pt", "../linked.pt"]
+    before = contents(work.parent)
     found, layered = isolation_of(str(work), command)
     if found != LAYER:
         pytest.skip("this machine lets nobody mount overlayfs")
     assert layered == (str(work.parent),)
+    assert not by_links or isolation_of(str(work), ["true", "/proc/self/"]) == (LAYER, layered)
     trial = TrialFolder(str(work), LAYER, layered, layered)
     subprocess.run(trial.command(command, "/"), cwd=trial.cwd, check=True)
-    assert sorted(trial.changes()) == ["../above.pt", "below.pt"]
-    assert not (work.parent / "above.pt").exists()
-    assert not (work / "below.pt").exists()
-    trial.remove()
-
-
-def test_where_links_lead_is_covered_too(work: Path) -> None:
-    (work / "checkpoints").symlink_to("../elsewhere")
-    (work / "last.pt").symlink_to(work.parent / "linked.pt")
-    command = [sys.executable, "-c", "open('checkpoints/a.pt', 'w'); open('last.pt', 'w')"]
-    found, layered = isolation_of(str(work), command)
-    if found != LAYER:
-        pytest.skip("this machine lets nobody mount overlayfs")
-    assert layered == (str(work.parent),)
-    assert isolation_of(str(work), ["true", "/proc/self/"]) == (LAYER, layered)
-    trial = TrialFolder(str(work), LAYER, layered, layered)
-    subprocess.run(trial.command(command, "/"), cwd=trial.cwd, check=True)
-    assert sorted(trial.changes()) == ["../elsewhere/a.pt", "../linked.pt"]
-    assert (work.parent / "linked.pt").read_text() == "old"
+    assert sorted(trial.changes()) == written
+    assert contents(work.parent) == before
     trial.remove()

@@ -60,13 +60,10 @@ def test_chunks_are_in_order_bounded_and_of_one_rank() -> None:
     assert list(chunks_of("steps", {"step": np.empty(0)})) == []
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(99), b"nonsense" * 99])
-def test_what_is_no_chunk_is_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"^damaged steps: "):
-        loaded("steps", data)
-
-
-def test_rows_for_other_programs_and_of_another_length() -> None:
+def test_rows_for_other_programs_of_another_length_and_what_is_no_chunk() -> None:
+    for data in (b"", b"PAR1", b"PAR1" + bytes(99), b"nonsense" * 99):
+        with pytest.raises(ValueError, match=r"^damaged steps: "):
+            loaded("steps", data)
     with pytest.raises(ValueError, match="a row needs 2 values: a, b"):
         columns_of([[1.0, 2.0, 3.0]], ("a", "b"))
     assert {name: v.tolist() for name, v in columns_of([], ("a", "b")).items()} == {"a": [], "b": []}
@@ -99,12 +96,14 @@ def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compac
     assert store.steps(run_id, after=8, until=11, names=("warmup",))["warmup"].tolist() == [1, 1, 0]
 
 
-def test_many_small_chunks_become_one(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_chunks_become_one_and_batches_are_whole(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitprof.store.chunks.MOST_CHUNKS", 3)
     run_id = store.create_run(RunConfig())
     for first in range(4):
         append_steps(store, run_id, steps(first, 1))
         store.compact(run_id, all_of_it=False)
+    with pytest.raises(Exception, match="nonsense"):
+        store.record(run_id, chunks_of("steps", columns_of(steps(4, 3), STEP_COLUMNS)), {"nonsense": 1})
     with store.transaction() as db:
         rows = db.exec_driver_sql("select chunk, rows, merged from series order by chunk").fetchall()
     assert rows == [(0, 3, 1), (3, 1, 0)]
@@ -123,14 +122,6 @@ def test_a_column_that_only_another_version_knows_is_kept(store: RunStore) -> No
     assert np.isnan(found["teleport_s"][:3]).all()
     assert store.run(run_id).note == "mine"
     assert COLUMNS["steps"] == STEP_COLUMNS
-
-
-def test_rows_and_columns_of_a_run_are_written_together_or_not_at_all(store: RunStore) -> None:
-    run_id = store.create_run(RunConfig())
-    chunks = list(chunks_of("steps", columns_of(steps(0, 3), STEP_COLUMNS)))
-    with pytest.raises(Exception, match="nonsense"):
-        store.record(run_id, chunks, {"nonsense": 1})
-    assert store.n_steps(run_id) == 0
 
 
 def test_steps_are_written_merged_and_read_without_pandas() -> None:

@@ -30,20 +30,17 @@ def refusal(**kwargs: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"])
-def test_the_default_is_sqlite_in_wal_mode_under_home_whatever_home_is_called(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    home = tmp_path / name / "home"
-    monkeypatch.setenv("VITPROF_HOME", str(home))
-    with closing(RunStore()) as store:
-        run_id = store.create_run(RunConfig(name="kept"))
-        assert (home / "recordings.sqlite").is_file()
-        assert (home / "recordings.sqlite-wal").is_file()
-        with closing(sqlite3.connect(home / "recordings.sqlite")) as db:
-            assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    with closing(RunStore()) as store:
-        assert store.run(run_id).name == "kept"
+def test_the_default_is_sqlite_in_wal_mode_under_any_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"):
+        home = tmp_path / name / "home"
+        monkeypatch.setenv("VITPROF_HOME", str(home))
+        with closing(RunStore()) as store:
+            run_id = store.create_run(RunConfig(name="kept"))
+            assert (home / "recordings.sqlite-wal").is_file()
+            with closing(sqlite3.connect(home / "recordings.sqlite")) as db:
+                assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        with closing(RunStore()) as store:
+            assert store.run(run_id).name == "kept"
 
 
 def stamped(path: Path, table: str, column: str, version: int) -> bytes:
@@ -58,24 +55,19 @@ def stamped(path: Path, table: str, column: str, version: int) -> bytes:
 @pytest.mark.parametrize(
     ("table", "column", "version"), [("vitprof_store", "version", 6), ("alembic_version", "version_num", 8)]
 )
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(
-    tmp_path: Path, table: str, column: str, version: int
-) -> None:
+def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, table: str, column: str, version: int) -> None:
     path = tmp_path / "other.db"
     before = stamped(path, table, column, version)
     line = refusal(url=f"sqlite:///{path}")
-    assert f"store version {version}, not {STORE_VERSION}" in line
-    assert str(path) in line
-    assert "set VITPROF_DB" in line
+    for said in (f"store version {version}, not {STORE_VERSION}", str(path), "set VITPROF_DB"):
+        assert said in line
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [(table,)]
         db.execute("pragma journal_mode=delete")
     assert len(path.read_bytes()) == len(before)
 
 
-def test_an_older_store_in_the_home_is_named_once_and_left_alone(
-    vitprof_home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_store_in_the_home_is_named_once(vitprof_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     vitprof_home.mkdir()
     old = vitprof_home / "runs.sqlite"
     before = stamped(old, "vitprof_store", "version", 6)
@@ -106,9 +98,7 @@ def test_an_older_store_in_the_home_is_named_once_and_left_alone(
         ("sqlite:////proc/version", "failed: unable to open database file"),
     ],
 )
-def test_an_unusable_vitprof_db_is_one_line_without_the_password(
-    monkeypatch: pytest.MonkeyPatch, url: str, said: str
-) -> None:
+def test_an_unusable_url_is_one_line_without_password(monkeypatch: pytest.MonkeyPatch, url: str, said: str) -> None:
     monkeypatch.setenv("VITPROF_DB", url)
     line = refusal()
     assert said in line
@@ -123,14 +113,6 @@ def test_a_directory_or_another_file_in_the_way_is_one_line_and_stays(tmp_path: 
     line = refusal(url=f"sqlite:///{tmp_path}/photo.jpg")
     assert line == f"the run store sqlite:///{tmp_path}/photo.jpg failed: file is not a database"
     assert (tmp_path / "photo.jpg").read_bytes() == b"\xff\xd8 not a database " * 1000
-
-
-def test_a_store_that_may_only_be_read_can_be_read_and_writing_is_one_line(store: RunStore, tmp_path: Path) -> None:
-    run_id = store.create_run(RunConfig(name="kept"))
-    with closing(RunStore(f"sqlite:///file:{tmp_path}/runs.sqlite?mode=ro&uri=true")) as reader:
-        assert reader.run(run_id).name == "kept"
-        with pytest.raises(StoreError, match=r"^the run store .* failed: attempt to write a readonly database$"):
-            reader.create_run(RunConfig())
 
 
 def test_a_store_that_another_program_keeps_locked_is_one_line_and_works_afterwards(tmp_path: Path) -> None:
@@ -200,52 +182,14 @@ def test_with_changes_that_lie_beside_it(filled: Callable[..., Path]) -> None:
 
 @pytest.mark.slow
 def test_changes_that_cannot_be_read_are_not_passed_over(filled: Callable[..., Path]) -> None:
-    def left(path: Path) -> None:
-        leave_changes(path)
-        Path(f"{path}-shm").unlink()
-
-    path = filled(left)
-    with pytest.raises(StoreError) as caught:
-        RunStore()
-    assert str(caught.value) == (
+    path = filled(lambda path: (leave_changes(path), Path(f"{path}-shm").unlink()))
+    assert refusal() == (
         f"{path} can only be read here, and its last changes are in recordings.sqlite-wal, which cannot be read "
         "without writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
     )
 
 
-@pytest.fixture
-def commands_loaded(call: Call) -> None:
-    """Runs the commands on a store of one's own: what they import may be where `read_only_dir`'s nobody cannot read."""
-    with closing(RunStore()) as store:
-        store.update_run(store.create_run(resolve(RunConfig())), status="running", owner_started=1.0)
-    for args in (["runs"], ["runs", "1", "--json"], ["delete", "1"]):
-        assert call(*args)[0] == 0
-
-
-def test_the_command_line_reads_it(call: Call, commands_loaded: None, filled: Callable[..., Path]) -> None:
-    filled()
-    assert call("runs")[::2] == (0, "")
-    status, out, err = call("runs", "1", "--json")
-    assert (status, '"name": "kept"' in out, err) == (0, True, "")
-    status, out, err = call("delete", "1")
-    assert (status, out, err.count("\n")) == (1, "", 1)
-
-
-def test_a_store_that_somebody_keeps_locked_is_read(vitprof_home: Path, call: Call) -> None:
-    """Also where there is something to write down first, such as that a program is gone."""
-    with closing(RunStore()) as store:
-        store.update_run(store.create_run(resolve(RunConfig(name="kept"))), status="running", owner_started=1.0)
-        assert store.file is not None
-        path = store.file
-    with closing(sqlite3.connect(path)) as other, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITPROF_DB", f"sqlite:///{path}?timeout=0.01")
-        other.execute("begin exclusive")
-        status, out, err = call("runs", "1", "--json")
-    assert (status, '"name": "kept"' in out, err) == (0, True, "")
-
-
-@pytest.mark.parametrize("column", ["config", "facts", "phases", "name", "spark"])
-@pytest.mark.parametrize("byte", [b"{", b"\xff"])
+@pytest.mark.parametrize(("column", "byte"), [("config", b"{"), ("spark", b"{"), ("facts", b"\xff"), ("name", b"\xff")])
 def test_a_store_with_other_bytes_is_one_line(vitprof_home: Path, call: Call, column: str, byte: bytes) -> None:
     with closing(RunStore()) as store:
         store.create_run(resolve(RunConfig()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,11 +34,12 @@ def listed(store: RunStore) -> RunStore:
     add(store, "hdf5", 200.0, kind="input-bound", tags=("nfs",), device="simulated:2,10")
     add(store, "memory")
     add(store, "memory", 250.0, group_key="headroom:1", role="A")
+    add(store, "hdf5", group_key="prediction:1", role="check")  # listed with those a person asked for
     store.edit(2, note="100% of_it is slow")
     return store
 
 
-def ids(store: RunStore, **query: object) -> list[int]:
+def ids(store: RunStore, **query: Any) -> list[int]:
     asked = RunQuery(**query)
     found = [row.id for row in store.list_runs(asked, limit=50)]
     assert store.count_runs(asked) == len(found)
@@ -49,7 +51,7 @@ def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
     assert (row.id, row.strategy, row.dataset, row.batch_size) == (1, "memory", "digits", 128)
     assert (row.samples_per_s, row.idle_frac, row.verdict_kind) == (300.0, 1 / 300, "not input-bound")
     assert (row.tags, row.spark, row.simulated, row.live) == (("keep", "ssd"), (0.5, None), False, False)
-    assert listed.list_runs(RunQuery(text="hdf5"), limit=1)[0].simulated
+    assert listed.list_runs(RunQuery(text="#3"), limit=1)[0].simulated
     assert listed.list_runs(RunQuery(text="#4"), limit=1)[0].samples_per_s is None
 
 
@@ -57,14 +59,14 @@ def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ({}, [4, 3, 2, 1]),
-        ({"helpers": True}, [5, 4, 3, 2, 1]),
+        ({}, [6, 4, 3, 2, 1]),
+        ({"helpers": True}, [6, 5, 4, 3, 2, 1]),
         ({"group_key": "headroom:1"}, [5]),
-        ({"strategies": ("memory",)}, [4, 1]),
-        ({"verdicts": ("input-bound",), "datasets": ("photos",)}, [2]),
-        ({"tags": ("ssd", "nfs")}, [3, 1]),
-        ({"devices": ("simulated:2,10",)}, [3]),
-        ({"statuses": ("failed",)}, []),
+        ({"filters": {"strategy": ("memory",)}}, [4, 1]),
+        ({"filters": {"verdict": ("input-bound",), "dataset": ("photos",)}}, [2]),
+        ({"filters": {"tag": ("ssd", "nfs")}}, [3, 1]),
+        ({"filters": {"device": ("simulated:2,10",)}}, [3]),
+        ({"filters": {"status": ("failed",), "tag": ()}}, []),
         ({"text": "BEST all"}, [1]),
         ({"text": "best photos"}, []),
         ({"text": "100% of_it"}, [2]),
@@ -74,34 +76,26 @@ def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
         ({"text": "#2"}, [2]),
         ({"text": "9" * 30}, []),
         ({"text": "'; drop table runs; --"}, []),
-        ({"sort": "samples_per_s"}, [1, 3, 2, 4]),
-        ({"sort": "samples_per_s", "descending": False}, [2, 3, 1, 4]),
-        ({"sort": "strategy", "descending": False}, [3, 4, 1, 2]),
+        ({"sort": "samples_per_s"}, [1, 3, 2, 6, 4]),
+        ({"sort": "samples_per_s", "descending": False}, [2, 3, 1, 6, 4]),
+        ({"sort": "strategy", "descending": False}, [6, 3, 4, 1, 2]),
     ],
 )
 def test_runs_are_found_filtered_and_sorted(listed: RunStore, query: dict[str, object], expected: list[int]) -> None:
     assert ids(listed, **query) == expected
 
 
-def test_a_run_that_checks_a_prediction_is_listed_with_those_a_person_asked_for(listed: RunStore) -> None:
-    add(listed, "hdf5", group_key="prediction:1", role="loader-only")
-    check = add(listed, "hdf5", group_key="prediction:1", role="check")
-    assert ids(listed) == [check, 4, 3, 2, 1]
-
-
 def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStore) -> None:
     pages = [listed.list_runs(RunQuery(sort="samples_per_s", helpers=True), limit=2, offset=o) for o in (0, 2, 4, 6)]
-    assert [[row.id for row in page] for page in pages] == [[1, 5], [3, 2], [4], []]
+    assert [[row.id for row in page] for page in pages] == [[1, 5], [3, 2], [6, 4], []]
     assert listed.choices("strategy") == ["hdf5", "memory", "per-sample"]
     assert listed.choices("tag") == ["keep", "nfs", "ssd"]
-    assert listed.choices("verdict_kind") == ["input-bound", "not input-bound"]
-    with pytest.raises(ValueError, match="not one of strategy"):
-        listed.choices("config")
+    assert listed.choices("verdict") == ["input-bound", "not input-bound"]
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=20))
 def test_no_search_text_breaks_the_query(listed: RunStore, text: str) -> None:
     found = ids(listed, text=text.replace("\x00", ""))
-    assert set(found) <= {1, 2, 3, 4}
+    assert set(found) <= {1, 2, 3, 4, 6}

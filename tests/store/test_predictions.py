@@ -34,24 +34,18 @@ def test_kept_found_and_deleted_with_the_run(store: RunStore) -> None:
 
 def test_one_of_each_strategy_the_checked_one_first(store: RunStore) -> None:
     checked, again, other = (add(store, 1, micro, name) for micro, name in ((7, "memory"), (8, "memory"), (9, "cache")))
-    predictions.update_prediction(store, checked, measured_per_s=900.0)
-    kept = predictions.latest_of_each(predictions.list_predictions(store))
-    assert {p.id for p in kept} == {checked, other}
-    predictions.update_prediction(store, again, measured_per_s=950.0)
-    kept = predictions.latest_of_each(predictions.list_predictions(store))
-    assert {p.id for p in kept} == {again, other}
+    for number, newest in ((checked, checked), (again, again)):
+        predictions.update_prediction(store, number, measured_per_s=900.0)
+        kept = predictions.latest_of_each(predictions.list_predictions(store))
+        assert {p.id for p in kept} == {newest, other}
 
 
 def test_one_for_each_loader_only_run(store: RunStore) -> None:
     assert add(store, 1) == add(store, 1)
     assert len(predictions.list_predictions(store)) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [0, -1, 5, 2**40])
-def test_there_is_none(store: RunStore, number: int) -> None:
-    with pytest.raises(StoreError, match=f"no prediction {number}"):
-        predictions.prediction(store, number)
+    for number in (0, -1, 5, 2**40):
+        with pytest.raises(StoreError, match=f"no prediction {number}"):
+            predictions.prediction(store, number)
 
 
 def test_errors_of_a_machine_and_device(store: RunStore) -> None:

@@ -44,18 +44,9 @@ def runs(
     as_json: terminal.AsJson = False,
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""
-    query = RunQuery(
-        text=text,
-        statuses=tuple(status or ()),
-        strategies=tuple(strategy or ()),
-        datasets=tuple(dataset or ()),
-        devices=tuple(device or ()),
-        verdicts=tuple(verdict or ()),
-        tags=tuple(tag or ()),
-        helpers=helpers,
-        sort=sort,
-        descending=not ascending,
-    )
+    filters = {"status": status, "strategy": strategy, "dataset": dataset, "device": device, "verdict": verdict}
+    wanted = {name: values or () for name, values in (filters | {"tag": tag}).items()}
+    query = RunQuery(text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending)
     with terminal.open_store(settle=True) as store:
         if run is not None:
             _show(store.run(run), store.tags(run), as_json)

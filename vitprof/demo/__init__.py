@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from vitprof.errors import StoreError, VitprofError
@@ -34,8 +33,12 @@ def is_demonstration() -> bool:
 def make_home() -> tuple[Path, bool]:
     """Creates the demonstration's home, unless it has this recording. Returns path, whether it replaced another one."""
     mine = ensure_dir(home())
-    with _alone(mine):  # of two that start together, the second finds what the first made
+    opened = os.open(mine, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)  # of two that start together, the second finds what the first made
         return _made_home(mine / FOLDER)
+    finally:
+        os.close(opened)
 
 
 def _made_home(place: Path) -> tuple[Path, bool]:
@@ -75,21 +78,9 @@ def _import_runs(database: Path) -> None:
         for run_id, (group_key, role) in experiments["groups"].items():
             store.update_run(int(run_id), group_key=group_key, role=role)
         for one in experiments["tournaments"]:
-            tournaments.set_status(
-                store, tournaments.insert_tournament(store, TournamentSpec.from_dict(one["spec"]), one["name"]), "done"
-            )
+            made = tournaments.insert_tournament(store, TournamentSpec.from_dict(one["spec"]), one["name"])
+            tournaments.set_status(store, made, "done")
         for one in experiments["predictions"]:
             runs = {"profile_run_id": one["profile_run_id"], "micro_run_id": one["micro_run_id"]}
-            predictions.add_prediction(
-                store, Prediction(**one["prediction"]), RunConfig.from_dict(one["config"]), **runs
-            )
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)
+            found, config = Prediction(**one["prediction"]), RunConfig.from_dict(one["config"])
+            predictions.add_prediction(store, found, config, **runs)

@@ -44,34 +44,17 @@ MAX_MESSAGE_BYTES, N_DESCRIPTORS = 1 << 20, 3
 """Of a request to fork."""
 
 
-class Sender:
-    """A thread that writes the buffer's messages to the pipe, so that a full pipe never blocks the training loop."""
-
-    def __init__(self, buffer: EventBuffer, stream: BinaryIO) -> None:
-        self._buffer, self._stream = buffer, stream
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._closing.wait(SEND_EVERY_S):
-            self._send()
-
-    def _send(self) -> None:
-        messages = self._buffer.drain()
-        try:
-            for message in messages:
-                write_message(self._stream, message)
-            if messages:
-                self._stream.flush()
-        except OSError:  # the parent is gone; the end of standard input stops the job
-            self._closing.set()
-
-    def close(self) -> None:
-        """Ends the thread and sends what is left in the buffer."""
-        self._closing.set()
-        self._thread.join()
-        self._send()
+def send(buffer: EventBuffer, stream: BinaryIO, finished: threading.Event) -> None:
+    """Writes the buffer's messages to the pipe until the job has `finished`, in a thread of its own: a full pipe never
+    blocks the training loop.
+    """
+    with contextlib.suppress(OSError):  # the parent is gone; the end of standard input stops the job
+        last = False
+        while not last:
+            last = finished.wait(SEND_EVERY_S)
+            for message in buffer.drain():
+                write_message(stream, message)
+            stream.flush()
 
 
 def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
@@ -127,10 +110,11 @@ def work() -> None:
     threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
     mark_multiprocessing()
     buffer = EventBuffer()
-    sender = Sender(buffer, channel)
+    sender = threading.Thread(target=send, args=(buffer, channel, finished), name="vitprof-sender", daemon=True)
+    sender.start()
     _failure = run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)
     finished.set()
-    sender.close()
+    sender.join()
     leave()
 
 

@@ -22,7 +22,8 @@ from vitprof.home import temporary_prefix
 from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note, read_messages
-from vitprof.store import RunStore, chunks
+from vitprof.recording import codec
+from vitprof.store import RunStore
 from vitprof.store.stored_run import is_alive
 
 POLL_S = 0.5
@@ -98,8 +99,6 @@ class Listener:
                 return
 
 
-LOOK_EVERY_S = 1.0
-"""How often (s) to check that the script still runs: a process that it left behind may hold the socket open."""
 LOST = "the training process closed its connection to vitprof, or ended, without a last message"
 GONE = "the script ended, or closed its connection to vitprof, without a last message"
 
@@ -113,7 +112,6 @@ class ScriptRunner:
         self._listener = Listener([connection], str(pid))
         self._first: list[Message] = []
         """The messages up to and including the "environment", which describes the training."""
-        self._looked_s = time.monotonic()
         self._started = 0.0
         with contextlib.suppress(psutil.Error):
             self._started = psutil.Process(pid).create_time()
@@ -163,17 +161,11 @@ class ScriptRunner:
 
     @property
     def over(self) -> bool:
-        return self._gone() or not self._listener.listens
+        """Returns whether the script has ended (a process that it left behind may hold the socket), or hung up."""
+        return not (self._listener.listens and self._lives())
 
     def _is_over(self) -> bool:
         return self.over and self._listener.inbox.empty()
-
-    def _gone(self) -> bool:
-        now = time.monotonic()
-        if now - self._looked_s < LOOK_EVERY_S:
-            return False
-        self._looked_s = now
-        return not self._lives()
 
     def _lives(self) -> bool:
         return is_alive(socket.gethostname(), self.pid, self._started)
@@ -181,7 +173,7 @@ class ScriptRunner:
 
 def record(runner: ScriptRunner) -> None:
     """Records everything that the script trains as one run. Raises `VitprofError`."""
-    threading.Thread(target=chunks.arrow, name="vitprof-imports").start()  # else at the first write, during training
+    threading.Thread(target=codec.arrow, name="vitprof-imports").start()  # else at the first write, during training
     described = runner.begins()
     if described is None:
         return

@@ -66,13 +66,9 @@ class CommandRunner:
         """
         self._listening = listening or listen("watch")
         self._directory = os.path.dirname(path := self._listening.getsockname())
-        environment = _watching(os.environ, path) | dict(variables or {})
-        if steps is not None:
-            environment["VITPROF_WATCH_STEPS"] = str(steps)
-        if detach_after is not None:
-            environment["VITPROF_WATCH_DETACH_AFTER"] = str(detach_after)
-        if headroom:
-            environment["VITPROF_WATCH_HEADROOM"] = "1"
+        options = {"steps": steps, "detach_after": detach_after, "headroom": int(headroom)}
+        asked = {f"VITPROF_WATCH_{name.upper()}": str(value) for name, value in options.items() if value}
+        environment = _watching(os.environ, path) | asked | dict(variables or {})
         self._closing = threading.Event()
         self._listener = Listener(self._connections(), str(os.getpid()), on_steps)
         try:
@@ -88,7 +84,6 @@ class CommandRunner:
         """Whether the script was asked to end, or a signal that does so reached vitprof."""
         self._stop_by: float | None = None
         self._left = False  # the training process, with a last message
-        options = {"steps": steps, "detach-after": detach_after, "headroom": headroom}
         self.unseen = partial(why_unseen, self._listener, command, self._directory, options)
 
     @property
@@ -260,30 +255,26 @@ class TrialRunner(CommandRunner):
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
-        self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, trial.layered, looked_at)
-        listening = listen("trial")
-        directory = os.path.dirname(listening.getsockname())
-        self._reports = Path(directory) / "reports"
-        under = os.path.realpath(self._folder.cwd) if trial.lists_changes else ""
-        variables = {**trial.variables, "VITPROF_WATCH_TELL": str(self._reports), "VITPROF_WATCH_OPENED_UNDER": under}
-        try:
-            with open_log(log) as out:
-                super().__init__(
-                    self._folder.command(trial.command, directory),
-                    steps=trial.steps,
-                    variables=variables,
-                    listening=listening,
-                    cwd=self._folder.cwd,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-        except BaseException:
-            listening.close()
-            shutil.rmtree(directory, ignore_errors=True)
-            self._folder.remove()
-            raise
+        with open_log(log) as out, contextlib.ExitStack() as unless_started:
+            folder = self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, trial.layered, looked_at)
+            unless_started.callback(folder.remove)
+            listening = listen("trial")
+            directory = os.path.dirname(listening.getsockname())
+            self._reports = Path(directory) / "reports"
+            under = os.path.realpath(folder.cwd) if trial.lists_changes else ""
+            reporting = {"VITPROF_WATCH_TELL": str(self._reports), "VITPROF_WATCH_OPENED_UNDER": under}
+            super().__init__(
+                folder.command(trial.command, directory),
+                steps=trial.steps,
+                variables=trial.variables | reporting,
+                listening=listening,
+                cwd=folder.cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            unless_started.pop_all()
 
     def messages(self) -> Iterator[Message | None]:
         for message in super().messages():

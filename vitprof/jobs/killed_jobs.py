@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing.process
 import multiprocessing.util
 import os
 import re
@@ -20,7 +21,7 @@ import psutil
 
 from vitprof.cores import control_groups
 from vitprof.formats import size
-from vitprof.home import home, process_space
+from vitprof.home import home, process_space, temporary_prefix
 
 ROOT = Path("/")
 LOOK_EVERY_S = 1.0
@@ -29,10 +30,6 @@ NO_LIMIT = 2**60
 TRY = "try a smaller batch size, fewer workers, a smaller prefetch factor, or a storage that is not kept in memory"
 OWNER = "VITPROF_OWNER"
 """The environment variable of a job, and of all that it starts: the process that started it, "process_space-pid"."""
-OF_MULTIPROCESSING = "pymp-"
-"""Prefix of the temporary directories of Python's multiprocessing; their names do not say whose they are."""
-MARK = ".vitprof-"
-"""Prefix of the file in such a directory that marks it as ours."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +145,12 @@ def owner_mark() -> str:
 
 
 def mark_multiprocessing() -> None:
-    """Makes multiprocessing's temporary directory now, for this process and its workers, and marks it."""
-    directory = Path(multiprocessing.util.get_temp_dir())
-    (directory / f"{MARK}{owner_mark()}").touch(mode=0o600)
+    """Makes multiprocessing's temporary directory for this process and its workers, with a name that says whose it is:
+    as `multiprocessing.util.get_temp_dir` does, which is then asked for it.
+    """
+    made = tempfile.mkdtemp(prefix=temporary_prefix("mp"))
+    multiprocessing.util.Finalize(None, shutil.rmtree, (made,), {"ignore_errors": True}, exitpriority=-100)
+    multiprocessing.process.current_process()._config["tempdir"] = made  # type: ignore[attr-defined]
 
 
 def clear_orphans() -> None:
@@ -159,8 +159,8 @@ def clear_orphans() -> None:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # psutil notices if its id is another process's by now
             if process.status() == psutil.STATUS_STOPPED and process.uids().real == os.getuid():
-                pid = _pid_of(process.environ().get(OWNER, ""))
-                if pid is not None and not psutil.pid_exists(pid):
+                place, _, pid = process.environ().get(OWNER, "").rpartition("-")
+                if place == process_space() and pid.isdecimal() and not psutil.pid_exists(int(pid)):
                     process.kill()
 
 
@@ -192,25 +192,9 @@ def _left_in(directory: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             found = ours.fullmatch(entry.name)
-            if not found and not entry.name.startswith(OF_MULTIPROCESSING):
+            if not found or psutil.pid_exists(int(found[1])):
                 continue
             with contextlib.suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
-                if about.st_uid != os.geteuid() or not (stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)):
-                    continue
-                pid = int(found[1]) if found else _marked(Path(entry.path))
-                if pid is not None and not psutil.pid_exists(pid):
+                if about.st_uid == os.geteuid() and (stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)):
                     yield Path(entry.path)
-
-
-def _marked(directory: Path) -> int | None:
-    """Returns the id of the process that marked a directory of multiprocessing; None where none of ours did."""
-    for name in os.listdir(directory):
-        if name.startswith(MARK):
-            return _pid_of(name.removeprefix(MARK))
-    return None
-
-
-def _pid_of(mark: str) -> int | None:
-    place, _, pid = mark.rpartition("-")
-    return int(pid) if place == process_space() and pid.isdecimal() else None

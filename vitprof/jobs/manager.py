@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vitprof.config import RunConfig, availability, resolve
-from vitprof.errors import JobError, StoreAwayError, StoreError, VitprofError, one_line
+from vitprof.errors import JobError, StoreError, VitprofError, one_line
 from vitprof.jobs import finalise, killed_jobs, scheduling, supervisor, users
 from vitprof.jobs.outbox import Outbox
 from vitprof.jobs.runners import Launcher, Runner
 from vitprof.program import install_command
-from vitprof.recording.columns import Status
 from vitprof.store import RunStore
 from vitprof.store.stored_run import this_program
 
-RETRY_S = 5.0
 WAIT_FOR_STORE_S = 180.0
 """How long (s) `wait` waits for an unavailable store after a run's end: as long as a backup takes, or the restart of a
 database server."""
@@ -37,19 +36,16 @@ class _Job:
     run_id: int
     started_by: str
     start: Callable[[Path], Runner] | None
+    lock: scheduling.MachineLock
+    outbox: Outbox
     waiting: bool = True
     """Whether it is in the queue. The thread that clears this, which `JobManager._turn` guards, runs it or ends it."""
     anyway: bool = False
     """Whether it waits for runs of this program only."""
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
-    lock: scheduling.MachineLock | None = None
-    outbox: Outbox | None = None
-    """That of a run that has begun, until the store has all of it."""
     over_s: float = math.inf
     """When it ended, on the monotonic clock (s)."""
-    unrecorded: tuple[Status, str] | None = None
-    """Status and error of a run that ended without a recorder, until the store has them."""
 
 
 class JobManager:
@@ -86,13 +82,15 @@ class JobManager:
             if not availability.installed("torch"):
                 todo = install_command("dashboard")
                 raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
-        self._record_ends()
-        device, started_by = scheduling.queue_of(config.device), users.who()
+        started_by, store = users.who(), self.store
         with self._turn:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
-            run_id = self.store.create_run(config, group_key=group_key, role=role, started_by=started_by)
-            job = self._jobs[run_id] = _Job(run_id, started_by, start, anyway=self._anyway)
+            run = store.add_run(config, group_key=group_key, role=role, started_by=started_by)
+            run_id, shares = run.id, config.share_machine
+            lock = scheduling.MachineLock(run_id, config.device, shares=shares, store_url=store.url)
+            job = _Job(run_id, started_by, start, lock, Outbox(store, run), anyway=self._anyway)
+            self._jobs[run_id], device = job, lock.holder.device
             if device not in self._queues:
                 jobs = self._queues[device] = queue.Queue()
                 name = f"vitprof-worker-{device}"
@@ -115,9 +113,8 @@ class JobManager:
         with self._turn:
             waiting, job.waiting = job.waiting, False
         if waiting:
-            job.unrecorded = "stopped", supervisor.NOT_BEGUN
+            supervisor.record_end(job.outbox, "stopped", supervisor.NOT_BEGUN)
             self._has_ended(job)
-            self._record_ends()
 
     def run_now(self, run_id: int) -> None:
         """Makes a queued run wait for this program's runs only. Raises `JobError` for others' runs."""
@@ -140,21 +137,11 @@ class JobManager:
         if not job.ended.wait(timeout):
             return False
         give_up = job.over_s + (supervisor.LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
-        while (outbox := job.outbox) is not None and not outbox.wait(0):
-            now = time.monotonic()
-            if now >= give_up:
-                return True
-            if now >= until:
-                return False
-            outbox.wait(min(until, give_up, now + LOOK_EVERY_S) - now)
-        return True
+        return job.outbox.wait(max(min(until, give_up) - time.monotonic(), 0.0)) or give_up <= until
 
     def why_away(self, run_id: int) -> str:
         """Returns why the store cannot take a run's data just now; "" where it can, or has all of them."""
-        job = self._jobs.get(run_id)
-        if job is not None and job.unrecorded is not None:
-            return "it could not be written when the run ended"
-        return "" if job is None or job.outbox is None else job.outbox.unavailable
+        return self._jobs[run_id].outbox.unavailable if run_id in self._jobs else ""
 
     def shutdown(self) -> None:
         """Stops every job, keeps what was measured, and ends every thread. May be called again."""
@@ -168,107 +155,71 @@ class JobManager:
         for thread in self._threads:
             thread.join()
         self.launcher.close()
-        self._record_ends()
         until = time.monotonic() + supervisor.LEAVE_AFTER_S
-        for job in self._jobs.values():
-            if job.outbox is not None and not job.outbox.wait(max(until - time.monotonic(), 0.0)):
-                self.left[job.run_id] = job.outbox.leave()
-            job.outbox = None
+        for run_id, job in self._jobs.items():
+            if run_id not in self.left and not job.outbox.wait(max(until - time.monotonic(), 0.0)):
+                self.left[run_id] = job.outbox.leave()
 
     def _work(self, jobs: queue.Queue[_Job | None]) -> None:
-        while True:
-            unrecorded = any(job.unrecorded for job in list(self._jobs.values()))
-            try:
-                job = jobs.get(timeout=RETRY_S if unrecorded else None)
-            except queue.Empty:
-                self._record_ends()
-                continue
-            if job is None:
-                return
-            if not self._await_turn(job):
-                continue
-            try:
+        while (job := jobs.get()) is not None:
+            if self._await_turn(job):
                 self._run(job)
-            except Exception as error:  # whatever it is, the next job in the queue must get its turn
-                if not isinstance(error, VitprofError):
-                    traceback.print_exc()
-                job.unrecorded = "failed", one_line(error)
-            if job.lock is not None:
-                job.lock.release()
-            self._has_ended(job)
-            self._record_ends()
+                self._has_ended(job)
 
     def _await_turn(self, job: _Job) -> bool:
         """Waits for the runs that go first. Returns False where another thread has taken the job out of the queue."""
         reported = ""
         with self._turn:
             while job.waiting and not self._closed:
-                try:
-                    (mine,) = (run for run in self.store.live_runs() if run.id == job.run_id)
-                    device, shares = scheduling.queue_of(mine.device), mine.share_machine
-                    lock = scheduling.MachineLock(mine.id, device, shares=shares, store_url=self.store.url)
-                    if not _is_behind(job, self.store, self._jobs) and lock.acquire(anyway=job.anyway):
-                        job.lock = lock
+                with contextlib.suppress(StoreError):  # unavailable: the next round asks again
+                    ahead = scheduling.ahead_of(self.store, job.run_id)
+                    if not self._is_behind(job, ahead) and job.lock.acquire(anyway=job.anyway):
                         break
-                    ahead = scheduling.ahead_of(self.store, mine.id)
+                    shares = job.lock.holder.shares
                     if ahead and (reason := scheduling.why_waiting(ahead, shares=shares)) != reported:
-                        self.store.update_run(mine.id, message=reason)
+                        self.store.update_run(job.run_id, message=reason)
                         reported = reason
-                except (StoreError, ValueError):
-                    pass  # unavailable, or the run was deleted: the next round asks again
                 self._turn.wait(LOOK_EVERY_S)
             waiting, job.waiting = job.waiting, False
         return waiting
 
     def _run(self, job: _Job) -> None:
-        """Runs and records a job. Waits for an unavailable store, until the job is stopped. Raises `StoreError`."""
-        store, run_id, own, logs = self.store, job.run_id, job.start, self._logs
+        """Runs and records a job. Whatever goes wrong, the next job in the queue gets its turn."""
+        run_id, own, logs = job.run_id, job.start, self._logs
         start = None if own is None else lambda: own(supervisor.log_file(run_id, logs))
-        while True:
-            try:
-                recorder = supervisor.JobRecorder(
-                    store, run_id, job.stop, logs=logs, launcher=self.launcher, start=start, lock=job.lock
-                )
-                break
-            except StoreAwayError:
-                if job.stop.wait(LOOK_EVERY_S):
-                    raise
-        job.outbox = recorder.outbox
+        recorder = supervisor.JobRecorder(
+            self.store,
+            run_id,
+            job.stop,
+            logs=logs,
+            launcher=self.launcher,
+            start=start,
+            lock=job.lock,
+            outbox=job.outbox,
+        )
         try:
             recorder.run()
         except Exception as error:
             if not isinstance(error, VitprofError):
                 traceback.print_exc()
             recorder.fail(one_line(error))
-        job.start, job.over_s = None, time.monotonic()
-        if recorder.outbox.wait(0):
-            job.outbox = None
-        else:
-            away = f"the run store is unavailable ({recorder.outbox.unavailable}): what was measured waits for it"
+        job.lock.release()
+        job.start = None
+        if not job.outbox.wait(0):
+            away = f"the run store is unavailable ({job.outbox.unavailable}): what was measured waits for it"
             print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 
     def _has_ended(self, job: _Job) -> None:
+        job.over_s = time.monotonic()
         job.ended.set()
         with self._turn:
             self._turn.notify_all()
 
-    def _record_ends(self) -> None:
-        """Records the ends of runs that have no recorder; without this they would stay queued forever."""
-        for job in list(self._jobs.values()):
-            if job.unrecorded is not None:
-                status, error = job.unrecorded
-                try:
-                    self.store.update_run(job.run_id, status=status, stage="", message="", error=error)
-                except StoreError:
-                    return
-                job.unrecorded = None
-
-
-def _is_behind(job: _Job, store: RunStore, jobs: Mapping[int, _Job]) -> bool:
-    """Returns whether runs of its store go before a job; `jobs`: those of this program. Raises `StoreError`."""
-    for run in scheduling.ahead_in_store(store, job.run_id):
-        is_over = run.id in jobs and jobs[run.id].ended.is_set()
-        is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()
-        if not is_over and (is_ours or not job.anyway):
-            return True
-    return False
+    def _is_behind(self, job: _Job, ahead: Sequence[scheduling.Ahead]) -> bool:
+        """Returns whether runs of the store, of those that go `ahead`, still keep a job from its turn."""
+        for run in (each.run for each in ahead if each.run is not None):
+            is_over = run.id in self._jobs and self._jobs[run.id].ended.is_set()
+            is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()
+            if not is_over and (is_ours or not job.anyway):
+                return True
+        return False

@@ -26,6 +26,8 @@ MOST_BYTES = 256 << 20
 PATIENCE_BYTES = 8 << 20
 """Bytes that may wait while a write goes on; beyond that the store is taken to be unavailable."""
 CHUNKS_AT_ONCE = 128
+WRITE_WITHIN_S = 30.0
+"""How long (s) to wait for the end of a run to be written, unless the store is away; this includes summing it up."""
 LEAVE_S = 6.0
 """How long (s) the program's end waits for the current write: SQLite waits 5 s for a lock."""
 COMPACT_EVERY = 64
@@ -73,7 +75,7 @@ class Outages:
         self.n += 1
         self.seconds += now_s - self.since_s
         words = {"steps": "step", "telemetry": "telemetry sample"}
-        lost = [f"{n:,} {words[kind]}{'' if n == 1 else 's'}" for kind, n in self.lost.items() if n]
+        lost = [formats.count(n, words[kind]) for kind, n in self.lost.items() if n]
         if lost:
             outcome = f"{' and '.join(lost)} of that time are lost: {self.why_lost}"
         elif self.seconds < NOTICED_FROM_S and not for_good:
@@ -86,16 +88,10 @@ class Outages:
 class Outbox:
     """A buffer that one thread fills and another writes to the store; that thread runs while there is work for it."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        run: StoredRun,
-        *,
-        look: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`look` is called in the writing thread before each write, unless the store is unavailable; it may use it."""
-        self._store, self._run, self._look, self._clock = store, run, look, clock
+    def __init__(self, store: RunStore, run: StoredRun, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.run, self._store, self._clock = run, store, clock
+        self.look: Callable[[], None] = lambda: None
+        """Is called in the writing thread before each write, unless the store is unavailable; it may use it."""
         self._changed = threading.Condition()
         self._waiting: Batch | None = None
         """What is to be written next; an empty one where it is only time to look."""
@@ -151,19 +147,21 @@ class Outbox:
                 self._spool.append_values({**values, "t_end_s": t_end_s})
             self._start()
 
+    def wait_for_end(self) -> None:
+        """Waits up to `WRITE_WITHIN_S` until all is written, unless the store is unavailable."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_written() or self._spool is not None, WRITE_WITHIN_S)
+
     @property
     def unavailable(self) -> str:
         """Returns why the store cannot be written just now; "" where it can."""
         with self._changed:
             return "" if self._spool is None else self._outages.why
 
-    def wait(self, within_s: float, *, also_unavailable: bool = False) -> bool:
-        """Waits up to `within_s` until all is written, or the store `also_unavailable`; returns whether it all is."""
+    def wait(self, within_s: float) -> bool:
+        """Waits up to `within_s` until all is written; returns whether it is."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_written() or (also_unavailable and self._spool is not None), within_s
-            )
-            return self._is_written()
+            return self._changed.wait_for(self._is_written, within_s)
 
     def leave(self) -> str:
         """Leaves in files what the store could not take, for the next program."""
@@ -193,14 +191,14 @@ class Outbox:
 
     def _start(self) -> None:
         if self._thread is None and not self._leaving:
-            name = f"vitprof-writer-{self._run.id}"
+            name = f"vitprof-writer-{self.run.id}"
             self._thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._thread.start()
         self._changed.notify_all()
 
     def _begin_outage(self, why: str) -> None:
         self._outages.why = why
-        self._spool = Spool(self._store, self._run, why)
+        self._spool = Spool(self._store, self.run, why)
         self._keep(self._spool)
         self._changed.notify_all()
 
@@ -243,13 +241,13 @@ class Outbox:
     def _bring(self) -> None:
         batch = self._write or Batch()
         if (ending := batch.ending) is not None:
-            self._store.update_run(self._run.id, **{**ending.values, **ending.settle()})
+            self._store.update_run(self.run.id, **{**ending.values, **ending.settle()})
             with contextlib.suppress(StoreError):  # the run is complete without
-                self._store.compact(self._run.id)
+                self._store.compact(self.run.id)
         else:
             if self._spool is None:
-                self._look()
-            self._store.record(self._run.id, batch.chunks, batch.values, again=self._spool is not None)
+                self.look()
+            self._store.record(self.run.id, batch.chunks, batch.values, again=self._spool is not None)
         with self._changed:
             self._write = None
             if self._ending is ending:
@@ -263,7 +261,7 @@ class Outbox:
             self._changed.notify_all()
         self._n_writes += 1
         if ending is None and self._n_writes % COMPACT_EVERY == 0:
-            self._store.compact(self._run.id, all_of_it=False)
+            self._store.compact(self.run.id, all_of_it=False)
 
     def _fail(self, error: Exception) -> None:
         """Puts back what could not be written, and waits; the run fails with an error that is not the store's."""

@@ -79,7 +79,7 @@ def examine() -> Iterator[MachineCheck]:
     # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*gpu_findings.findings(gpus, os.environ, driver=driver), *wrong]):
         yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
-    mine, all_cores = cores.job_cores(), cores.machine_cores()
+    mine, all_cores = cores.job_cores(), os.cpu_count() or 1
     few = "advice and defaults go by these" if mine < all_cores else ""
     yield MachineCheck("cores", cores.cores_in_words(mine, all_cores), "ok", few)
     yield _shared_memory()
@@ -135,9 +135,8 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
     try:  # on the first one only: elsewhere a context would take memory from those who train there
         failed = first_kernel(torch.device("cuda", 0))
     except RuntimeError as error:
-        return MachineCheck(
-            "PyTorch", version, "note", f"the GPU's memory is full ({one_line(error)}): end what uses it"
-        ), []
+        full = f"the GPU's memory is full ({one_line(error)}): end what uses it"
+        return MachineCheck("PyTorch", version, "note", full), []
     if failed is not None:
         return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), [failed]
     pinning = Pinning(wanted=True)
@@ -155,13 +154,14 @@ def _nvml(gpus: Sequence[nvml.GpuInfo], reason: str) -> MachineCheck:
 def _shared_memory() -> MachineCheck:
     if not SHM.is_dir():
         return MachineCheck("shared memory", f"no {SHM}", "note", "this system keeps it elsewhere")
-    free = shutil.disk_usage(SHM).free
-    room = f"{formats.size(free)} free in {SHM}"
-    if free < LOW_SHM_BYTES:
-        return MachineCheck(
-            "shared memory", room, "note", "DataLoader workers can die of a bus error with large batches"
-        )
-    return MachineCheck("shared memory", room, "ok", "")
+    return _room("shared memory", SHM, LOW_SHM_BYTES, "DataLoader workers can die of a bus error with large batches")
+
+
+def _room(name: str, place: Path, least: int, meaning: str) -> MachineCheck:
+    free = shutil.disk_usage(place).free
+    low = free < least
+    found = f"{formats.size(free)} free in {place}"
+    return MachineCheck(name, found, "note" if low else "ok", meaning if low else "")
 
 
 def _ram_disk() -> MachineCheck:
@@ -177,16 +177,13 @@ def _home() -> Iterator[MachineCheck]:
     except VitprofError as error:
         yield MachineCheck("disk", str(where), "bad", one_line(error))
     else:
-        free = shutil.disk_usage(where).free
-        low = free < LOW_DISK_BYTES
-        meaning = "data sets may not fit; set VITPROF_HOME to a larger disk" if low else ""
-        yield MachineCheck("disk", f"{formats.size(free)} free in {where}", "note" if low else "ok", meaning)
+        yield _room("disk", where, LOW_DISK_BYTES, "data sets may not fit; set VITPROF_HOME to a larger disk")
     try:
         with contextlib.closing(RunStore()) as store:
             n = store.count_runs(RunQuery(helpers=True))
             strange = n - len(store.runs())
             meaning = f"{strange} of another version cannot be read here; open them with that one, or delete them"
-            stored = f"{n} run{'' if n == 1 else 's'} in {store.url}"
+            stored = f"{formats.count(n, 'run')} in {store.url}"
             yield MachineCheck("database", stored, "note" if strange else "ok", meaning if strange else "")
     except VitprofError as error:
         yield MachineCheck("database", "cannot be used", "bad", one_line(error))

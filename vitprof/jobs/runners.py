@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import queue
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol
@@ -126,12 +128,11 @@ class _Server:
             except OSError:
                 self._socket.close()
                 raise
-        self._ready = threading.Event()
-        self.ended = threading.Event()
-        """Set when it is gone: the exit statuses of its jobs are no longer reported."""
+        self.ready = self._ended = False
+        """Whether the server can fork, and whether it is gone: the exit statuses of its jobs are not reported then."""
+        self._changed = threading.Condition()
         self._pids: queue.Queue[int] = queue.Queue()
         self._codes: dict[int, int] = {}
-        self._exits = threading.Condition()
         self._thread = threading.Thread(target=self._read, name="vitprof-launcher", daemon=True)
         self._thread.start()
 
@@ -139,28 +140,24 @@ class _Server:
         with contextlib.suppress(OSError):
             while message := self._socket.recv(MAX_MESSAGE_BYTES):
                 answer = json.loads(message)
-                if "ready" in answer:
-                    self._ready.set()
-                elif "pid" in answer:
-                    self._pids.put(answer["pid"])
-                else:
-                    with self._exits:
+                with self._changed:
+                    if "ready" in answer:
+                        self.ready = True
+                    elif "pid" in answer:
+                        self._pids.put(answer["pid"])
+                    else:
                         self._codes[answer["ended"]] = answer["code"]
-                        self._exits.notify_all()
-        self.ended.set()
-        with self._exits:
-            self._exits.notify_all()
-
-    @property
-    def ready(self) -> bool:
-        """Returns whether the server can fork."""
-        return self._ready.is_set() and not self.ended.is_set()
+                    self._changed.notify_all()
+        with self._changed:
+            self.ready, self._ended = False, True
+            self._changed.notify_all()
 
     def wait_ready(self, stop: threading.Event) -> None:
         """Waits until the server has loaded or ended, until `stop` is set, or for `READY_S`."""
-        waited_s = 0.0
-        while not (self._ready.wait(POLL_S) or self.ended.is_set() or stop.is_set() or waited_s > READY_S):
-            waited_s += POLL_S
+        until = time.monotonic() + READY_S
+        with self._changed:
+            while not (self.ready or self._ended or stop.is_set() or time.monotonic() > until):
+                self._changed.wait(POLL_S)
 
     def fork(self, log: BinaryIO) -> Fork:
         """Returns the process of a forked job. Raises `OSError` where the server does not answer or cannot fork."""
@@ -184,10 +181,10 @@ class _Server:
 
     def code(self, pid: int, wait_s: float = 0.0) -> int | None:
         """Returns the exit status of `pid`, for which it waits at most `wait_s` seconds; None while it runs."""
-        with self._exits:
-            self._exits.wait_for(lambda: pid in self._codes, wait_s)
-            code = self._codes.get(pid)
-        return UNKNOWN if code is None and self.ended.is_set() and not psutil.pid_exists(pid) else code
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._codes, wait_s)
+            code, ended = self._codes.get(pid), self._ended
+        return UNKNOWN if code is None and ended and not psutil.pid_exists(pid) else code
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -223,7 +220,6 @@ class Fork:
 
 Start = Callable[[BinaryIO], subprocess.Popen[bytes] | Fork]
 PIPE_BYTES = 1 << 20
-F_SETPIPE_SZ = 1031  # Linux's fcntl.h; Python's fcntl names it only from 3.10 on Linux
 
 
 class Runner(Protocol):
@@ -258,21 +254,18 @@ class ProcessRunner:
         self._memory = MemoryWitness(self.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        if sys.platform == "linux":
-            import fcntl
-
-            with contextlib.suppress(OSError):  # over the user's pipe quota: the default size works too
-                fcntl.fcntl(self._process.stdout, F_SETPIPE_SZ, PIPE_BYTES)
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        with contextlib.suppress(AttributeError, OSError):  # another system; over the user's pipe quota: the default
+            fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
         self._reader.start()
         with contextlib.suppress(BrokenPipeError):  # it died at once: close() says why
-            self._process.stdin.write(json.dumps(config.to_dict()).encode() + b"\n")
-            self._process.stdin.flush()
+            self._stdin.write(json.dumps(config.to_dict()).encode() + b"\n")
+            self._stdin.flush()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
         try:
-            for message in read_messages(self._process.stdout):
+            for message in read_messages(self._stdout):
                 self._inbox.put(message)
         except ValueError as error:  # what follows cannot be read either, and a pipe that is not emptied blocks the job
             self._broken = str(error)
@@ -291,9 +284,8 @@ class ProcessRunner:
             yield self._inbox.get_nowait()
 
     def ask_stop(self) -> None:
-        assert self._process.stdin is not None
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._stdin.close()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; macOS says "not permitted" for a zombie
@@ -305,17 +297,14 @@ class ProcessRunner:
         self.kill()  # workers that outlived the child
         clear_temporary()  # a job that was killed could not remove its own
         self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._stdout.close()
         if self._broken:
             return f"the job's process was ended because it sent something that is not a message ({self._broken})"
         if code < 0:
             reason = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
             return f"the job's process was ended by {signal.Signals(-code).name}{reason}; its log is {self._log}"
         last = self._log.read_text(errors="replace").strip().splitlines()[-1:] if self._log.exists() else []
-        return (
-            f"the job's process ended with exit status {code}{': ' + last[0] if last else ''}; its log is {self._log}"
-        )
+        return f"the job's process ended with exit status {': '.join([str(code), *last])}; its log is {self._log}"
 
 
 class ThreadRunner:

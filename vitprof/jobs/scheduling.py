@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -75,8 +75,8 @@ class MachineLock:
     """The place of one run. Release it when the job has ended."""
 
     def __init__(self, run: int, device: str, *, shares: bool, store_url: str) -> None:
-        now, store = time.time(), store_mark(store_url)
-        self.holder = Holder(caller(), run, device, shares, now, store, str(home.home()), _user(), os.getpid())
+        program = store_mark(store_url), str(home.home()), _user(), os.getpid()
+        self.holder = Holder(caller(), run, queue_of(device), shares, 0.0, *program)
         self.not_seen = ""
         """Why the jobs of other programs cannot be seen, for a notice; such a job waits for none of them."""
         self._place: FileLock | None = None
@@ -85,6 +85,7 @@ class MachineLock:
         """Returns whether the job has its turn: no other job has a place that it may not run beside, or `anyway`."""
         if self._place is not None:
             return True
+        self.holder = replace(self.holder, since_s=time.time())
         with _one_at_a_time():
             places = dict(_places())
             if not anyway and not all(h.fits(self.holder.shares, self.holder.device) for h in places.values() if h):
@@ -228,6 +229,8 @@ class Ahead:
     shares: bool
     owner: str
     """Program, process, and since when; "" where it is this program."""
+    run: LiveRun | None = None
+    """The run, where it is in the same store."""
 
 
 def queue_of(name: str) -> str:
@@ -239,11 +242,6 @@ def queue_of(name: str) -> str:
     return "cuda:0" if visible_gpus() else "cpu"
 
 
-def ahead_in_store(store: RunStore, run_id: int) -> list[LiveRun]:
-    """Returns the runs of its store that a run waits for, running ones first. Raises `StoreError`."""
-    return _ahead(*_on_its_machine(store, run_id))
-
-
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
     """Returns all jobs that a queued run waits for: of its store, running first, then others. Raises `StoreError`."""
     mine, there = _on_its_machine(store, run_id)
@@ -251,12 +249,14 @@ def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
         return []
     mark, device, everywhere = store_mark(store.url), queue_of(mine.device), holders()
     of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
-    here = _ahead(mine, there)
+    together = [run.id for run in there if run.share_machine and mine.share_machine and queue_of(run.device) != device]
+    here = [run for run in there if run.id < run_id and run.id not in together]
+    found = []
+    for run in sorted(here, key=lambda run: (run.status != "running", run.id)):
+        owner = _owner(run, of_run.get(run.id))
+        found.append(Ahead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
     others = (h for h in everywhere if h.store != mark and not h.fits(mine.share_machine, device))
-    return [
-        *(Ahead(f"run {run.id}", device_of(run), run.share_machine, _owner(run, of_run.get(run.id))) for run in here),
-        *(Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others),
-    ]
+    return found + [Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others]
 
 
 def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
@@ -268,11 +268,6 @@ def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[
     live = store.live_runs()
     mine = next((run for run in live if run.id == run_id), None)
     return mine, [run for run in live if mine is not None and run.id != run_id and _is_there(run, mine)]
-
-
-def _ahead(mine: LiveRun | None, others: Sequence[LiveRun]) -> list[LiveRun]:
-    ahead = [run for run in others if mine is not None and run.id < mine.id and not _fit_together(run, mine)]
-    return sorted(ahead, key=lambda run: (run.status != "running", run.id))
 
 
 def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:
@@ -298,10 +293,6 @@ def _owner(run: LiveRun, holder: Holder | None) -> str:
     if run.owner_pid == os.getpid():
         return ""
     return f"process {run.owner_pid}" if holder is None else holder.who
-
-
-def _fit_together(a: LiveRun, b: LiveRun) -> bool:
-    return a.share_machine and b.share_machine and queue_of(a.device) != queue_of(b.device)
 
 
 def _is_there(run: LiveRun, mine: LiveRun) -> bool:

@@ -25,9 +25,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
 from vitprof.home import home
+from vitprof.recording.codec import arrow
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore, StoredRun
-from vitprof.store.chunks import NUMBER, Kind, arrow, loaded
+from vitprof.store.chunks import NUMBER, Kind, loaded
 from vitprof.store.database import MAX_ID
 from vitprof.store.run_store import plain_columns
 
@@ -73,6 +74,8 @@ class SpoolFile:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
         self.size = os.fstat(descriptor).st_size
+        self.header: dict[str, Any] = {}
+        """What its schema says, once it was read."""
 
     @classmethod
     def create(cls, directory: Path, header: Mapping[str, Any]) -> SpoolFile:
@@ -120,7 +123,8 @@ class SpoolFile:
             raise
         self.size += len(data)
 
-    def header(self) -> dict[str, Any]:
+    def read_header(self) -> None:
+        """Raises `ValueError` for a file that is damaged, or of another version."""
         header = json.loads((self._stream().schema.metadata or {}).get(b"vitprof", b"{}"))
         if not isinstance(header, dict) or header.get("magic") != MAGIC:
             raise ValueError("another version of vitprof wrote it")
@@ -128,7 +132,7 @@ class SpoolFile:
             HEADER.validate_python(header)
         except ValidationError:
             raise ValueError("it is damaged") from None
-        return header
+        self.header = header
 
     def entries(self) -> Iterator[tuple[str, bytes]]:
         """Yields kind and payload of each entry, up to a damaged one. Raises `ValueError` for that."""
@@ -211,7 +215,7 @@ class Spool:
 
     def leave(self) -> str:
         """Closes the files, leaves them for the next program and returns their names."""
-        names = ", ".join(str(file.path) for file in self.files)
+        names = _names(self.files)
         while self.files:
             self.files.pop().close()
         return names
@@ -229,21 +233,17 @@ def _schema(header: Mapping[str, Any] | None = None) -> Any:
     return pa.schema(fields, metadata=header and {"vitprof": json.dumps(header)})
 
 
-_Files = list[tuple[SpoolFile, dict[str, Any]]]
-
-
 def import_left(
     store: RunStore,
     sum_up: Callable[[int, float | None], None],
     *,
-    within_s: float = IMPORT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[str], set[int]]:
-    """Imports the files that programs which have ended left for this store, within `within_s` seconds, and removes
+    """Imports the files that programs which have ended left for this store, within `IMPORT_S`, and removes
     them. `sum_up` is called with each run and when it ended on its clock. Returns lines for the user, and the ids of
     runs that still have data in files.
     """
-    lines, until = list[str](), clock() + within_s
+    lines, until = list[str](), clock() + IMPORT_S
     left = _left(store, lines)
     try:
         for run_id in sorted(left):
@@ -255,13 +255,13 @@ def import_left(
         what = f"what waited for the run store ({_names(left[run_id])})"
         lines.append(f"run {run_id}: {what} is large; the next start imports the rest")
     finally:
-        for file, _ in (file for files in left.values() for file in files):
+        for file in (file for files in left.values() for file in files):
             file.close()
     return lines, set(left)
 
 
-def _left(store: RunStore, lines: list[str]) -> dict[int, _Files]:
-    found: dict[int, _Files] = {}
+def _left(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
+    found: dict[int, list[SpoolFile]] = {}
     for path in (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*"))):
         if (file := SpoolFile.left(path)) is None:
             continue
@@ -269,32 +269,32 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, _Files]:
             file.delete()
             continue
         try:
-            header = file.header()
+            file.read_header()
         except ValueError as error:
             line = f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}"
             lines.append(line)
             continue
-        if header["store"] == store.identity:
-            found.setdefault(header["run"]["id"], []).append((file, header))
+        if file.header["store"] == store.identity:
+            found.setdefault(file.header["run"]["id"], []).append(file)
         else:
             file.close()
     for files in found.values():
-        files.sort(key=lambda each: int(each[1]["part"]))
+        files.sort(key=lambda file: int(file.header["part"]))
     return found
 
 
 def _import(
-    store: RunStore, files: _Files, late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
+    store: RunStore, files: list[SpoolFile], late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
 ) -> list[str]:
     """Imports what is readable of a run's files; returns lines. Raises `StoreAwayError`, once `late` `TimeoutError`."""
-    names, header = _names(files), files[0][1]
+    names, header = _names(files), files[0].header
     run_id, why = header["run"]["id"], header["why"]
     if not store.has_run(header["run"]):
-        for file, _ in files:
+        for file in files:
             file.delete()
         return [f"run {run_id} is not in the store any more: what waited for it ({names}) was deleted"]
     n_steps, values, damage = 0, dict[str, Any](), dict[SpoolFile, str]()
-    for file, _ in files:
+    for file in files:
         try:
             for n in _written(store, run_id, file, values, late):
                 n_steps += n
@@ -317,7 +317,7 @@ def _import(
     lines = []
     if n_steps or not damage:
         lines.append(f"run {run_id}: {n_steps:,} steps that waited for the run store ({names}) were imported")
-    for file, _ in files:
+    for file in files:
         if file in damage:
             aside = file.set_aside()
             lines.append(f"run {run_id}: {file.path} could not be read to its end ({damage[file]}): {aside}")
@@ -326,8 +326,8 @@ def _import(
     return lines
 
 
-def _names(files: _Files) -> str:
-    return ", ".join(str(file.path) for file, _ in files)
+def _names(files: list[SpoolFile]) -> str:
+    return ", ".join(str(file.path) for file in files)
 
 
 def _written(

@@ -22,6 +22,7 @@ from vitprof.jobs.outbox import RETRY_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
+from vitprof.recording import codec
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase, Status, Stop
 from vitprof.store import RunStore, chunks
 from vitprof.telemetry.sampler import Telemetry
@@ -32,8 +33,6 @@ OWN_FLUSH_EVERY_S = 1.0
 STOP_GRACE_S = 1.2
 """How long (s) a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s,
 and ending a process takes a moment too."""
-WRITE_WITHIN_S = 30.0
-"""How long (s) to wait for the end of a run to be written, unless the store is away; this includes summing it up."""
 CREATE_WITHIN_S, LEAVE_AFTER_S = 180.0, 5.0
 """How long (s) to wait for a store that is away: when a script begins, which is watched from the start even so; and
 when it has ended, as nobody should have to wait for vitprof."""
@@ -59,6 +58,12 @@ def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> 
             if over():
                 until = min(until, time.monotonic() + LEAVE_AFTER_S)
         time.sleep(RETRY_S)
+
+
+def record_end(outbox: Outbox, status: Status, error: str) -> None:
+    """Records the end of a run that nothing is summed up of, and waits for that (`Outbox.wait_for_end`)."""
+    outbox.add(status=status, stage="", message="", error=error)
+    outbox.wait_for_end()
 
 
 N_BESIDE = "n_beside"
@@ -183,16 +188,20 @@ class JobRecorder:
         launcher: Launcher | None = None,
         start: Callable[[], Runner] | None = None,
         lock: scheduling.MachineLock | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
         """`start` starts what is to be recorded, by default the job of the run's config."""
         self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
-        self._logs, self._launcher = logs, launcher or Launcher()
-        run = store.run(run_id)
-        self._config = run.config
-        self._disturbances, self._lock = Disturbances(store, run_id), lock
-        self.outbox = Outbox(store, run, look=self._disturbances.look_at_store, clock=clock)
+        self._disturbances = Disturbances(store, run_id)
+        self.outbox = outbox or Outbox(store, store.run(run_id), clock=clock)
         """After `run` it may hold data that the store does not have yet; `leave` ends that."""
-        self._start = start or self._start_job
+        self.outbox.look = self._disturbances.look_at_store
+        run = self.outbox.run
+        self._config, shares = run.config, run.config.share_machine
+        self._lock = lock or scheduling.MachineLock(run_id, run.config.device, shares=shares, store_url=store.url)
+        self._start = start or (
+            lambda: start_runner(self._config, log_file(run_id, logs), launcher or Launcher(), stop)
+        )
         self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
         self._steps: list[Columns] = []
         self._changes: dict[str, Any] = {}
@@ -205,29 +214,24 @@ class JobRecorder:
     def run(self) -> None:
         """Starts the job and records it to its end. Raises `VitprofError` if it could not be started."""
         if self._stop.is_set():
-            self.outbox.add(status="stopped", stage="", error=NOT_BEGUN)
-            self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
+            record_end(self.outbox, "stopped", NOT_BEGUN)
             return
         if self._origin is None:
             self._origin = self._clock()
         self._end = None
         self.outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
-        config = self._config
-        lock = self._lock or scheduling.MachineLock(
-            self._run_id, scheduling.queue_of(config.device), shares=config.share_machine, store_url=self._store.url
-        )
-        lock.acquire(anyway=True)
-        self._disturbances.lock = lock
+        self._lock.acquire(anyway=True)
+        self._disturbances.lock = self._lock
         try:
             self._run_to_its_end(self._origin)
         finally:
             self._disturbances.lock = None
-            lock.release()
+            self._lock.release()
 
     def _run_to_its_end(self, origin: float) -> None:
         runner = self._start()
         try:
-            chunks.arrow()  # imported while the job starts, not at the first write, in the middle of its training
+            codec.arrow()  # imported while the job starts, not at the first write, in the middle of its training
             self._follow(runner)
         finally:
             runner.kill()
@@ -237,12 +241,11 @@ class JobRecorder:
                 self._telemetry.stop()
         self._flush(last=True)
         self._finish(origin, reason)
-        self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
+        self.outbox.wait_for_end()
 
     def fail(self, reason: str) -> None:
         self._end = "failed", reason
-        self.outbox.add(status="failed", stage="", error=reason)
-        self.outbox.wait(WRITE_WITHIN_S, also_unavailable=True)
+        record_end(self.outbox, "failed", reason)
 
     def leave(self) -> str:
         """Ends the recording. Returns a line on the data that the store does not have; "" where it has them all."""
@@ -253,9 +256,6 @@ class JobRecorder:
         """Returns how the job ended, to follow "run 3"."""
         status, error = self._end or ("stopped", "")
         return f"{status}: {error}" if error else f"is {status}"
-
-    def _start_job(self) -> Runner:
-        return start_runner(self._config, log_file(self._run_id, self._logs), self._launcher, self._stop)
 
     def _follow(self, runner: Runner) -> None:
         """Takes the job's messages until it ends."""

@@ -14,6 +14,15 @@ UNSEEN_AFTER_S = 30.0
 """After how long (s) without training that is said."""
 IGNORES_PATH = re.compile("-[bBdhiOPqsuvVx]*[EIS][bBdEhiIOPqsSuvVx]*")
 """Options of Python with which it does not load the hook."""
+WITHOUT_SIGN = {
+    "torch": "PyTorch's DataLoader was imported in no process that has vitprof's hook; if a child trains, start it "
+    "with the environment: `subprocess.run(command, env={**os.environ, ...})`",
+    "loader": "no process that has vitprof's hook made a DataLoader; write in the script: "
+    "`for batch in vitprof.watch(batches):`",
+    "batch gradients": "a DataLoader was made, and no batch came of an iterator that vitprof knows; write in the "
+    "script: `for batch in vitprof.watch(loader):`",
+}
+"""Signs, of which a process that trains leaves one, in the order in which it does -> the reason where there is none."""
 PYTHON = re.compile(r"python[\d.]*")
 
 
@@ -26,7 +35,7 @@ def why_unseen(listener: Listener, command: Sequence[str], directory: str, optio
     signs = set()
     with contextlib.suppress(OSError):
         signs = {name.partition(".")[2] for name in os.listdir(directory)}
-    idle = "".join(f"; --{name} can't act on it" for name, value in options.items() if value)
+    idle = "".join(f"; --{name.replace('_', '-')} can't act on it" for name, value in options.items() if value)
     return f"no training was seen: {_reason(command, signs)}{idle}"
 
 
@@ -48,21 +57,9 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
             "Python did not load vitprof's hook: it was started with -I, -E or -S, without PYTHONPATH, in a container "
             "or on another host; leave PYTHONPATH as it is, or write in it: `for batch in vitprof.watch(loader):`"
         )
-    if "torch" not in signs:
-        return (
-            "PyTorch's DataLoader was imported in no process that has vitprof's hook; if a child trains, start it with "
-            "the environment: `subprocess.run(command, env={**os.environ, ...})`"
-        )
-    if "loader" not in signs:
-        return (
-            "no process that has vitprof's hook made a DataLoader; write in the script: "
-            "`for batch in vitprof.watch(batches):`"
-        )
-    if not {"batch", "gradients"} & signs:
-        return (
-            "a DataLoader was made, and no batch came of an iterator that vitprof knows; write in the script: "
-            "`for batch in vitprof.watch(loader):`"
-        )
+    for expected, reason in WITHOUT_SIGN.items():
+        if not signs & set(expected.split()):
+            return reason
     seen = "with gradients on, " if "gradients" in signs else "under torch.no_grad() only, "
     return (
         f"batches of a DataLoader came {seen}and nothing trained on them: no optimizer of PyTorch's stepped, and no "

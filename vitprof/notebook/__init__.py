@@ -61,18 +61,9 @@ def runs(
     most = MAX_ID if limit is None else _whole("limit", limit)
     if not 1 <= most <= MAX_ID:
         raise errors.ConfigError("limit", limit, "give a whole number of at least 1")
-    query = RunQuery(
-        text=text,
-        tags=_several(tag),
-        strategies=_several(strategy),
-        datasets=_several(dataset),
-        devices=_several(device),
-        verdicts=_several(verdict),
-        statuses=_several(status),
-        helpers=helpers,
-        sort=sort,
-        descending=not ascending,
-    )
+    filters = {"tag": tag, "strategy": strategy, "dataset": dataset, "device": device, "verdict": verdict}
+    wanted = {name: _several(given) for name, given in (filters | {"status": status}).items()}
+    query = RunQuery(text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending)
     found = []
     with _open_store() as store:
         for row in store.list_runs(query, limit=most):

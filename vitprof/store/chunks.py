@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.errors import StoreError
+from vitprof.recording.codec import array, arrow, floats
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store.database import Database, series
 
@@ -41,13 +41,6 @@ PARQUET = b"PAR1"
 LARGEST_S = 9e9
 """The largest time (s) that is stored as nanoseconds: int64 ends at 9.2e9 s."""
 EXACT = 2.0**53
-
-
-def arrow() -> Any:
-    """Returns `pyarrow`, which takes 60 ms to import, and lists of runs need none."""
-    import pyarrow.parquet
-
-    return pyarrow
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ class Chunk:
     def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
         """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError`."""
         table = self.table(names)
-        return {name: _floats(table[name]) for name in table.column_names if names is None or name in names}
+        return {name: floats(table[name]) for name in table.column_names if names is None or name in names}
 
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
         """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`."""
@@ -91,10 +84,6 @@ class Chunk:
             return pa.ipc.open_stream(self.data).read_all()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"damaged {self.kind}: {error}") from error
-
-    def replaced(self, series: Series) -> Chunk:
-        """Returns a chunk of the same form with other values in its rows."""
-        return _chunk(self.kind, self.rank, series, merge=self.merged)
 
 
 def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Chunk]:
@@ -114,7 +103,7 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
 def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Returns the rows of chunks of one kind as Parquet chunks. Raises `ValueError`."""
     table = arrow().concat_tables([c.table() for c in chunks], promote_options="default")  # null where one is missing
-    series = {name: _floats(table[name]) for name in table.column_names}
+    series = {name: floats(table[name]) for name in table.column_names}
     return list(chunks_of(chunks[0].kind, series, merge=True))
 
 
@@ -181,7 +170,7 @@ def _chunk(kind: Kind, rank: int, series: Series, *, merge: bool) -> Chunk:
 
 def _stream(series: Series) -> bytes:
     pa = arrow()
-    batch = pa.record_batch([_array(values) for values in series.values()], list(series))
+    batch = pa.record_batch([array(values) for values in series.values()], list(series))
     return bytes(batch.schema.serialize().to_pybytes() + batch.serialize().to_pybytes())
 
 
@@ -200,44 +189,17 @@ def _packed(name: str, values: Floats) -> pa.Array:
     known, mask = (np.where(unknown, 0.0, values), unknown) if unknown.any() else (values, None)
     top = max(known.max(), -known.min())
     if name.endswith("_s") and not name.endswith("_per_s") and top < LARGEST_S:
-        return _array(np.rint(known * 1e9).astype(np.int64), mask, pa.duration("ns"))
+        return array(np.rint(known * 1e9).astype(np.int64), mask, pa.duration("ns"))
     if top < EXACT and (known == np.rint(known)).all():
-        return _array(known.astype(np.int64), mask)
-    return _array(values, mask)
-
-
-def _array(values: NDArray[Any], mask: NDArray[np.bool_] | None = None, kind: Any = None) -> pa.Array:
-    """Returns the values as an array, null where `mask` is. `pa.array` imports pandas, as `to_numpy` does: 0.4 s."""
-    pa = arrow()
-    known = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
-    kind = kind or pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _floats(column: pa.ChunkedArray) -> Floats:
-    """Returns a column as float64, NaN for null, times in seconds."""
-    pa, whole = arrow(), column.combine_chunks()
-    if not len(whole):
-        return np.empty(0)
-    if whole.type.bit_width != 64:  # of another version
-        whole = whole.cast(pa.float64())
-    known, values = whole.buffers()
-    part = slice(whole.offset, whole.offset + len(whole))
-    kind = np.float64 if pa.types.is_floating(whole.type) else np.int64
-    floats: Floats = np.frombuffer(values, kind)[part].astype(np.float64, copy=whole.null_count > 0)
-    if pa.types.is_duration(whole.type):
-        floats /= 1e9
-    if whole.null_count:
-        unknown = np.unpackbits(np.frombuffer(known, np.uint8), bitorder="little")[part] == 0
-        np.putmask(floats, unknown, np.nan)
-    return floats
+        return array(known.astype(np.int64), mask)
+    return array(values, mask)
 
 
 def as_table(series: Series, whole: Iterable[str] = ()) -> Any:
     """Returns the columns as an Arrow table, int64 where they are named in `whole`, with null for NaN and infinity."""
     pa, integers = arrow(), set(whole)
     typed = {name: values.astype(np.int64) if name in integers else values for name, values in series.items()}
-    return pa.table({name: _array(typed[name], ~np.isfinite(values)) for name, values in series.items()})
+    return pa.table({name: array(typed[name], ~np.isfinite(values)) for name, values in series.items()})
 
 
 PART_ROWS = 16_384
@@ -268,7 +230,8 @@ class SeriesStore(Database):
                 steps = chunk.read()
                 before = steps.get("warmup", np.zeros(chunk.rows))
                 steps["warmup"] = np.where(np.isin(steps["step"], wanted), 1.0, before)
-                db.execute(sa.update(series).where(*_is(run_id, chunk)).values(bytes=chunk.replaced(steps).data))
+                changed = _chunk("steps", chunk.rank, steps, merge=chunk.merged)
+                db.execute(sa.update(series).where(*_is(run_id, chunk)).values(bytes=changed.data))
 
     def compact(self, run_id: int, *, all_of_it: bool = True) -> None:
         """Merges the run's small chunks into large ones; unless `all_of_it`, only where they have become many."""

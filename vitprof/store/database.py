@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from vitprof.errors import StoreAwayError, StoreError
+from vitprof.errors import ConfigError, StoreAwayError, StoreError, one_line
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.names import masked
 
@@ -109,17 +109,6 @@ predictions = sa.Table(
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
 FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)  # newest of a group first, unsorted
-
-
-def listed(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns the columns of `LISTED` that a config given as plain values has."""
-    kinds = {"batch_size": int}
-    return {name: config[name] for name in LISTED if isinstance(config.get(name), kinds.get(name, str))}
-
-
-def figures(summary: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns the columns of `runs` that repeat figures of the summary; None for those it does not have."""
-    return {"samples_per_s": (summary or {}).get("samples_per_s"), "idle_frac": (summary or {}).get("device_idle_frac")}
 
 
 WAL_ATTEMPTS = 10
@@ -222,6 +211,26 @@ def inserted_id(inserted: sa.CursorResult[Any]) -> int:
     return int(key[0])
 
 
+class MissingError(StoreError):
+    """Raised where nothing has the id that was asked for."""
+
+
+class UnreadableError(StoreError):
+    """Raised for what another version of vitprof wrote. It is still listed, and can be deleted."""
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Raises `UnreadableError` where the block finds that this version cannot read `what`, such as "run 3"."""
+    try:
+        yield
+    except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UnreadableError(
+            f"{what} was written by another version of vitprof and cannot be read ({one_line(error)}); open it with "
+            "that version, or delete it"
+        ) from error
+
+
 def readable(rows: Iterable[sa.Row[Any]], read: Callable[[sa.Row[Any]], Stored]) -> Iterator[Stored]:
     """Yields rows as `read` returns them, without those that another version wrote and this one cannot read."""
     for row in rows:
@@ -312,12 +321,13 @@ class Database:
                 db.exec_driver_sql("BEGIN IMMEDIATE")
             yield db
 
-    def row(self, query: sa.Select[Any], key: sa.Column[int], value: int) -> sa.Row[Any] | None:
-        """Returns the row of `query` whose id `key` has this value; None where there is none. Raises `StoreError`."""
-        if not 0 < value <= MAX_ID:
-            return None
+    def row(self, query: sa.Select[Any], key: sa.Column[int], value: int, otherwise: str) -> sa.Row[Any]:
+        """Returns the row of `query` whose id `key` has this value. Raises `MissingError` with the line `otherwise`."""
         with self.transaction() as db:
-            return db.execute(query.where(key == value)).one_or_none()
+            row = db.execute(query.where(key == value)).one_or_none() if 0 < value <= MAX_ID else None
+        if row is None:
+            raise MissingError(otherwise)
+        return row
 
     def close(self) -> None:
         self._engine.dispose()

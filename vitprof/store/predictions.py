@@ -10,14 +10,13 @@ import sqlalchemy as sa
 
 from vitprof.analysis.verdict.prediction import Calibration, Prediction, calibration
 from vitprof.config import RunConfig
-from vitprof.errors import ConfigError, StoreError, one_line
 from vitprof.program import program
 from vitprof.store import RunStore
-from vitprof.store.database import inserted_id, now_utc, predictions, readable, runs
+from vitprof.store.database import inserted_id, now_utc, predictions, readable, reading, runs
 
 
 @dataclass(frozen=True)
-class StoredPrediction:
+class StoredPrediction(Prediction):
     """A prediction as the store holds it."""
 
     id: int
@@ -31,9 +30,6 @@ class StoredPrediction:
     """The config that the prediction is about, ready to be run."""
     created_utc: str
     """ISO 8601 with a Z."""
-    samples_per_s: float
-    low: float
-    high: float
     measured_per_s: float | None
     """Throughput (samples/s) of the run that checked it; None as long as it is "predicted, not run"."""
 
@@ -56,10 +52,8 @@ def add_prediction(
 
 def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
     """Returns one prediction. Raises `StoreError` if there is none with this id."""
-    row = store.row(sa.select(predictions), predictions.c.id, prediction_id)
-    if row is None:
-        raise StoreError(f"there is no prediction {prediction_id}; make some with {program()} predict RUN")
-    return _stored(row)
+    missing = f"there is no prediction {prediction_id}; make some with {program()} predict RUN"
+    return _stored(store.row(sa.select(predictions), predictions.c.id, prediction_id, missing))
 
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
@@ -98,12 +92,5 @@ def calibrate(store: RunStore, *, host: str | None = None, device: str | None = 
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:
-    values = dict(row._mapping)
-    try:
-        config = RunConfig.from_dict(values["config"])
-    except (ConfigError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"prediction {values['id']} was written by another version of vitprof and cannot be read "
-            f"({one_line(error)}); open it with that version"
-        ) from error
-    return StoredPrediction(**(values | {"config": config}))
+    with reading(f"prediction {row.id}"):
+        return StoredPrediction(**{**row._mapping, "config": RunConfig.from_dict(row.config)})

@@ -22,7 +22,6 @@ from vitprof.store.stored_run import (
     STORED,
     Listing,
     StoredRun,
-    UnreadableRun,
     helper_keys,
     is_alive,
     read_run,
@@ -34,15 +33,17 @@ MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
 UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
 """Made once: to make a statement takes longer than to run it."""
-VALUES_AT_ONCE = 500
-"""Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
 class RunStore(Listing, SeriesStore):
     """The runs in one database. Methods are transactions that any thread may call; all of them raise `StoreError`."""
 
-    def create_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> int:
-        """Adds a run with status "queued", owned by this process, and returns its id."""
+    def create_run(self, config: RunConfig, **about: str) -> int:
+        """Adds a run as `add_run` does, and returns its id."""
+        return self.add_run(config, **about).id
+
+    def add_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> StoredRun:
+        """Adds a run with status "queued", owned by this process, and returns it."""
         values = {
             "name": resolve.run_name(config),
             "status": "queued",
@@ -51,7 +52,8 @@ class RunStore(Listing, SeriesStore):
         }
         values |= {"facts": {STARTED_BY: started_by} if started_by else {}, "group_key": group_key, "role": role}
         with self.transaction() as db:
-            return inserted_id(db.execute(sa.insert(runs).values(**values, **_own_columns())))
+            run_id = inserted_id(db.execute(sa.insert(runs).values(**values, **_own_columns())))
+            return stored_run(db.execute(sa.select(*STORED).where(runs.c.id == run_id)).one())
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
@@ -69,23 +71,19 @@ class RunStore(Listing, SeriesStore):
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
-        row = self.row(sa.select(*STORED), runs.c.id, run_id)
-        if row is None:
-            raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
-        return stored_run(row)
+        return stored_run(self.row(sa.select(*STORED), runs.c.id, run_id, _no_run(run_id)))
 
     def check_values(self, run_id: int, values: Any) -> None:
         """Raises `ValueError` for columns, from a file, with which a run could not be read."""
-        row = self.row(sa.select(*STORED), runs.c.id, run_id)
+        row = self.row(sa.select(*STORED), runs.c.id, run_id, _no_run(run_id))
         try:
             plain = plain_columns(values)
             float(plain.get("t_end_s") or 0.0)
             for name, value in plain.items():
                 if name != "t_end_s" and not _fits(runs.c[name], value):
                     raise ValueError
-            if row is not None:
-                read_run({name: plain.get(name, stored) for name, stored in row._mapping.items()})
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UnreadableRun):
+            read_run({name: plain.get(name, stored) for name, stored in row._mapping.items()})
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StoreError):
             raise ValueError("it has values that no run has") from None
 
     def has_run(self, wanted: Mapping[str, Any]) -> bool:
@@ -140,19 +138,15 @@ class RunStore(Listing, SeriesStore):
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
 
-    def delete(self, run_id: int) -> None:
-        self.delete_many([run_id])
-
-    def delete_many(self, run_ids: Iterable[int]) -> None:
+    def delete(self, *run_ids: int) -> None:
         """Deletes runs with all that was made for them: all, or none. Raises `StoreError` if one is missing or live."""
-        wanted = list(dict.fromkeys(run_ids))
         with self.transaction() as db:
-            for run_id in wanted:
+            for run_id in dict.fromkeys(run_ids):
                 status = None
                 if 0 < run_id <= MAX_ID:
                     status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
                 if status is None:
-                    raise StoreError(f"there is no run {run_id}; {program()} runs lists them")
+                    raise StoreError(_no_run(run_id))
                 of_run = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(helper_keys(run_id)))
                 helpers = db.execute(of_run).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
@@ -187,6 +181,10 @@ class RunStore(Listing, SeriesStore):
         return marked
 
 
+def _no_run(run_id: int) -> str:
+    return f"there is no run {run_id}; {program()} runs lists them"
+
+
 def _fits(column: sa.Column[Any], value: Any) -> bool:
     if column.name == "status":
         return value in (*LIVE_STATUSES, *ENDED_STATUSES)
@@ -203,10 +201,11 @@ def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
         values["summary"] = summary_to_dict(summary)
     if isinstance(config := values.get("config"), RunConfig):
         values["config"] = config.to_dict()
-    if values.get("summary") is not None:
-        values |= database.figures(values["summary"])
+    if (figures := values.get("summary")) is not None:
+        values |= {"samples_per_s": figures.get("samples_per_s"), "idle_frac": figures.get("device_idle_frac")}
     if "config" in values:
-        values |= database.listed(values["config"])
+        plain, kinds = values["config"], {"batch_size": int}
+        values |= {name: plain[name] for name in database.LISTED if isinstance(plain.get(name), kinds.get(name, str))}
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
     if "phases" in values:
@@ -223,11 +222,9 @@ class RunImport:
     def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
         """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
         known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
-        query = sa.select(runs.c.id.label("run_id"), *known)
-        wanted = sorted(moments)
-        for first in range(0, len(wanted), VALUES_AT_ONCE):
-            part = wanted[first : first + VALUES_AT_ONCE]
-            yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
+        between = runs.c.created_utc.between(min(moments), max(moments))
+        found = self._db.execute(sa.select(runs.c.id.label("run_id"), *known).where(between))
+        yield from (run for run in found if run.created_utc in moments)
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
         """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""

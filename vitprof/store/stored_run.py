@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast, get_args
 
 import psutil
 import sqlalchemy as sa
 
 from vitprof.config import RunConfig, accelerators, bounds
-from vitprof.errors import ConfigError, StoreError, one_line
+from vitprof.errors import ConfigError
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording import recording, verdict
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
-from vitprof.store.database import Database, run_tags, runs
+from vitprof.store.database import Database, reading, run_tags, runs
 
 GroupKind = Literal["headroom", "prediction", "tournament", "autotune"]
 MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
@@ -94,10 +94,6 @@ def is_alive(host: str, pid: int, started: float) -> bool:
         return True
 
 
-class UnreadableRun(StoreError):
-    """Raised for a run that another version of vitprof wrote. It is still listed, and can be deleted."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class StoredRun(recording.Recording):
     """A stored run: its recording without tags, steps and telemetry, and what belongs to the store."""
@@ -135,31 +131,21 @@ STORED = tuple(
 
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
-    """Returns a row of the columns `STORED` as a run. Raises `UnreadableRun` where this version cannot read it."""
+    """Returns a row of the columns `STORED` as a run. Raises `UnreadableError` where this version cannot read it."""
     return read_run(row._mapping)
 
 
 def read_run(values: Mapping[Any, Any]) -> StoredRun:
-    """Returns the columns `STORED` as a run. Raises `UnreadableRun`."""
-    try:
-        return StoredRun(
-            **(
-                dict(values)
-                | {
-                    "name": tamed_name(values["name"] or "") or UNNAMED,
-                    "config": RunConfig.from_dict(values["config"]),
-                    "phases": tuple(Phase(*p) for p in values["phases"]),
-                    "notices": tuple(values["notices"]),
-                    "summary": summary_from_dict(values["summary"]) if values["summary"] else None,
-                    "verdict": _verdict(values["verdict"]),
-                }
-            )
-        )
-    except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UnreadableRun(
-            f"run {values['run_id']} was written by another version of vitprof and cannot be read ({one_line(error)}); "
-            "open it with that version, or delete it"
-        ) from error
+    """Returns the columns `STORED` as a run. Raises `UnreadableError`."""
+    with reading(f"run {values['run_id']}"):
+        read = {
+            "config": RunConfig.from_dict(values["config"]),
+            "phases": tuple(Phase(*p) for p in values["phases"]),
+            "notices": tuple(values["notices"]),
+            "summary": summary_from_dict(values["summary"]) if values["summary"] else None,
+            "verdict": _verdict(values["verdict"]),
+        }
+        return StoredRun(**(_named(values) | read))
 
 
 def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
@@ -172,7 +158,8 @@ def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
 """Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
-CHOICES: tuple[str, ...] = ("strategy", "dataset", "device", "verdict_kind", "status", "tag")
+FILTERS: tuple[str, ...] = ("status", "strategy", "dataset", "device", "verdict", "tag")
+"""Names of the filters of a list of runs."""
 ROLES_OF_THEIR_OWN = ("check",)
 """Roles of runs in a group that the user asked for one by one: those that check a prediction."""
 SPARK_BINS = 40
@@ -242,13 +229,8 @@ class RunQuery:
     text: str = ""
     """Words, each of which must be found in the name, note, strategy, data set, device, a tag or the number ("12",
     "#12")."""
-    statuses: tuple[str, ...] = ()
-    strategies: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    verdicts: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    """A run must have at least one of them."""
+    filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Name, of `FILTERS` -> values, of which a run must have at least one."""
     group_key: str | None = None
     helpers: bool = False
     """Also list runs made for others: those that measure a headroom, loader-only runs, trials of tournaments. Runs that
@@ -260,7 +242,7 @@ class RunQuery:
         """Raises `ConfigError` for unknown names, and for what a database would take forever over, or refuse."""
         for name, value, known in (
             ("sort", self.sort, SORTS),
-            *(("status", status, (*LIVE_STATUSES, *ENDED_STATUSES)) for status in self.statuses),
+            *(("status", status, (*LIVE_STATUSES, *ENDED_STATUSES)) for status in self.filters.get("status", ())),
         ):
             if value not in known:
                 raise ConfigError(name, value, f"choose one of {', '.join(known)}")
@@ -269,18 +251,6 @@ class RunQuery:
         for name, values in self.filters.items():
             if len(values) > bounds.MOST_FILTERED:
                 raise ConfigError(name, values[0], f"{len(values):,} are too many; give at most {bounds.MOST_FILTERED}")
-
-    @property
-    def filters(self) -> dict[str, tuple[str, ...]]:
-        """Returns the wanted values of each filter, by the filter's name."""
-        return {
-            "status": self.statuses,
-            "strategy": self.strategies,
-            "dataset": self.datasets,
-            "device": self.devices,
-            "verdict": self.verdicts,
-            "tag": self.tags,
-        }
 
 
 class Listing(Database):
@@ -299,7 +269,8 @@ class Listing(Database):
             tags: dict[int, list[str]] = {run_id: [] for run_id in ids}
             for row in db.execute(sa.select(run_tags).where(run_tags.c.run_id.in_(ids)).order_by(run_tags.c.tag)):
                 tags[row.run_id].append(row.tag)
-        return [_run_row(row, tags[row.id]) for row in rows]
+        lists = ({"spark": tuple(row.spark or ()), "tags": tuple(tags[row.id])} for row in rows)
+        return [RunRow(**_named(row._mapping) | known) for row, known in zip(rows, lists, strict=True)]
 
     def count_runs(self, query: RunQuery) -> int:
         """Returns the number of runs that match `query`."""
@@ -308,30 +279,26 @@ class Listing(Database):
 
     def live_runs(self) -> list[LiveRun]:
         """Returns the queued and running runs, oldest first, even those that this version cannot read in full."""
-        query = _live_columns().where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id)
-        with self.transaction() as db:
-            return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
+        return self._parts_of(runs.c.status.in_(LIVE_STATUSES))
 
     def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
         """Returns the ended runs made after a run on its machine that began after `since_s` (monotonic clock)."""
         host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
         later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s
-        with self.transaction() as db:
-            found = db.execute(_live_columns().where(*later, runs.c.status.not_in(LIVE_STATUSES)).order_by(runs.c.id))
-            return [LiveRun(**row._mapping) for row in found]
+        return self._parts_of(*later, runs.c.status.not_in(LIVE_STATUSES))
 
-    def choices(self, column: str) -> list[str]:
-        """Returns the non-empty values of one of `CHOICES` in all runs, sorted. Raises `ValueError` for any other."""
-        if column not in CHOICES:
-            raise ValueError(f"{column} is not one of {', '.join(CHOICES)}")
-        found = run_tags.c.tag if column == "tag" else runs.c[column]
+    def _parts_of(self, *conditions: sa.ColumnElement[bool]) -> list[LiveRun]:
+        shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
+        columns = [runs.c[f.name] for f in fields(LiveRun) if f.name != "share_machine"]
+        query = sa.select(*columns, shares).where(*conditions).order_by(runs.c.id)
+        with self.transaction() as db:
+            return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
+
+    def choices(self, name: str) -> list[str]:
+        """Returns the values that a filter, one of `FILTERS`, can have: those of all runs, sorted, none empty."""
+        found = run_tags.c.tag if name == "tag" else _column(name)
         with self.transaction() as db:
             return [value for value in db.execute(sa.select(found).distinct().order_by(found)).scalars() if value]
-
-
-def _live_columns() -> sa.Select[Any]:
-    shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
-    return sa.select(*(runs.c[f.name] for f in fields(LiveRun) if f.name != "share_machine"), shares)
 
 
 def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
@@ -340,12 +307,17 @@ def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
         if values and name == "tag":
             found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values))))
         elif values:
-            found.append(runs.c["verdict_kind" if name == "verdict" else name].in_(values))
+            found.append(_column(name).in_(values))
     if query.group_key is not None:
         found.append(runs.c.group_key == query.group_key)
     elif not query.helpers:
         found.append(sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN)))
     return found + [_has_word(word) for word in query.text.split()]
+
+
+def _column(name: str) -> sa.Column[Any]:
+    """Returns the column of a filter other than "tag"."""
+    return runs.c["verdict_kind" if name == "verdict" else name]
 
 
 def _has_word(word: str) -> sa.ColumnElement[bool]:
@@ -361,8 +333,3 @@ def _has_word(word: str) -> sa.ColumnElement[bool]:
 def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
     """Returns a row's values with a name that can be shown: older versions of vitprof stored any name."""
     return {**values, "name": tamed_name(values["name"] or "") or UNNAMED}
-
-
-def _run_row(row: sa.Row[Any], tags: list[str]) -> RunRow:
-    values = _named(row._mapping)
-    return RunRow(**(values | {"spark": tuple(values["spark"] or ()), "tags": tuple(tags)}))

@@ -9,18 +9,14 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from vitprof.config import bounds, tournament_spec
-from vitprof.errors import ConfigError, JobError, StoreError, one_line
+from vitprof.errors import ConfigError, JobError
 from vitprof.names import MAX_NAME, UNNAMED, tamed_name, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunStore, stored_run
-from vitprof.store.database import inserted_id, now_utc, readable, runs, tournaments
+from vitprof.store.database import inserted_id, now_utc, readable, reading, runs, tournaments
 
 TournamentStatus = Literal["queued", "running", "paused", "stopped", "done"]
-
-
-class NoTournamentError(StoreError):
-    """Raised where there is no tournament with an id."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def insert_tournament(store: RunStore, spec: tournament_spec.TournamentSpec, nam
 
 
 def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
-    """Returns one tournament. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
+    """Returns one tournament. Raises `MissingError`, or `UnreadableError` where this vitprof cannot read it."""
     return _stored(_row(store, tournament_id))
 
 
@@ -130,14 +126,8 @@ def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
 
 def claim(store: RunStore, tournament_id: int) -> StoredTournament:
     """Sets a tournament to running, with this process as its owner. Raises `JobError` where a program runs it."""
-    now = tournament(store, tournament_id)
-    if now.held and now.holder_host:
-        raise JobError(
-            f"tournament {tournament_id} is running on another machine ({now.holder_host}, process {now.holder_pid}); "
-            "stop it there, or take it over if that machine is gone (--take-over, or the button on its page)"
-        )
-    if now.held:
-        raise JobError(f"tournament {tournament_id} is running already (process {now.holder_pid}); stop it there first")
+    _check_free(_row(store, tournament_id))
+    tournament(store, tournament_id)  # one that cannot be read is not begun
     with store.writing() as db:
         state = dict(db.execute(_state_of(tournament_id)).scalar() or {})
         before = state.get("owner") or {}
@@ -156,9 +146,8 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
 
 def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
     """Adds `n` rounds to a tournament, without a time limit, and pauses it. Raises `ConfigError`, `JobError`."""
+    _check_free(_row(store, tournament_id))
     now = tournament(store, tournament_id)
-    if now.held:
-        raise JobError(f"tournament {tournament_id} is running; let it end or stop it first")
     had = max((number for mine in newest_runs(store, tournament_id).values() for number in mine), default=0)
     bounds.TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
     bounds.TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
@@ -169,10 +158,9 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
 def release(store: RunStore, tournament_id: int) -> None:
     """Takes a tournament and its runs from another machine that the user calls gone. Raises `JobError` if it is not."""
     now = tournament(store, tournament_id)
-    if not now.held:
-        return
     if not now.holder_host:
-        raise JobError(f"tournament {tournament_id} is running here (process {now.holder_pid}); stop it there first")
+        _check_free(_row(store, tournament_id))
+        return
     gone = {"status": "interrupted", "stage": "", "error": f"taken over from {now.holder_host}"}
     with store.transaction() as db:
         mine = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
@@ -181,27 +169,31 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
-    """Deletes a tournament with its runs. Raises `StoreError` where it is running."""
-    owner = _alive_owner(_row(store, tournament_id).state)  # not `tournament()`: one that cannot be read can be deleted
-    if owner:
-        where = f" on another machine ({owner['host']})" if owner["host"] != stored_run.this_program()[0] else ""
-        raise StoreError(
-            f"tournament {tournament_id} is running{where}; stop it{' or take it over' if where else ''} first"
-        )
+    """Deletes a tournament with its runs. Raises `JobError` where it is running."""
+    _check_free(_row(store, tournament_id))  # not `tournament()`: one that cannot be read can be deleted
     store.mark_interrupted()
     mine = runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(mine)).scalars())
-    store.delete_many(ids)
+    store.delete(*ids)
     with store.transaction() as db:
         db.execute(sa.delete(tournaments).where(tournaments.c.id == tournament_id))
 
 
 def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
-    row = store.row(sa.select(tournaments), tournaments.c.id, tournament_id)
-    if row is None:
-        raise NoTournamentError(f"there is no tournament {tournament_id}; {program()} tournament --list lists them")
-    return row
+    missing = f"there is no tournament {tournament_id}; {program()} tournament --list lists them"
+    return store.row(sa.select(tournaments), tournaments.c.id, tournament_id, missing)
+
+
+def _check_free(row: sa.Row[Any]) -> None:
+    """Raises `JobError` where a program runs the tournament."""
+    if not (owner := _alive_owner(row.state)):
+        return
+    where, todo = f"already (process {owner['pid']})", "stop it there first"
+    if owner["host"] != stored_run.this_program()[0]:
+        where = f"on another machine ({owner['host']}, process {owner['pid']})"
+        todo += ", or take it over if that machine is gone (--take-over, or the button on its page)"
+    raise JobError(f"tournament {row.id} is running {where}; {todo}")
 
 
 def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -212,13 +204,8 @@ def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def _stored(row: sa.Row[Any]) -> StoredTournament:
     state = row.state or {}
-    try:
+    with reading(f"tournament {row.id}"):
         spec = tournament_spec.TournamentSpec.from_dict(row.spec)
-    except (ConfigError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"tournament {row.id} was written by another version of vitprof and cannot be read "
-            f"({one_line(error)}); open it with that version, or delete it"
-        ) from error
     owner, host = _alive_owner(state), stored_run.this_program()[0]
     status, note = row.status, state.get("note", "")
     if status == "running" and not owner:

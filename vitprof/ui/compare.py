@@ -67,7 +67,7 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
 def pick_runs() -> tuple[list[StoredRun], int | None]:
     """Draws the picker; returns the runs in the order chosen, and the position of the baseline among them."""
     store = resources.store()
-    if not store.count_runs(RunQuery(statuses=ENDED_STATUSES, helpers=True)):
+    if not store.count_runs(RunQuery(filters={"status": ENDED_STATUSES}, helpers=True)):
         _draw_no_runs()
         return [], None
     above = st.container()
@@ -85,7 +85,7 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         key="compare-helpers",
         help="Anchors, loader-only runs and trials: short runs that another page made for its own figures.",
     )
-    query = RunQuery(text=text, statuses=ENDED_STATUSES, helpers=helpers)
+    query = RunQuery(text=text, filters={"status": ENDED_STATUSES}, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
     if widgets.RUNS in st.query_params:
         known, missing = _named(ids(st.query_params[widgets.RUNS]))

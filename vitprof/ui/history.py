@@ -118,7 +118,7 @@ SORTS: dict[str, tuple[str, bool]] = {
     "Least idle first": ("idle_frac", False),
 }
 FILTERS: dict[str, tuple[str, str, str]] = {
-    "verdicts": ("Verdict", "verdict_kind", "Whether loading held the device up."),
+    "verdicts": ("Verdict", "verdict", "Whether loading held the device up."),
     "strategies": ("Strategy", "strategy", "How the samples were stored, loaded and brought to the device."),
     "datasets": ("Data set", "dataset", "What the run was trained on."),
     "devices": ("Device", "device", "As requested: auto, cpu, cuda:N or a simulated one."),
@@ -162,7 +162,7 @@ def draw_search() -> store.RunQuery:
         for name, (label, field, about) in FILTERS.items():
             named = filter(None, st.query_params.get_all(name))  # a URL may name what no run has
             options = sorted({*resources.store().choices(field), *named})
-            chosen[name] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
+            chosen[field] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
         helpers = st.toggle(
             "Also helper runs",
             key="helpers",
@@ -173,7 +173,7 @@ def draw_search() -> store.RunQuery:
         st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
-    return store.RunQuery(text=text, **chosen, helpers=helpers, sort=by, descending=descending)
+    return store.RunQuery(text=text, filters=chosen, helpers=helpers, sort=by, descending=descending)
 
 
 def draw_pager(total: int) -> tuple[int, int]:

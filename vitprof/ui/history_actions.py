@@ -158,5 +158,5 @@ def ask_to_delete(ticked: list[RunRow]) -> None:
         if st.button("Keep them", key="history-delete-no", help="Closes this and changes nothing."):
             st.rerun()
     if yes:
-        resources.store().delete_many(row.id for row in ticked)
+        resources.store().delete(*(row.id for row in ticked))
         done(f"{runs} deleted")

@@ -30,7 +30,7 @@ def chosen_run() -> store.StoredRun | None:
     if named := st.query_params.get(RUN):
         try:
             return resources.store().run(int(named))
-        except store.UnreadableRun as error:
+        except store.UnreadableError as error:
             st.warning(texts.escaped(f"{error}."))
             del st.query_params[RUN]
         except (ValueError, errors.StoreError):

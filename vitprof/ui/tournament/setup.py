@@ -206,8 +206,8 @@ def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.Tourna
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
-    strategies, datasets, devices = (config.strategy,), (config.dataset,), (config.device,)
-    query = RunQuery(strategies=strategies, datasets=datasets, devices=devices, statuses=("done",), helpers=True)
+    wanted = {"status": "done", "strategy": config.strategy, "dataset": config.dataset, "device": config.device}
+    query = RunQuery(filters={name: (value,) for name, value in wanted.items()}, helpers=True)
     groups = ((r, RunGroup.parse(r.group_key)) for r in store.list_runs(query, limit=EARLIER) if r.samples_per_s)
     rows = [r for r, group in groups if not r.group_key or (group is not None and group.kind == "tournament")]
     nearest = min(rows, key=lambda r: abs(math.log(r.batch_size / config.batch_size)), default=None)

@@ -19,7 +19,7 @@ from vitprof.experiments.tournament import planning, tournament_runner, tourname
 from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
-from vitprof.store import tournaments
+from vitprof.store import MissingError, tournaments
 from vitprof.ui import gate, notifications, resources, texts
 from vitprof.ui.profile.live import STAGES
 
@@ -103,7 +103,7 @@ def chosen() -> tuple[int | None, str]:
         return None, gone
     try:
         return tournaments.tournament(resources.store(), int(named)).id, ""
-    except tournaments.NoTournamentError:
+    except MissingError:
         return None, gone
     except StoreError as error:
         return None, str(error)
