@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, address, app, charts, kept_in_url, said
-from vitprof.recording.columns import RunSummary
+from vitprof.recording.columns import STEP_COLUMNS, RunSummary
 from vitprof.store import RunGroup, RunStore
 from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
@@ -56,19 +56,19 @@ def test_a_row_for_each_chosen_run_with_its_verdict(store: RunStore) -> None:
 @pytest.mark.slow
 def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) -> None:
     a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
-    frame = table(compare(a, b))
+    at = compare(a, b)
+    frame = table(at)
     assert (frame["Samples/s"].tolist(), frame["Speed-up (x)"].tolist()) == ([12_300, 998], [12.4, 1])
-    near = table(compare(b, speed(store, add_run(store), 1001.4)))
-    assert near["Speed-up (x)"].tolist() == [1, 1.003]
     texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
     assert texts == {"Run", "Name", "Verdict", "95% range", "vs baseline", "Epoch is"}
     assert "GPU-util (%)" not in frame
-    assert "Not available for these runs: Data wait" in said(compare(a, b))
-    known, unknown = speed(store, add_run(store), 100.0), add_run(store)
-    at = compare(known, unknown)
+    assert "Not available for these runs: Data wait" in said(at)
+    near, unknown = speed(store, add_run(store), 1001.4), add_run(store)
+    at = compare(b, near, unknown, baseline=str(b))
     assert not at.warning, "they are alike"
     assert at.dataframe[0].proto.placeholder == "n/a"
-    assert table(at)["Epoch is"].tolist() == ["extrapolated", "n/a"]
+    assert table(at)["Speed-up (x)"].tolist()[:2] == [1, 1.003]
+    assert table(at)["Epoch is"].tolist() == ["extrapolated", "extrapolated", "n/a"]
     assert "95% range" not in table(compare(unknown, add_run(store)))
 
 
@@ -97,20 +97,6 @@ def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_s
     assert address(at).get("baseline") == str(fast)
     assert table(compare(fast, middle, slow, baseline=str(middle)))["vs baseline"].tolist()[1] == "baseline"
     assert table(compare(fast, slow, baseline=str(middle)))["vs baseline"].tolist() == ["faster", "baseline"]
-    assert not compare(fast).selectbox
-
-
-@pytest.mark.slow
-def test_runs_made_for_another_are_offered_when_asked_for(store: RunStore) -> None:
-    own = add_run(store)
-    anchor = add_run(store, group_key=RunGroup("headroom", own).key, role="A")
-    trial = add_run(store, group_key="tournament:1", role="memory/b64/w-/as-is#1", strategy="memory")
-    at = app("compare")
-    assert (at.multiselect[0].value, offered(at)) == ([own], [own])
-    at.checkbox(key="compare-helpers").check().run()
-    assert (sorted(offered(at)), at.multiselect[0].value) == ([own, anchor, trial], [own])
-    named = compare(own, anchor, trial)
-    assert named.multiselect[0].value == [own, anchor, trial], "a link may name any run"
 
 
 def offered(at: AppTest) -> list[int]:
@@ -122,6 +108,7 @@ def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeyp
     monkeypatch.setattr(compare_page, "OFFERED", 2)
     old = add_run(store, name="the old one")
     newer = [add_run(store) for _ in range(3)]
+    anchor = add_run(store, group_key=RunGroup("headroom", old).key, role="A")
     at = app("compare")
     assert sorted(offered(at)) == newer[1:]
     assert "newest 2 of 4 runs" in said(at)
@@ -133,6 +120,10 @@ def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeyp
     at.text_input(key="compare-find").set_value("no-such").run()
     assert "No finished run has “no-such”" in said(at)
     assert at.multiselect[0].value == [newer[1], old]
+    at.text_input(key="compare-find").set_value("").run()
+    at.checkbox(key="compare-helpers").check().run()
+    assert anchor in offered(at), "a run made for another is offered when asked for"
+    assert compare(old, anchor).multiselect[0].value == [old, anchor], "a link may name any run"
 
 
 @pytest.mark.slow
@@ -140,17 +131,17 @@ def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
     failed = add_run(store, n=0, status="failed")
     assert "No finished runs yet" in app("compare").info[0].value
     fine, live = add_run(store), add_run(store, status="running")
-    at = compare(fine, live, failed, 99)
+    at = compare(fine, live, failed, 98, 99)
     assert at.multiselect[0].value == [fine]
     for sentence in (
-        f"Run {live} is still running",
-        f"Run {failed} (failed) has no steps",
-        "Run 99 is not in this store",
+        f"Still running; compare when it has ended: run {live}.",
+        f"Without steps, so there is nothing to compare: run {failed}.",
+        "Not in this store (deleted, or from another machine): runs 98, 99.",
     ):
         assert sentence in said(at)
     assert "Choose a second run" in said(at)
-    assert len(at.warning) == 1
-    assert address(at).get("runs") == f"{fine},{live},{failed},99", "a reload says the same"
+    assert (len(at.warning), len(at.selectbox)) == (1, 0)
+    assert address(at).get("runs") == f"{fine},{live},{failed},98,99", "a reload says the same"
     at.multiselect[0].set_value([]).run()
     assert not at.warning
     assert address(at).get("runs") == ""
@@ -171,26 +162,33 @@ def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> N
     at = compare(a, b)
     assert {n for n in ("show", "metric", "align", "warmup", "baseline") if address(at).get(n)} == set()
     at.segmented_control(key="show").set_value("steps").run()
+    assert "Left out: 5 warm-up steps" in said(at)
     at.segmented_control(key="metric").set_value("h2d")
     at.segmented_control(key="align").set_value("time")
     at.toggle(key="warmup").set_value(True).run()
+    assert "Left out" not in said(at)
     assert address(at).get("runs") == f"{a},{b}"
     wanted = {"show": "steps", "metric": "h2d", "align": "time", "warmup": True}
     assert kept_in_url(at) == wanted
     again = compare(a, b, show="Every step", metric="H2D", align="Time", warmup="true")
     assert kept_in_url(again) == wanted
     assert "compare-steps" in charts(again)
+    assert {metric.column for metric in METRICS.values()} < set(STEP_COLUMNS)
 
 
-def test_another_page_in_between_changes_nothing(store: RunStore) -> None:
+def test_another_page_in_between_changes_nothing_and_only_the_section_shown_is_worked_out(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     add_run(store)
+    for hidden in ("ui.findings.device_time_of", "ui.findings.line_of", "charts.breakdown.waterfall"):
+        monkeypatch.delattr(f"vitprof.{hidden}")
     at = compare(a, b, show="Data waits", baseline=str(b))
     at.switch_page("pages/profile.py").run()
     at.query_params.clear()
     at.switch_page("pages/compare.py").run()
     assert at.multiselect[0].value == [a, b]
-    assert "compare-waits" in charts(at)
+    assert charts(at).keys() == {"compare-waits"}
     assert at.selectbox(key="compare-baseline").value == b
 
 
@@ -208,20 +206,6 @@ def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_only_the_section_shown_is_worked_out(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b = add_run(store), add_run(store, strategy="memory")
-
-    def never(*_: object) -> None:
-        raise AssertionError("worked out though hidden")
-
-    monkeypatch.setattr("vitprof.ui.findings.device_time_of", never)
-    monkeypatch.setattr("vitprof.ui.findings.line_of", never)
-    monkeypatch.setattr("vitprof.charts.breakdown.waterfall", never)
-    at = compare(a, b, show="Data waits")
-    assert charts(at).keys() == {"compare-waits"}
-
-
-@pytest.mark.slow
 def test_idle_time_by_cause(store: RunStore) -> None:
     trained, loaded = add_run(store), add_run(store, loader_only=True)
     at = compare(trained, loaded)
@@ -233,15 +217,6 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     assert f"with too few device timings: run {short}." in said(compare(trained, short))
     at.segmented_control(key="unit").set_value("share").run()
     assert kept_in_url(at)["unit"] == "share"
-
-
-@pytest.mark.slow
-def test_every_figure_of_a_step_aligned_by_time(store: RunStore) -> None:
-    at = compare(add_run(store), add_run(store), show="Every step", align="Time")
-    for metric in METRICS:
-        at.segmented_control(key="metric").set_value(metric).run()
-        assert ("compare-loss" if metric == "loss" else "compare-steps") in charts(at)
-        assert ("Left out: 5 warm-up steps" in said(at)) == (metric != "loss")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -42,28 +42,6 @@ def _no_tournament_goes_on(store: RunStore) -> Iterator[None]:
 
 def shown(tournament_id: int, **query: str) -> AppTest:
     return app("tournament", tournament=str(tournament_id), **query)
-
-
-@pytest.mark.slow
-def test_the_answer_comes_first(store: RunStore) -> None:
-    at = shown(add_tournament(store, WAITS, failed="tensordataset"))
-    assert "Recommended" in said(at)
-    assert "Use memory, batch 128" in said(at)
-    assert any("simulated" in str(badge.value) for badge in at.markdown)
-    frame = at.dataframe[0].value
-    assert list(frame["Setting"]) == ["memory, batch 128", "per-sample, batch 128", "tensordataset, batch 128"]
-    assert re.fullmatch(r"21,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
-    assert re.fullmatch(r"4\.\d\dx \([\d.]+-[\d.]+\)", frame["Speed-up"][0])
-    assert (list(frame["Result"]), list(frame["Rank"][:2])) == (["★ recommended", "slower", "failed"], [1, 2])
-    assert list(frame["Runs"]) == ["2", "2", "0 of 1"]
-    assert list(frame["vs baseline"][:2]) == ["faster", "baseline"]
-    of_baseline = ["Show code", "Show its runs"]
-    expected = [["Show code", "Compare with baseline", "Show its runs"], of_baseline, of_baseline]
-    assert [list(labels) for labels in frame["More"]] == expected
-    assert "Done: 5 runs" in said(at)
-    (why,) = [e.label for e in at.expander if e.label.startswith("Why")]
-    assert why == "Why: 1 failed"
-    assert "the disk is full: free some space" in said(at)
 
 
 @pytest.mark.slow
@@ -106,7 +84,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
+def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
     at.button(key="tournament-use-best").click().run()
     assert not at.exception
@@ -118,11 +96,6 @@ def test_the_setting_can_be_used_at_once(store: RunStore) -> None:
     at.switch_page("pages/tournament.py").run()
     assert address(at)["tournament"] == "1", "as it was left"
     assert [*charts(at)] == ["tournament-heat"]
-
-
-@pytest.mark.parametrize("baseline", ["per-sample", "memory"])
-def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore, baseline: str) -> None:
-    at = shown(add_tournament(store, WAITS), against=f"{baseline}, batch 128")
     at.toggle(key="tournament-code-best").set_value(True).run()
     compile(at.code[0].value, "script", "exec")
     assert "import vitprof" not in at.code[0].value
@@ -131,61 +104,39 @@ def test_the_winner_as_code_and_the_first_ones_compared(store: RunStore, baselin
     compared = {store.run(int(run_id)).config.strategy for run_id in address(at)["runs"].split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
-    assert store.run(base).config.strategy == baseline, "the tournament's baseline, not the slowest"
+    assert store.run(base).config.strategy == "memory", "the tournament's baseline, not the slowest"
 
 
-def test_one_whose_program_is_gone_can_be_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    tournament_id = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="running")
-    at = shown(tournament_id)
-    assert "Paused: the program that ran it ended. 1 of 6 runs are done" in said(at)
-    begun: list[int] = []
-    monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
+def test_one_of_another_machine_can_be_taken_over_and_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = add_tournament(store, {"per-sample": 0.02}, rounds=1)
+    set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
+    at = shown(number)
+    assert "another machine: box-1, process 7" in said(at)
+    at.button(key="tournament-take-over").click().run()
+    assert "Paused: taken over from box-1. 1 of 6 runs are done" in said(at)
+    run = Mock(side_effect=[None, JobError("another program took it just now")])
+    monkeypatch.setattr(TournamentRunners, "run", run)
     at.button(key="tournament-resume").click().run()
-    assert begun == [tournament_id]
-
-    def refuse(self: TournamentRunners, number: int) -> None:
-        raise JobError("another program took it just now")
-
-    monkeypatch.setattr(TournamentRunners, "run", refuse)
+    run.assert_called_once_with(number)
     at.button(key="tournament-resume").click().run()
     assert [error.value for error in at.error] == ["another program took it just now"]
 
 
-class Runner:
-    """Stands in for the thread that runs a tournament."""
-
-    def __init__(self, store: RunStore, tournament_id: int) -> None:
-        self.alive, self.store, self.id, self.stopped = True, store, tournament_id, False
-        claim(store, tournament_id)
-
-    def pause(self) -> None:
-        set_status(self.store, self.id, "paused", note="the current run is finished first")
-
-    def resume(self) -> bool:
-        set_status(self.store, self.id, "running", note="")
-        return True
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def shutdown(self) -> None:
-        self.alive = False
-
-    def end(self) -> None:
-        set_status(self.store, self.id, "done", owner=None)
-        self.alive = False
-
-
 @pytest.fixture
-def runner(store: RunStore) -> Runner:
-    tournament_id = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="paused")
-    made = Runner(store, tournament_id)
-    kept: dict[int, Any] = runners()._runners
-    kept[tournament_id] = made
-    return made
+def runner(store: RunStore) -> Mock:
+    """Stands in for the thread that runs a tournament."""
+    number = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="paused")
+    claim(store, number)
+    runner = Mock(alive=True, id=number)
+    runner.pause = lambda: set_status(store, number, "paused", note="the current run is finished first")
+    runner.resume.side_effect = lambda: set_status(store, number, "running", note="")
+    runners()._runners[number] = runner
+    return runner
 
 
-def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
+def test_pause_resume_stop_the_end_and_more_rounds(
+    runner: Mock, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = shown(runner.id)
     assert any("1 of 6 runs done" in str(bar.proto) for bar in at.get("progress"))
     assert "Too early: only per-sample" in said(at)
@@ -195,30 +146,23 @@ def test_pause_resume_stop_and_the_end(runner: Runner) -> None:
     at.button(key="tournament-resume").click().run()
     assert "Paused" not in said(at)
     at.button(key="tournament-stop").click().run()
-    assert runner.stopped
+    runner.stop.assert_called_once_with()
     runner.alive = False  # as where another program runs it
     at.run()
     assert "It runs in another program" in said(at)
     assert not [b for b in at.button if b.label in ("Pause", "Stop", "Resume")]
-    runner.end()
+    set_status(store, runner.id, "done", owner=None)
     at.run()
     assert not at.exception
     assert not at.get("progress")
-
-
-def test_more_rounds_of_one_that_is_through(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    resumed: list[int] = []
-    monkeypatch.setattr("vitprof.ui.tournament.state.resume", resumed.append)
-    number = add_tournament(store, WAITS)
-    at = shown(number)
-    assert "Use memory, batch 128" in said(at)
+    monkeypatch.setattr(TournamentRunners, "run", run := Mock())
     at.button(key="tournament-more-rounds").click().run()
-    assert resumed == [number]
-    found = tournament(store, number)
-    assert (found.spec.repeats, found.status) == (5, "paused")
+    run.assert_called_once_with(runner.id)
+    found = tournament(store, runner.id)
+    assert (found.spec.repeats, found.status) == (4, "paused")
 
 
-def test_one_at_a_time(runner: Runner, store: RunStore) -> None:
+def test_one_at_a_time(runner: Mock, store: RunStore) -> None:
     at = app("tournament")
     assert at.button(key="tournament-start").disabled
     assert (tournament_state.start(spec(), "another tab's"), len(list_tournaments(store))) == (runner.id, 1)
@@ -246,9 +190,10 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     at.button(key=f"tournament-ask-{old}").click().run()
     assert f"{old}: old one" in said(at)
     at = AppTest.from_function(_draw_question, default_timeout=LIMIT_S, kwargs={"number": old}).run()
-    at.button(key=f"tournament-delete-{old}").click().run()
+    at.button(key="tournament-delete-yes").click().run()
     assert not at.exception
-    assert at.session_state["tournament-done"] == f"Tournament {old} and its 4 runs deleted"
+    ((words, _),) = at.session_state[TO_SAY]
+    assert words == f"Tournament {old} and its 4 runs deleted"
     assert [t.id for t in list_tournaments(store)] == [new]
     assert store.count_runs(RunQuery(helpers=True)) == 1
     at = app("tournament")
@@ -260,26 +205,13 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert "tournament" not in at.query_params
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("named", ["7", "<b>" * 9])
-def test_one_that_is_not_there_is_a_line(store: RunStore, named: str) -> None:
-    at = app("tournament", tournament=named)
-    (line,) = at.warning
-    assert f"Tournament {named[:20]} is not here" in read(line.value)
-    at.button(key="tournament-list").click().run()
-    assert "New tournament" in said(at)
-    assert "tournament" not in at.query_params
-
-
-def test_one_of_another_machine_can_be_taken_over(store: RunStore) -> None:
-    number = add_tournament(store, WAITS)
-    set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
-    at = shown(number)
-    assert "another machine (box-1" in said(at)
-    at.button(key="tournament-take-over").click().run()
-    assert not at.exception
-    assert tournament(store, number).resumable
-    assert at.button(key="tournament-resume")
+def test_one_that_is_not_there_is_a_line(store: RunStore) -> None:
+    for named in ("7", "<b>" * 9):
+        at = app("tournament", tournament=named)
+        (line,) = at.warning
+        assert f"Tournament {named[:20]} is not here" in read(line.value)
+        assert "New tournament" in said(at)
+        assert "tournament" not in at.query_params
 
 
 def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
@@ -306,13 +238,22 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     frame = at.dataframe[0].value
     runs = dict(zip(frame["Setting"], frame["Runs"], strict=True))
     counts = {"memory": "5 of 6", "per-sample": "6 of 7", "tensordataset": "0 of 1"}
-    assert runs == {f"{name}, batch 128": words for name, words in counts.items()}
+    assert list(runs.items()) == [(f"{name}, batch 128", words) for name, words in counts.items()]
     assert [per_setting[KEYS[name.partition(",")[0]]] for name in runs] == [6, 7, 1]
     assert "Done: 14 runs" in said(at)
+    assert "Recommended" in said(at)
+    assert any("simulated" in str(badge.value) for badge in at.markdown)
+    of_baseline = ["Show code", "Show its runs"]
+    more = [["Show code", "Compare with baseline", "Show its runs"], of_baseline, of_baseline]
+    assert [list(labels) for labels in frame["More"]] == more
+    assert [e.label for e in at.expander] == ["Why: 1 failed"]
+    assert "the disk is full: free some space" in said(at)
+    assert re.fullmatch(r"2\d,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
     assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)
     (times,) = re.findall(r"([\d.]+) times that of per-sample, batch 128 \(([\d.]+) to ([\d.]+), 5 runs", said(at))
     assert frame["Speed-up"][0] == f"{times[0]}x ({times[1]}-{times[2]})"
-    assert (frame["Rank"][0], frame["vs baseline"][0], frame["Result"][0]) == (1, "faster", "★ recommended")
+    assert (list(frame["Rank"][:2]), list(frame["Result"])) == ([1, 2], ["★ recommended", "slower", "failed"])
+    assert list(frame["vs baseline"][:2]) == ["faster", "baseline"]
     throughput = frame["Samples/s"][0].partition(" ")[0]
     assert f"Use memory, batch 128: {throughput} samples/s" in said(at)
     view = TournamentView(store, number)
@@ -362,14 +303,12 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     assert [[*more] for more in frame["More"]] == [["Compare with baseline", "Show its runs"]] * 2 + [["Show its runs"]]
     labels = {button.label for button in at.button}
     assert not labels & {"Run 3 more rounds", "Resume", "Use this setting", "Start tournament"}, "it starts nothing"
-    number = add_own_tournament(store)
-    for section in OF_OWN_SCRIPTS:
-        at = shown(number, section=SECTIONS[section][0])
+    for section in OF_OWN_SCRIPTS[1:]:  # the first is shown at once
+        at.segmented_control(key="section").set_value(section).run()
         assert not at.error
     at.selectbox(key="setting").set_value(f"{OWN_SCRIPT}/workers=2").run()
     assert "DataLoader(..., num_workers=2)" in [code.value for code in at.get("code")]
-    at = app("tournament")
-    assert "recommended: 4 workers" in said(at)
+    assert "recommended: 4 workers" in said(app("tournament"))
 
 
 def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> None:

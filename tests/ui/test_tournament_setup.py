@@ -32,15 +32,6 @@ def page(**query: str | list[str]) -> AppTest:
     return app("tournament", device=DEVICE, **query)
 
 
-@pytest.mark.usefixtures("store")
-def test_a_newcomer_can_press_start_at_once() -> None:
-    at = page()
-    assert "A tournament runs strategies" in said(at)
-    assert "4 settings x 3 rounds = 12 runs, about 2 min; up to 10 rounds (about 6 min) until it is decided" in said(at)
-    assert not at.button(key="tournament-start").disabled
-    assert not at.error
-
-
 @pytest.mark.slow
 def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
@@ -98,8 +89,12 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_numbers_can_be_typed_and_what_is_no_choice_is_refused_in_a_line() -> None:
+def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line() -> None:
     at = page()
+    assert "A tournament runs strategies" in said(at)
+    assert "4 settings x 3 rounds = 12 runs, about 2 min; up to 10 rounds (about 6 min) until it is decided" in said(at)
+    assert not at.button(key="tournament-start").disabled
+    assert not at.error
     at.session_state["trial_batch_sizes"] = [128, "100", "100"]
     at.run()
     assert "8 settings x 3 rounds = 24 runs" in said(at)

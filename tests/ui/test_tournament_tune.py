@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -79,8 +80,7 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert "--workers 4" in at.code[0].value
     assert list(at.dataframe[0].value["Stage"]) == ["rung 1", "check"]
     assert "Too few trials: 1 setting has a figure, at least 4 are needed" in said(at)
-    words = charts(at)["tune-history"]["alt"]
-    assert "2 trials in the order in which they ran; the best reaches 1,000 samples/s" in words
+    assert [*charts(at)] == ["tune-history"]
     at.button(key="tune-use").click().run()
     assert not at.exception
     assert at.number_input(key="set-workers").value == 4
@@ -93,7 +93,7 @@ def test_no_tournament_starts_beside_it_and_stop_shows_the_best_so_far(store: Ru
     tuned.button(key="tune-start").click().run()
     at = app("tournament", device="simulated:5,0")
     assert at.button(key="tournament-start").disabled
-    assert "A strategy is being tuned" in said(at)
+    assert "a strategy is being tuned" in said(at)
     with pytest.raises(JobError, match="being tuned"):
         state.start(spec(), "")
     assert not list_tournaments(store)
@@ -113,7 +113,7 @@ def test_it_does_not_start_beside_a_tournament_or_other_runs(store: RunStore) ->
     claim(store, made)
     at.run()
     assert at.button(key="tune-start").disabled
-    assert f"Tournament {made} is running" in said(at)
+    assert "A tournament or other runs are running" in said(at)
     with pytest.raises(JobError, match="is running"):
         state.start_tuning(RunConfig(), 30.0, False)
     assert not work().running
@@ -125,11 +125,8 @@ def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None
     at.selectbox(key="tune_strategy").set_value("dali").run()
     assert "Not possible here" in at.error[0].value
     assert at.button(key="tune-start").disabled
-
-    def fail(*args: object, **kwargs: object) -> Tuning:
-        raise JobError("nothing could be tuned: no run gave a figure")
-
-    monkeypatch.setattr(state, "tune", fail)
+    failed = JobError("nothing could be tuned: no run gave a figure")
+    monkeypatch.setattr(state, "tune", Mock(side_effect=failed))
     at.selectbox(key="tune_strategy").set_value("memory").run()
     at.button(key="tune-start").click().run()
     work().wait()

@@ -25,7 +25,6 @@ MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
 KEY, CHOSEN = "compare-runs", "compare runs chosen"
 BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
-GONE_NAMED = 5
 AUTOMATIC = 0
 """In place of a run's number: the slowest of the chosen runs."""
 
@@ -36,8 +35,6 @@ def page() -> None:
     runs, baseline = pick_runs()
     if not runs:
         return
-    if len({run.config.loader_only for run in runs}) > 1:
-        st.warning("Some of these runs trained and some only loaded, so their speeds cannot be compared.")
     draw_caveats(runs)
     draw_table(runs, baseline)
     downloads.draw_downloads_many(runs)
@@ -143,25 +140,22 @@ def _draw_no_runs() -> None:
 
 
 def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
+    """Returns those runs that can be compared, and a sentence for each reason why others cannot."""
     known: dict[int, StoredRun] = {}
-    gone, missing = [], []
+    others: dict[str, list[int]] = {}
     for run_id in run_ids:
         try:
             run = resources.store().run(run_id)
         except errors.StoreError:
-            gone.append(run_id)
+            others.setdefault("Not in this store (deleted, or from another machine)", []).append(run_id)
             continue
         if run.live:
-            missing.append(f"Run {run_id} is still running; compare it when it has ended.")
+            others.setdefault("Still running; compare when it has ended", []).append(run_id)
         elif run.summary is None or not run.summary.n_steps:
-            missing.append(f"Run {run_id} ({run.status}) has no steps, so there is nothing to compare.")
+            others.setdefault("Without steps, so there is nothing to compare", []).append(run_id)
         else:
             known[run_id] = run
-    if gone:
-        numbers = ", ".join(map(str, gone[:GONE_NAMED])) + (", ..." if len(gone) > GONE_NAMED else "")
-        which = f"Run {numbers} is" if len(gone) == 1 else f"Runs {numbers} are"
-        missing.insert(0, f"{which} not in this store: deleted, or from another machine.")
-    return known, missing
+    return known, [f"{reason}: {texts.numbers_of(numbers)}." for reason, numbers in others.items()]
 
 
 def _label(run: StoredRun | RunRow) -> str:
@@ -182,19 +176,11 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
         options,
         format_func=lambda run_id: labels[run_id],
         key=BASELINE_KEY,
-        on_change=_write_baseline,
+        on_change=lambda: write_numbers(BASELINE, filter(None, [st.session_state[BASELINE_KEY]])),
         help="The run that speed-ups are measured against, and whose settings the others' are compared with. It is "
         "kept in the URL.",
     )
     return lowest if chosen == AUTOMATIC else options.index(chosen) - 1
-
-
-def _write_baseline() -> None:
-    chosen = st.session_state[BASELINE_KEY]
-    if chosen == AUTOMATIC:
-        st.query_params.pop(BASELINE, None)
-    else:
-        write_numbers(BASELINE, [chosen])
 
 
 CLOSE = 0.1
@@ -230,31 +216,22 @@ def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
 
 COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
     tables.Column(
-        "Run",
-        "Number and strategy.",
-        lambda run, _: f"{run.id}: {run.config.strategy}",
-        always=True,
-        pinned=True,
-        width=130,
+        "Run", "Number and strategy.", lambda run, _: f"{run.id}: {run.config.strategy}", pinned=True, width=130
     ),
-    tables.Column(
-        "Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, always=True, width=90
-    ),
-    tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, always=True, width=100),
+    tables.Column("Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, width=90),
+    tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100),
     tables.Column(
         "vs baseline",
         "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
         "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
         lambda _, gain: gain.relation,
-        always=True,
     ),
     tables.Column(
         "Verdict",
         f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
         lambda run, _: findings.verdict_of(run).kind + (", simulated" if is_simulated_run(run) else ""),
-        always=True,
     ),
-    tables.Column("Name", "Of the run; History changes it.", lambda run, _: run.name, always=True, width=220),
+    tables.Column("Name", "Of the run; History changes it.", lambda run, _: run.name, width=220),
     tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     tables.Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
     tables.of_summary("Epoch (s)", "epoch_s"),
@@ -263,7 +240,7 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
     tables.of_summary("Step, median (ms)", "step_ms_median"),
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
-    tables.of_summary("Steps", "n_steady_steps", form="%d", exact=True),
+    tables.of_summary("Steps", "n_steady_steps"),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
     tables.Column("Copied first (s)", tables.help_of("stage_s"), lambda run, _: run.summary.stage_s or math.nan),
     tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
@@ -278,17 +255,17 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
 
 def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
     summaries = [run.summary or RunSummary() for run in runs]
-    shown = tables.frame(COLUMNS, list(zip(runs, comparison.against(summaries, baseline), strict=True)))
-    tables.draw(COLUMNS, shown, key="compare-table", own_csv=True)
+    rows = list(zip(runs, comparison.against(summaries, baseline), strict=True))
+    with st.container(key="own-csv-compare"):  # the page has a CSV button with numbers in full
+        shown = tables.draw(COLUMNS, rows, key="compare-table")
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     notes = ["Click a header to sort by its numbers."]
     if absent:
         notes.append(f"Not available for these runs: {', '.join(absent)}.")
-    without_sm_activity: dict[str, list[str]] = {}
+    without_sm_activity: dict[str, list[int]] = {}
     for run, summary in zip(runs, summaries, strict=True):
         if reason := sm_activity(summary, run.environment).why_not:
-            without_sm_activity.setdefault(reason, []).append(str(run.id))
+            without_sm_activity.setdefault(reason, []).append(run.id)
     for reason, numbers in without_sm_activity.items():
-        of = f"run{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        notes.append(texts.escaped(f"SM activity of {of} is not available: {reason}."))
+        notes.append(texts.escaped(f"SM activity of {texts.numbers_of(numbers)} is not available: {reason}."))
     st.caption(" ".join(notes))

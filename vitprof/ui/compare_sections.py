@@ -32,7 +32,7 @@ WAIT_COLUMNS = (
     tables.Column("Median (ms)", "Half of the steps waited at most this long.", lambda _, waits: 1e3 * waits.median),
     tables.Column("p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95),
     tables.Column("Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest),
-    tables.Column("Steps", "Steady steps.", lambda _, waits: waits.n, "%d", exact=True),
+    tables.Column("Steps", "Steady steps.", lambda _, waits: waits.n),
 )
 
 
@@ -71,8 +71,7 @@ def names_of(runs: Sequence[StoredRun]) -> list[str]:
 
 
 def _these(runs: Sequence[StoredRun]) -> str:
-    numbers = [str(run.id) for run in runs]
-    return f"run {numbers[0]}" if len(runs) == 1 else f"runs {', '.join(numbers[:-1])} and {numbers[-1]}"
+    return texts.numbers_of([run.id for run in runs])
 
 
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
@@ -188,7 +187,7 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
         return
     height = CHART_HEIGHT + LEGEND_ROW * len(waits)
     live_chart.plot(comparison.ecdf(waits), height=height, key="compare-waits", zooms=True)
-    tables.draw(WAIT_COLUMNS, tables.frame(WAIT_COLUMNS, waits), key="compare-wait-figures")
+    tables.draw(WAIT_COLUMNS, waits, key="compare-wait-figures")
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
@@ -251,15 +250,5 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
 
 
 def _value(cell: Cell) -> str:
-    match cell.value:
-        case None:
-            text = "not set"
-        case bool(on):
-            text = "on" if on else "off"
-        case int(whole):
-            text = f"{whole:,}" if whole < 2**31 else str(whole)
-        case float(number):
-            text = f"{number:g}"
-        case other:
-            text = str(other)
+    text = "not set" if cell.value is None else texts.value_in_words(cell.value)
     return text + (" (default)" if cell.default else "")

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 from streamlit import column_config as column
 
-from vitprof import errors, formats, program, store
+from vitprof import formats, program, store
 from vitprof.charts import style
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.export import bundle
@@ -21,6 +21,7 @@ from vitprof.ui import history_actions, notifications, resources, tables, texts,
 @texts.guarded
 def page() -> None:
     st.title("History", anchor=False)
+    texts.draw_problem()
     if not resources.store().count_runs(store.RunQuery(helpers=True)):
         _draw_nothing_yet()
         return
@@ -71,7 +72,7 @@ def _draw_no_match(text: str) -> None:
     )
 
 
-TURN, OUTCOME = "history-import-turn", "history-import-outcome"
+TURN = "history-import-turn"
 
 
 def draw_import() -> None:
@@ -87,23 +88,15 @@ def draw_import() -> None:
             f"another machine's History page or by `{program.program()} bundle`. It is checked before it is stored.",
         )
         if given is not None:
-            _import(given)
-        if outcome := st.session_state.get(OUTCOME):
-            worked, words = outcome
-            (st.success if worked else st.error)(texts.escaped(words))
+            with st.spinner("Checking and storing the runs..."):
+                texts.act(lambda: _import(given))
+            st.session_state[TURN] += 1  # with an empty uploader: a rerun does not import the file again
+            st.rerun()
 
 
 def _import(file: st.runtime.uploaded_file_manager.UploadedFile) -> None:
-    """Imports the file, then redraws the page with an empty uploader, so that a rerun does not import it again."""
-    try:
-        with st.spinner("Checking and storing the runs..."):
-            words = texts.sentence(bundle.import_bundle(resources.store(), file).sentence)
-        st.session_state[OUTCOME] = (True, f"{file.name}: {words}")
-        notifications.say_there(words, ":material/check:")
-    except errors.VitprofError as error:
-        st.session_state[OUTCOME] = (False, f"{file.name}: {errors.one_line(error)}")
-    st.session_state[TURN] += 1
-    st.rerun()
+    words = texts.sentence(bundle.import_bundle(resources.store(), file).sentence)
+    notifications.say_there(words, ":material/check:")
 
 
 SIZES = (25, 50, 100)

@@ -15,7 +15,6 @@ from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile import page, settings
 
 NAMED = 5
-NUMBERS = 12
 
 
 def done(words: str) -> None:
@@ -60,9 +59,8 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             st.session_state[notifications.DIALOG_OPEN] = True
             ask_to_delete(list(ticked))
     _draw_elsewhere(live)
-    numbers = ", ".join([*map(str, ids[:NUMBERS]), *(["..."] if len(ids) > NUMBERS else [])])
     st.caption(
-        f"{formats.count(len(ids), 'run')} ticked: {numbers}"
+        f"{formats.count(len(ids), 'run')} ticked: {texts.listed(ids)}"
         if ids
         else "Tick runs at the left of the table to open, compare, run again, edit, export or delete them; by keyboard "
         "with the arrow keys and Shift+Space."
@@ -81,19 +79,16 @@ def _button(label: str, icon: str, help_text: str, usable: bool) -> bool:
 def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     """Draws, for live runs of another machine or of a container restarted since, a button to say that it is gone."""
     here = stored_run.this_program()[0]
-    runs = [run for row in live[:NUMBERS] if (run := resources.store().run(row.id)).live and run.owner_host != here]
-    if not runs:
-        return
-    listed = ", ".join(f"{run.id} ({texts.escaped(run.owner_host)}, process {run.owner_pid})" for run in runs)
-    with st.popover("Not running any more?", icon=":material/help:", help="For runs of a machine that is gone."):
-        st.markdown(
-            f"Started on another machine: {listed}. This machine cannot tell whether it still runs; a container gets a "
-            "new name each time it starts."
-        )
+    runs = [resources.store().run(row.id) for row in live[: texts.MOST_NAMED]]
+    away = {r.id: f"{r.id} ({r.owner_host}, process {r.owner_pid})" for r in runs if r.live and r.owner_host != here}
+    if away:
         about = "Marks these runs as interrupted. What was measured is kept."
-        if st.button("That machine is gone", type="primary", key="history-given-up", help=about):
-            marked = resources.store().mark_interrupted({run.id for run in runs})
-            done(f"{formats.count(len(marked), 'run')} marked as interrupted")
+        texts.draw_take_over(", ".join(away.values()), "history-given-up", lambda: _give_up(set(away)), about)
+
+
+def _give_up(run_ids: set[int]) -> None:
+    marked = resources.store().mark_interrupted(run_ids)
+    notifications.say_there(f"{formats.count(len(marked), 'run')} marked as interrupted", ":material/check:")
 
 
 @st.dialog("Edit run", icon=":material/edit:")
@@ -151,12 +146,7 @@ def ask_to_delete(ticked: list[RunRow]) -> None:
     lines = [f"- {row.id}: {texts.escaped(row.name)}" for row in ticked[:NAMED]]
     st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))
     st.markdown("Their steps, telemetry, notes and headroom are deleted too. **This cannot be undone.**")
-    with st.container(horizontal=True):
-        runs = formats.count(len(ticked), "run")
-        icon, key = ":material/delete:", "history-delete-yes"
-        yes = st.button(f"Delete {runs}", type="primary", key=key, icon=icon, help="For good.")
-        if st.button("Keep them", key="history-delete-no", help="Closes this and changes nothing."):
-            st.rerun()
-    if yes:
+    runs = formats.count(len(ticked), "run")
+    if texts.confirmed(f"Delete {runs}", "history", "For good."):
         resources.store().delete(*(row.id for row in ticked))
         done(f"{runs} deleted")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import streamlit as st
 
 from vitprof.formats import percent, seconds
@@ -11,6 +9,7 @@ from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, report, run_selftest
 from vitprof.selftest.gpu import driver as gpu
 from vitprof.ui import resources, tables, texts
+from vitprof.ui.tables import Column
 
 POLL_S = 1.0
 JOB_S = (1.3, 4.0)
@@ -21,36 +20,35 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 }
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
-column = partial(tables.Column, always=True)
 COLUMNS = (
-    column("", "Right if cause, size and idle share were all found correctly.", lambda r: "right" if r.ok else "wrong"),
-    column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
-    column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
-    column(
+    Column("", "Right if cause, size and idle share were all found correctly.", lambda r: "right" if r.ok else "wrong"),
+    Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
+    Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
+    Column(
         "added",
         "How much longer the device has to wait for each batch because of it, by arithmetic.",
         lambda r: seconds(r.expected_ms / 1e3),
     ),
-    column("reported", "How much of that the verdict found.", lambda r: seconds(r.reported_ms / 1e3)),
-    column("allowed error", "10% or 0.3 ms a batch, whichever is more.", lambda r: seconds(r.tolerance_ms / 1e3)),
-    column("idle, true", "The device's idle share by arithmetic.", lambda r: percent(r.true_idle_frac)),
-    column("idle, reported", "The device's idle share as vitprof reports it.", lambda r: percent(r.idle_frac)),
-    column(
+    Column("reported", "How much of that the verdict found.", lambda r: seconds(r.reported_ms / 1e3)),
+    Column("allowed error", "10% or 0.3 ms a batch, whichever is more.", lambda r: seconds(r.tolerance_ms / 1e3)),
+    Column("idle, true", "The device's idle share by arithmetic.", lambda r: percent(r.true_idle_frac)),
+    Column("idle, reported", "The device's idle share as vitprof reports it.", lambda r: percent(r.idle_frac)),
+    Column(
         "rounds",
         "Their median decides; a case that is wrong the first time is run again.",
         lambda r: f"{r.rounds}" + (f" ({r.retries} again)" if r.retries else ""),
     ),
 )
 GPU_COLUMNS = (
-    column("", "Passed, failed, or not run.", lambda r: r.status),
-    column("case", "What was checked.", lambda r: r.case),
-    column("expected", "What must be found.", lambda r: r.expected),
-    column(
+    Column("", "Passed, failed, or not run.", lambda r: r.status),
+    Column("case", "What was checked.", lambda r: r.case),
+    Column("expected", "What must be found.", lambda r: r.expected),
+    Column(
         "measured",
         "What was found, and what is wrong with it or why it was not run.",
         lambda r: ": ".join(filter(None, (r.measured, r.wrong))),
     ),
-    column("took", "How long the case took.", lambda r: seconds(r.seconds)),
+    Column("took", "How long the case took.", lambda r: seconds(r.seconds)),
 )
 
 
@@ -129,9 +127,7 @@ def _draw_report(tested: Report) -> None:
     """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report."""
     (st.success if tested.ok else st.warning)(texts.escaped(texts.sentence(tested.sentence)))
     columns = GPU_COLUMNS if tested.machine else COLUMNS
-    shown = tables.frame(columns, [(result,) for result in tested.results])
-    key = "selftest-gpu-table" if tested.machine else "selftest-table"
-    tables.show(shown, key=key, column_config=tables.column_config(columns, shown))
+    tables.draw(columns, [(result,) for result in tested.results], key="selftest-table")
     for result in tested.results:
         if result.status != "passed":
             icon = ":material/warning:" if result.status == "failed" else ":material/info:"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from vitprof.config import availability, bounds, catalog, estimates, strategies
@@ -74,40 +73,29 @@ def filters() -> tuple[catalog.DatasetInfo, bool]:
     return info, right.toggle("Only what can run here", help=about, key="here", bind=widgets.IN_URL)
 
 
-def draw_overview(shown: list[StrategyRow]) -> None:
-    frame = pd.DataFrame(
-        {
-            "Strategy": [r.strategy.name for r in shown],
-            "What": [r.strategy.title for r in shown],
-            "Runs here": [ANSWERS[r.seen.verdict] for r in shown],
-            "Disk": [round(r.needs.disk_bytes / tables.MIB) if r.fits else None for r in shown],
-            "RAM": [round(r.needs.ram_bytes / tables.MIB) if r.fits else None for r in shown],
-            "Prepared": [_prepared(r) for r in shown],
-            "Why not, or with what limit": [r.seen.reason for r in shown],
-        }
-    )
-    tables.show(
-        frame,
-        placeholder="–",
-        column_config={
-            "Strategy": st.column_config.TextColumn(pinned=True),
-            "Disk": _mib("Disk", "For the prepared storage and copies, without the data set's own files."),
-            "RAM": _mib("RAM", "For what is kept in memory as a whole, without workers and batches."),
-            "Prepared": st.column_config.TextColumn(help="Whether the storage is on disk already."),
-        },
-        key="strategies-table",
-    )
-
-
-def _mib(words: str, about: str) -> Any:
-    return st.column_config.NumberColumn(f"{words}, MiB", format="localized", help=about)
-
-
 def _prepared(row: StrategyRow) -> str:
     if not row.fits or row.needs.prepared_as is None:
         return "nothing to do" if row.fits else ""
     return f"{row.needs.prepared_as}: there" if row.needs.made else f"{row.needs.prepared_as}: not yet"
 
+
+COLUMNS = (
+    tables.Column("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
+    tables.Column("What", "What it does.", lambda r: r.strategy.title),
+    tables.Column("Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.seen.verdict]),
+    tables.Column(
+        "Disk (MiB)",
+        "For the prepared storage and copies, without the data set's own files.",
+        lambda r: r.needs.disk_bytes / tables.MIB if r.fits else None,
+    ),
+    tables.Column(
+        "RAM (MiB)",
+        "For what is kept in memory as a whole, without workers and batches.",
+        lambda r: r.needs.ram_bytes / tables.MIB if r.fits else None,
+    ),
+    tables.Column("Prepared", "Whether the storage is on disk already.", _prepared),
+    tables.Column("Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason),
+)
 
 # Okabe and Ito's colours, as in the charts; each runner is named in words too.
 STORED, CONCURRENT, IN_THE_LOOP, ON_DEVICE = "#7F8C99", "#56B4E9", "#E69F00", "#009E73"
@@ -218,9 +206,8 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
         st.markdown("**Its settings**" if row.knobs else "**Its settings.** It has none.")
         lines = []
         for name, default in row.knobs.items():
-            value = ("off", "on")[default] if isinstance(default, bool) else default
-            value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC) if value is None else value
-            lines.append(f"- {widgets.label(name)}: **{value}**. {widgets.help_of(name)}")
+            value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC) if default is None else default
+            lines.append(f"- {widgets.label(name)}: **{texts.value_in_words(value)}**. {widgets.help_of(name)}")
         st.markdown("\n".join(lines))
 
 
@@ -234,6 +221,6 @@ def page() -> None:
     shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)
     st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.")
-    draw_overview(shown)
+    tables.draw(COLUMNS, [(row,) for row in shown], key="strategies-table", whole=True, placeholder="–")
     for row in shown:
         _draw_closed_or_open(row, info)

@@ -23,21 +23,20 @@ MAX_ROWS_SHOWN, SCROLLED_PX = 12, 460
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header with the unit, its help, and its value for a row (NaN: not available)."""
+    """A column: its header with the unit, its help, and its value for a row (None or NaN: not available)."""
 
     name: str
     help: str
-    value: Callable[..., str | float]
+    value: Callable[..., str | float | None]
     format: str = "localized"
     exact: bool = False
-    """Whether its value is shown unrounded: a count, or rounded already."""
-    always: bool = False
-    """Whether it is shown even where no row has a value."""
+    """Whether its values are rounded already. A count, an int, is never rounded."""
     width: int | None = None
     pinned: bool = False
     """Whether it stays in sight while the rest is scrolled."""
 
 
+NO_FIGURES = RunSummary()
 DOCS = {column.name: column.doc for column in columns(RunSummary)}
 
 
@@ -45,31 +44,36 @@ def help_of(field: str) -> str:
     return sentence(DOCS[field])
 
 
-def of_summary(name: str, field: str, scale: float = 1.0, form: str = "localized", *, exact: bool = False) -> Column:
-    return Column(name, help_of(field), lambda row, *_: scale * getattr(row.summary, field), form, exact)
+def of_summary(name: str, field: str, scale: float = 1, form: str = "localized") -> Column:
+    return Column(name, help_of(field), lambda row, *_: scale * getattr(row.summary or NO_FIGURES, field), form)
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
     """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`. Columns without any value
-    are left out unless they are `always` shown; numbers have three significant digits unless they are `exact`.
+    are left out; numbers have three significant digits unless they are whole or `exact`.
     """
-    data: dict[str, list[str] | list[float]] = {}
+    data: dict[str, list[str | float | None]] = {}
     for column in columns:
         values = [column.value(*row) for row in rows]
-        if any(isinstance(value, str) for value in values):
-            if column.always or any(value not in ("", NOT_AVAILABLE) for value in values):
-                data[column.name] = [str(value) for value in values]
-        elif column.always or any(math.isfinite(float(value)) for value in values):
-            data[column.name] = [float(value) if column.exact else rounded(float(value)) for value in values]
+        shown = [rounded(value) if isinstance(value, float) and not column.exact else value for value in values]
+        if any(value not in ("", NOT_AVAILABLE) and not pd.isna(value) for value in shown):
+            data[column.name] = shown
     return pd.DataFrame(data)
 
 
 def draw(
-    columns: Sequence[Column], shown: pd.DataFrame, *, key: str, placeholder: str = NOT_AVAILABLE, own_csv: bool = False
-) -> None:
-    config = column_config(columns, shown)
-    with st.container(key=f"{'own-csv-' if own_csv else ''}{key}-place"):
-        show(shown, key=key, height=height_of(len(shown)), placeholder=placeholder, column_config=config)
+    columns: Sequence[Column],
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    key: str,
+    placeholder: str = NOT_AVAILABLE,
+    whole: bool = False,
+) -> pd.DataFrame:
+    """Draws a table of `rows`, see `frame`; returns what it shows. A long one is scrolled unless it is `whole`."""
+    shown = frame(columns, rows)
+    height, config = "content" if whole else height_of(len(shown)), column_config(columns, shown)
+    show(shown, key=key, height=height, placeholder=placeholder, column_config=config)
+    return shown
 
 
 def show(data: Any, *, key: str, height: int | Literal["content"] = "content", **more: Any) -> Any:

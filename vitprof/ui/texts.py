@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec
 
 import streamlit as st
@@ -13,6 +13,7 @@ import streamlit as st
 from vitprof import errors, names
 
 P = ParamSpec("P")
+MOST_NAMED = 12
 
 READ_LATER = re.compile(
     r"(?<=:)[\w+\-](?=[\w+\-/]*:)"  # :smile:, :+1:, :material/home:
@@ -40,6 +41,21 @@ def _escaped(text: str) -> str:
 
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def value_in_words(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def listed(run_ids: Sequence[int]) -> str:
+    """Returns "3, 4, 5"; of many the first."""
+    return ", ".join([*map(str, run_ids[:MOST_NAMED]), *(["..."] if len(run_ids) > MOST_NAMED else [])])
+
+
+def numbers_of(run_ids: Sequence[int]) -> str:
+    return f"run{'s' if len(run_ids) > 1 else ''} {listed(run_ids)}"
 
 
 def file_stamp() -> str:
@@ -94,3 +110,22 @@ def act(do: Callable[[], object]) -> None:
 def draw_problem() -> None:
     if text := st.session_state.pop(PROBLEM, ""):
         st.error(escaped(text))
+
+
+def draw_take_over(what: str, key: str, do: Callable[[], object], help: str) -> None:
+    """Draws the button that says that the machine is gone on which something, `what`, was started."""
+    with st.popover("Not running any more?", icon=":material/help:", help="For what a machine that is gone began."):
+        st.markdown(
+            f"Started on another machine: {escaped(what)}. This one cannot tell whether it still runs; a container "
+            "gets a new name each time it is started. Is that machine gone, or was the container restarted?"
+        )
+        act_button("Yes, it is gone", key, "check", do, help, type="primary")
+
+
+def confirmed(words: str, key: str, help: str) -> bool:
+    """Draws the two buttons of a dialog that asks before it deletes; returns whether to."""
+    with st.container(horizontal=True):
+        yes = st.button(words, type="primary", icon=":material/delete:", key=f"{key}-delete-yes", help=help)
+        if st.button("Keep", key=f"{key}-delete-no", help="Closes this and changes nothing."):
+            st.rerun()
+    return yes

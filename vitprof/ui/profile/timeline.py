@@ -247,8 +247,8 @@ def _what_they_rest_on(s: RunSummary) -> dict[str, str]:
 
 
 WORKER_COLUMNS: tuple[tables.Column, ...] = (
-    tables.Column("Worker", "Number of the worker process.", lambda w: float(w.worker), exact=True),
-    tables.Column("Batches", "Batches that it made.", lambda w: float(w.n_batches), exact=True),
+    tables.Column("Worker", "Number of the worker process.", lambda w: w.worker),
+    tables.Column("Batches", "Batches that it made.", lambda w: w.n_batches),
     tables.Column("A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3),
     tables.Column("95th percentile (ms)", "95% of its batches take less.", lambda w: w.made_p95_s * 1e3),
     tables.Column("Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100),
@@ -292,7 +292,7 @@ def draw_loading(run: store.StoredRun) -> None:
     keep = steady.steady_state(steps)
     if workers := loading.by_worker(steps, keep):
         st.header("Workers", anchor=False, help="Processes of the DataLoader, over the steady state.")
-        tables.draw(WORKER_COLUMNS, tables.frame(WORKER_COLUMNS, [(w,) for w in workers]), key="workers")
+        tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
     at = timeline.typical_step(steps, keep)
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)

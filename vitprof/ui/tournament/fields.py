@@ -85,16 +85,15 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
             help="Processes or threads that load. A strategy whose loader has workers is tried with each number"
             f"{' (here ' + ', '.join(takes) + ')' if takes else ''}, the others once. Empty: each strategy's own.",
         )
-    with right:
-        page_caches = st.multiselect(
-            "Page cache at the start",
-            list(CHOICES["page_cache"]),
-            default="as-is",
-            format_func=PAGE_CACHES.__getitem__,
-            **kept(f"{TRIAL}page_caches"),
-            help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
-            "the first pass reads from the disk). Cold and warm are different experiments.",
-        )
+    page_caches = right.multiselect(
+        "Page cache at the start",
+        list(CHOICES["page_cache"]),
+        default="as-is",
+        format_func=PAGE_CACHES.__getitem__,
+        **kept(f"{TRIAL}page_caches"),
+        help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
+        "the first pass reads from the disk). Cold and warm are different experiments.",
+    )
     return {"strategies": picked, "batch_sizes": batch_sizes, "workers": workers, "page_caches": page_caches}
 
 
@@ -104,27 +103,25 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
     if st.session_state.get(STRATEGIES_KEY) in [list(first) for kind, first in FIRST.items() if kind != info.kind]:
         st.session_state[STRATEGIES_KEY] = usual
     left, right = st.columns([4, 1], vertical_alignment="bottom")
-    with left:
-        picked = st.multiselect(
-            "Strategies",
-            list(strategies.STRATEGIES),
-            default=usual,
-            **kept(STRATEGIES_KEY),
-            help="How samples are stored, loaded and copied to the device. The page Strategies explains each. One that "
-            "cannot run here stays in the table with the reason.",
-            placeholder="Choose strategies",
-            wrap=True,
-        )
-    with right:
-        st.button(
-            "All that can run",
-            width="stretch",
-            key="tournament-all",
-            icon=":material/select_all:",
-            on_click=st.session_state.update,
-            args=({STRATEGIES_KEY: [name for name in strategies.STRATEGIES if not reasons[name]]},),
-            help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
-        )
+    picked = left.multiselect(
+        "Strategies",
+        list(strategies.STRATEGIES),
+        default=usual,
+        **kept(STRATEGIES_KEY),
+        help="How samples are stored, loaded and copied to the device. The page Strategies explains each. One that "
+        "cannot run here stays in the table with the reason.",
+        placeholder="Choose strategies",
+        wrap=True,
+    )
+    right.button(
+        "All that can run",
+        width="stretch",
+        key="tournament-all",
+        icon=":material/select_all:",
+        on_click=st.session_state.update,
+        args=({STRATEGIES_KEY: [name for name in strategies.STRATEGIES if not reasons[name]]},),
+        help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
+    )
     if not_here := {name: reason for name, reason in reasons.items() if reason}:
         with st.expander(f"Not possible here: {', '.join(not_here)}"):
             st.markdown("\n".join(f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items()))
@@ -140,35 +137,32 @@ def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, .
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
-    first, second, third = st.columns(3)
-    with first:
-        budget = str(
-            st.selectbox(
-                "Length of each run in",
-                list(BUDGETS_AT_FIRST),
-                **kept(f"{TRIAL}lasts"),
-                help="What ends a run. Seconds give slow and fast settings the same time; epochs also measure the "
-                "pause between epochs.",
-            )
+    left, middle, right = st.columns(3)
+    budget = str(
+        left.selectbox(
+            "Length of each run in",
+            list(BUDGETS_AT_FIRST),
+            **kept(f"{TRIAL}lasts"),
+            help="What ends a run. Seconds give slow and fast settings the same time; epochs also measure the pause "
+            "between epochs.",
         )
-    with second:
-        lasts = st.number_input(
-            budget.capitalize(),
-            **within(bounds.RUN_BOUNDS[budget]),
-            value=BUDGETS_AT_FIRST[budget],
-            **kept(f"{TRIAL}{budget}"),
-            help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
-            f"{settings()['warmup_steps']}, which are warm-up.",
-        )
-    with third:
-        repeats = st.number_input(
-            "Rounds",
-            **within(bounds.TOURNAMENT_BOUNDS["repeats"]),
-            value=tournament_spec.TournamentSpec.repeats,
-            **kept(f"{TRIAL}repeats"),
-            help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
-            "chance. After one round nothing can be recommended, after two rarely.",
-        )
+    )
+    lasts = middle.number_input(
+        budget.capitalize(),
+        **within(bounds.RUN_BOUNDS[budget]),
+        value=BUDGETS_AT_FIRST[budget],
+        **kept(f"{TRIAL}{budget}"),
+        help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
+        f"{settings()['warmup_steps']}, which are warm-up.",
+    )
+    repeats = right.number_input(
+        "Rounds",
+        **within(bounds.TOURNAMENT_BOUNDS["repeats"]),
+        value=tournament_spec.TournamentSpec.repeats,
+        **kept(f"{TRIAL}repeats"),
+        help="Every setting runs once in each round. The difference between rounds shows which gains are more than "
+        "chance. After one round nothing can be recommended, after two rarely.",
+    )
     with st.container(horizontal=True):
         until_decided = st.toggle(
             "Go on until it is decided",
@@ -207,18 +201,15 @@ NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluat
 
 def make_spec(
     trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
-) -> tournament_spec.TournamentSpec | ConfigError:
-    try:
-        chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
-        for name in ("batch_sizes", "workers"):
-            for value in chosen[name]:
-                if not isinstance(value, int):
-                    raise ConfigError(name, value, "give whole numbers only")
-        return tournament_spec.TournamentSpec(
-            base=RunConfig(**asked(*NOT_TAKEN), **each_run), **chosen | {"workers": chosen["workers"] or None}, **rounds
-        )
-    except ConfigError as error:
-        return error
+) -> tournament_spec.TournamentSpec:
+    """Returns the tournament of these fields. Raises `ConfigError`."""
+    for name in ("batch_sizes", "workers"):
+        for value in trials[name]:
+            if not isinstance(value, int):
+                raise ConfigError(name, value, "give whole numbers only")
+    base = RunConfig(**asked(*NOT_TAKEN), **each_run)
+    chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
+    return tournament_spec.TournamentSpec(base, **chosen | {"workers": chosen["workers"] or None}, **rounds)
 
 
 def what_is_taken() -> str:

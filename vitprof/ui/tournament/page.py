@@ -18,20 +18,9 @@ from vitprof.ui.tournament import results, setup, state, tuning
 @texts.guarded
 def page() -> None:
     navigation.come_back(state.CHOSEN)
-    tournament_id, problem = state.chosen()
+    tournament_id = state.chosen()
     if tournament_id is not None:
         results.draw_tournament(tournament_id)
-        return
-    if problem:
-        st.warning(texts.escaped(problem))
-        st.button(
-            "Show all tournaments",
-            type="primary",
-            icon=":material/list:",
-            key="tournament-list",
-            on_click=state.leave,
-            help="The list of all tournaments, and the form for a new one.",
-        )
         return
     st.title("Tournament", anchor=False)
     st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")
@@ -63,14 +52,11 @@ def page() -> None:
 
 
 SHOWN = 10
-DONE = "tournament-done"
 MORE = "tournaments shown"
 STATUSES = {"queued": "not started", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
 
 
 def draw_list() -> None:
-    if words := st.session_state.pop(DONE, None):
-        st.toast(words, icon=":material/check:")
     store = resources.store()
     most = st.session_state.setdefault(MORE, SHOWN)
     tournaments = list_tournaments(store, limit=most + 1)
@@ -120,7 +106,19 @@ def _draw_line(t: StoredTournament) -> None:
 
 @texts.guarded
 def _draw_answer(t: StoredTournament) -> None:
-    st.markdown(texts.escaped(answer_in_words(t)))
+    follows = state.view(t.id)
+    board = follows.board(follows.look())
+    best = recommend(board)
+    row = board.row(best.key or "") if best is not None else None
+    if best is None:
+        words = "no figures yet"
+    elif row is None:
+        words = "too early" if math.isnan(best.probability) else "undecided"
+    else:
+        standing = "recommended" if t.status == "done" and not t.held else "best so far"
+        words = f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}"
+        words += " (simulated)" if t.spec.base.simulated else ""
+    st.markdown(texts.escaped(words))
 
 
 @st.dialog("Delete tournament?", icon=":material/delete:")
@@ -131,36 +129,12 @@ def ask_to_delete(tournament_id: int) -> None:
     st.markdown(f"**{t.id}: {texts.escaped(t.name)}** and its {runs}. **This cannot be undone.**")
     if t.holder_host:
         st.markdown(f"It was started on another machine ({texts.escaped(t.holder_host)}): make sure that it is gone.")
-    with st.container(horizontal=True):
-        yes = st.button(
-            "Delete it",
-            type="primary",
-            icon=":material/delete:",
-            key=f"tournament-delete-{t.id}",
-            help="The tournament with all its runs.",
-        )
-        if st.button("Keep it", key=f"tournament-keep-{t.id}", help="Closes this and changes nothing."):
-            st.rerun()
-    if yes:
+    if texts.confirmed("Delete it", "tournament", "The tournament with all its runs."):
         if t.holder_host:
             release(resources.store(), t.id)
         delete_tournament(resources.store(), t.id)
-        st.session_state[DONE] = f"Tournament {t.id} and its {runs} deleted"
+        notifications.say_there(f"Tournament {t.id} and its {runs} deleted", ":material/check:")
         st.rerun()
-
-
-def answer_in_words(t: StoredTournament) -> str:
-    follows = state.view(t.id)
-    board = follows.board(follows.look())
-    recommendation = recommend(board)
-    row = board.row(recommendation.key) if recommendation is not None and recommendation.key is not None else None
-    if recommendation is None:
-        return "no figures yet"
-    if row is None:
-        return "too early" if math.isnan(recommendation.probability) else "undecided"
-    simulated = " (simulated)" if t.spec.base.simulated else ""
-    standing = "recommended" if t.status == "done" and not t.held else "best so far"
-    return f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.samples_per_s, 'samples/s')}{simulated}"
 
 
 def _more() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-import pandas as pd
 import streamlit as st
 
-from vitprof import formats, store
+from vitprof import formats
 from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
@@ -21,9 +20,9 @@ from vitprof.config.own_script import OwnScript
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
-from vitprof.recording.columns import RunSummary
+from vitprof.store import StoredRun
 from vitprof.ui import live_chart, resources, tables, widgets
-from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge
+from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge, value_in_words
 from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_state, leave, view
 from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, do_asked, draw_table, draw_ways_on
 
@@ -53,20 +52,13 @@ def draw_tournament(tournament_id: int) -> None:
     for remark in dict.fromkeys(r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks):
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
     _draw_reasons(board)
-    if board.best is None or (t.held and not _wants_charts()):
+    about = "Draws the charts now, and again after each run. Without it they appear when the last run has ended."
+    if board.best is None or (t.held and not st.toggle("Charts so far", key="tournament-charts", help=about)):
         return
     names = {name: words for name, (words, _) in SECTIONS.items() if not own_script or name in OF_OWN_SCRIPTS}
     text = "Only the section shown is computed."
     section = widgets.choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
     guarded(SECTIONS[section][1])(now, board)
-
-
-def _wants_charts() -> bool:
-    return st.toggle(
-        "Charts so far",
-        key="tournament-charts",
-        help="Draws the charts now, and again after each run. Without it they appear when the last run has ended.",
-    )
 
 
 def _draw_title(now: TournamentState) -> None:
@@ -92,9 +84,7 @@ def _draw_title(now: TournamentState) -> None:
 
 
 def title_words(script: OwnScript, steps: int | None) -> str:
-    words = {True: "on", False: "off"}
-    varied = ((name, [words[v] if isinstance(v, bool) else str(v) for v in values]) for name, values in script.vary)
-    given = "; ".join(f"{name} {', '.join(values)}" for name, values in varied)
+    given = "; ".join(f"{name} {', '.join(map(value_in_words, values))}" for name, values in script.vary)
     return f"{planning.begin_words(script, steps)}; {given}"
 
 
@@ -137,7 +127,6 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     for row in board.rows:
         if row.spoiled:
             st.caption(escaped(f"{names[row.key]}: {leaderboard.spoiled_words(row)}."))
-    for row in board.rows:
         if row.entry.losses:
             st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
     if text := leaderboard.uneven_words(board):
@@ -181,7 +170,8 @@ def _speed(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     live_chart.plot(charts.throughput_bars(board), key="tournament-bars", height=140 + 34 * ranked)
 
 
-MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
+Measure = Callable[[leaderboard.LeaderboardRow], float]
+MEASURES: dict[str, Measure] = {
     "Epoch (s)": lambda c: c.epoch_s,
     "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / tables.MIB,
     "GPU-util (%)": lambda c: c.gpu_util_pct,
@@ -190,25 +180,23 @@ MEASURES: dict[str, Callable[[leaderboard.LeaderboardRow], float]] = {
 
 def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     table = leaderboard.article_table(board)
-    data: dict[str, Sequence[str] | Sequence[float]] = {"Setting": [line.name for line in table.lines]}
-    for name, value in MEASURES.items():
-        cells = [[math.nan if c is None else tables.rounded(value(c)) for c in line.cells] for line in table.lines]
-        if any(math.isfinite(figure) for line in cells for figure in line):
-            columns = zip(table.batch_sizes, zip(*cells, strict=True), strict=True)
-            data |= {f"{name}, batch {batch:,}": figures for batch, figures in columns}
-    frame = pd.DataFrame(data)
-    number = partial(st.column_config.NumberColumn, format="localized", help="Empty: no figure, see its status.")
-    config = {name: number(name) for name in frame.columns[1:]}
-    config["Setting"] = st.column_config.TextColumn(pinned=True, help="Strategy, workers, page cache.")
-    height = tables.height_of(len(frame))
-    tables.show(frame, height=height, key="tournament-article", placeholder="–", column_config=config)
+    columns = [tables.Column("Setting", "Strategy, workers, page cache.", lambda line: line.name, pinned=True)]
+    columns += [
+        tables.Column(f"{name}, batch {batch:,}", "Empty: no figure, see its status.", partial(_figure, value, at))
+        for name, value in MEASURES.items()
+        for at, batch in enumerate(table.batch_sizes)
+    ]
+    frame = tables.draw(columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–")
     whole = any(o.summary and o.summary.n_epochs_measured for e in now.entries for o in e.outcomes)
-    how = (
-        ": measured where every setting saw a whole one." if whole else ", from the throughput: no run saw a whole one."
-    )
+    how = "measured where every setting saw a whole one" if whole else "from the throughput: no run saw a whole one"
     absent = [m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)]
     not_here = f" Not available here: {' and '.join(absent)} (NVML)." if absent else ""
-    st.caption(f"Seconds for an epoch of {board.n_train:,} images{how}{not_here}")
+    st.caption(f"Seconds for an epoch of {board.n_train:,} images, {how}.{not_here}")
+
+
+def _figure(value: Measure, at: int, line: leaderboard.ArticleLine) -> float | None:
+    row = line.cells[at]
+    return None if row is None else value(row)
 
 
 def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -233,8 +221,7 @@ def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         width=320,
     )
     live_chart.plot(charts.pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
-    shown = tables.frame(COST_COLUMNS, [(row, board) for row in board.rows])
-    tables.draw(COST_COLUMNS, shown, key="tournament-costs", placeholder="–")
+    tables.draw(COST_COLUMNS, [(row, board) for row in board.rows], key="tournament-costs", placeholder="–")
 
 
 def _break_even(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -271,9 +258,8 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         draw_ways_on(now, row, key="setting")
     if not row.entry.outcomes:
         return
-    lines = [_run_line(outcome.round, resources.store().run(outcome.run_id)) for outcome in row.entry.outcomes]
-    config = {"Samples/s": st.column_config.NumberColumn(format="localized", help="Steady-state throughput.")}
-    tables.show(pd.DataFrame(lines), key="tournament-runs", placeholder="–", column_config=config)
+    runs = [(resources.store().run(outcome.run_id), outcome.round) for outcome in row.entry.outcomes]
+    tables.draw(RUN_COLUMNS, runs, key="tournament-runs", placeholder="–")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("Every step of it:", width="content")
         for outcome in row.entry.outcomes:
@@ -287,18 +273,21 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
             )
 
 
-def _run_line(number: int, run: store.StoredRun) -> dict[str, str | float]:
-    s = run.summary or RunSummary()
-    return {
-        "Round": float(number),
-        "Run": float(run.id),
-        "Status": run.status,
-        "Samples/s": tables.rounded(s.samples_per_s),
-        "Device idle (%)": tables.rounded(100 * s.device_idle_frac),
-        "Steps": float(s.n_steady_steps) if run.summary else math.nan,
-        "Took (s)": tables.rounded(s.wall_s),
-        "Remark": run.error or (f"{formats.seconds(s.stage_s)} of copying first" if s.stage_s > 0 else ""),
-    }
+RUN_COLUMNS: tuple[tables.Column, ...] = (
+    tables.Column("Round", "Every setting runs once in each.", lambda run, number: number),
+    tables.Column("Run", "Its number in History.", lambda run, _: run.id, "%d"),
+    tables.Column("Status", "How it ended, or that it has not.", lambda run, _: run.status),
+    tables.of_summary("Samples/s", "samples_per_s"),
+    tables.of_summary("Device idle (%)", "device_idle_frac", 100),
+    tables.of_summary("Steps", "n_steady_steps"),
+    tables.of_summary("Took (s)", "wall_s"),
+    tables.Column("Remark", "What went wrong, or what it did first.", lambda run, _: _remark(run)),
+)
+
+
+def _remark(run: StoredRun) -> str:
+    stage_s = run.summary.stage_s if run.summary else 0
+    return run.error or (f"{formats.seconds(stage_s)} of copying first" if stage_s > 0 else "")
 
 
 SECTIONS: dict[str, tuple[str, Callable[[TournamentState, leaderboard.Leaderboard], None]]] = {

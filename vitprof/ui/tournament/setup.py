@@ -32,20 +32,15 @@ def draw_setup() -> None:
     with st.container(border=True, key="tournament-setup"):
         st.header("New tournament", anchor=False)
         fields.draw_job()
-        spec: tournament_spec.TournamentSpec | errors.ConfigError
+        ready = None
         try:
             info = widgets.data_set()
             here = resources.machine()
             reasons = {name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()}
             trials = fields.draw_trials(info, reasons)
-            spec = fields.make_spec(trials, *fields.draw_runs())
-        except errors.ConfigError as error:  # a number of images that is not possible
-            spec = error
-        ready = None
-        if isinstance(spec, errors.ConfigError):
-            st.error(escaped(widgets.wrong(spec)))
-        else:
-            ready = _ready(spec)
+            ready = _ready(fields.make_spec(trials, *fields.draw_runs()))
+        except errors.ConfigError as error:
+            st.error(escaped(widgets.wrong(error)))
         if messages := list(filter(None, (rejected, fields.not_taken_in(from_url)))):
             st.warning(escaped("; ".join(messages)))
         _draw_start(ready)
@@ -93,15 +88,14 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
             persist_state="session",
             help="The baseline of the speed-ups. You can change it in the results.",
         )
-    with middle:
-        minutes = st.number_input(
-            "Time for all of it (min)",
-            **widgets.within(LIMIT_MIN),
-            placeholder="no limit",
-            value=None,
-            **widgets.kept(f"{fields.TRIAL}limit"),
-            help="No run starts after this time. The result is what was measured until then.",
-        )
+    minutes = middle.number_input(
+        "Time for all of it (min)",
+        **widgets.within(LIMIT_MIN),
+        placeholder="no limit",
+        value=None,
+        **widgets.kept(f"{fields.TRIAL}limit"),
+        help="No run starts after this time. The result is what was measured until then.",
+    )
     with right:
         widgets.name_field(
             "Name",
@@ -114,7 +108,7 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
 
 
 def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
-    running, tuning = state.running_tournament(), state.work().running
+    busy = state.busy()
     texts.act_button(
         "Start tournament",
         "tournament-start",
@@ -122,17 +116,15 @@ def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
         lambda: _start(spec),
         "Runs one setting after another, also when this page is closed. Other runs wait in the queue meanwhile.",
         type="primary",
-        disabled=spec is None or running is not None or tuning,
+        disabled=spec is None or busy,
     )
-    if running is not None or tuning:
-        other = "A strategy is being tuned, see *Tune one strategy*"
-        other = other if running is None else f"Tournament {running.id} is running"
-        st.caption(f"{other}. Start this one when that has ended: they would disturb each other.")
+    if busy:
+        st.caption("A tournament is running or a strategy is being tuned. Start this one when that has ended.")
         st.fragment(_draw_when_free, run_every=state.WATCH_S)()
 
 
 def _draw_when_free() -> None:
-    if state.running_tournament() is None and not state.work().running:
+    if not state.busy():
         st.rerun(scope="app")
 
 

@@ -14,7 +14,7 @@ import streamlit as st
 
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig, own_script, tournament_spec
-from vitprof.errors import ConfigError, JobError, StoreError
+from vitprof.errors import JobError, StoreError
 from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
 from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
@@ -40,9 +40,7 @@ def runners() -> tournament_runner.TournamentRunners:
     return started
 
 
-@st.cache_resource(show_spinner=False)
-def _starting() -> threading.Lock:
-    return threading.Lock()
+STARTING = threading.Lock()
 
 
 @st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
@@ -54,12 +52,16 @@ def running_tournament() -> tournaments.StoredTournament | None:
     return next((t for t in tournaments.list_tournaments(resources.store()) if t.held), None)
 
 
+def busy() -> bool:
+    return running_tournament() is not None or work().running
+
+
 def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
     """Starts a tournament unless one is running; returns the id of the one that runs. Raises `VitprofError`."""
-    with _starting():
+    with STARTING:
         if running := running_tournament():
             return running.id
-        _check_tuning()
+        _check_free()
         tournament_id = planning.create_tournament(resources.store(), spec, name)
         runners().run(tournament_id)
         return tournament_id
@@ -67,46 +69,44 @@ def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
 
 def resume(tournament_id: int) -> None:
     """Continues a tournament, or ends its pause. Raises `VitprofError` where it cannot."""
-    with _starting():
-        _check_tournament(tournament_id)
-        _check_tuning()
+    with STARTING:
+        _check_free(tournament_id)
         runners().run(tournament_id)
 
 
-def start_tuning(base: RunConfig | ConfigError, seconds: float, same_batch: bool) -> None:
-    with _starting():
-        _check_tournament()
-        if isinstance(base, RunConfig):
+def start_tuning(base: RunConfig | None, seconds: float, same_batch: bool) -> None:
+    """Starts the tuning of a job, if there is one. Raises `JobError` where something else is running."""
+    with STARTING:
+        _check_free()
+        if base is not None:
             manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
             work().start(
                 lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped)
             )
 
 
-def _check_tournament(own: int | None = None) -> None:
+def _check_free(own: int | None = None) -> None:
     running = running_tournament()
     if running is not None and running.id != own:
         raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
-
-
-def _check_tuning() -> None:
     if work().running:
         raise JobError("a strategy is being tuned; wait for its end or stop it: they would disturb each other")
 
 
-def chosen() -> tuple[int | None, str]:
+def chosen() -> int | None:
+    """Returns the tournament that the URL names; says, once, why one cannot be shown."""
     named = st.query_params.get(CHOSEN)
     if named is None:
-        return None, ""
-    gone = f"Tournament {named[:20]} is not here: it was deleted, or the link comes from another machine."
-    if not (named.isascii() and named.isdecimal()):
-        return None, gone
+        return None
     try:
-        return tournaments.tournament(resources.store(), int(named)).id, ""
+        return tournaments.tournament(resources.store(), int(named) if named.isascii() and named.isdecimal() else 0).id
     except MissingError:
-        return None, gone
+        why = f"Tournament {named[:20]} is not here: it was deleted, or the link comes from another machine."
     except StoreError as error:
-        return None, str(error)
+        why = str(error)
+    leave()
+    st.warning(texts.escaped(why))
+    return None
 
 
 def open_one(tournament_id: int) -> None:
@@ -149,8 +149,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption(f":material/check: Done: {runs} in {texts.rough_time(now.spent_s)}", width="content")
             if script is None:
-                text = "Runs every setting again that was not cut short, and adds to what is known. The time limit no "
-                text += "longer applies."
+                text = "Runs every setting again that was not cut short. The time limit no longer applies."
                 words = f"Run {ADDED_ROUNDS} more rounds"
                 texts.act_button(words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text)
     else:
@@ -203,26 +202,11 @@ def _text(now: tournament_view.TournamentState) -> str:
     return text
 
 
-def _draw_take_over(t: tournaments.StoredTournament) -> None:
-    st.caption(
-        f"It was started on another machine ({texts.escaped(t.holder_host)}, process {t.holder_pid}). This machine "
-        "cannot tell whether that process still runs; a container gets a new name each time it is started."
-    )
-    with st.popover("Take it over", icon=":material/move_up:", help="Asks before it does."):
-        st.markdown("Is that machine gone, or was the container restarted? If not, two programs would run it at once.")
-        st.button(
-            "Yes, it is gone",
-            type="primary",
-            key="tournament-take-over",
-            on_click=texts.act,
-            args=(lambda: tournaments.release(resources.store(), t.id),),
-            help="Pauses the tournament here; then resume it. A run that did not finish is run again.",
-        )
-
-
 def _draw_buttons(t: tournaments.StoredTournament) -> None:
     if t.holder_host:
-        _draw_take_over(t)
+        where, store = f"{t.holder_host}, process {t.holder_pid}", resources.store()
+        about = "Pauses the tournament here; then resume it. A run that did not finish is run again."
+        texts.draw_take_over(where, "tournament-take-over", lambda: tournaments.release(store, t.id), about)
         return
     if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")

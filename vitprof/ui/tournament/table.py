@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from vitprof import errors, formats
+from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.config import RunConfig
@@ -80,21 +80,14 @@ def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
 
 
 SETTING_COLUMN = tables.Column(
-    "Setting",
-    "Strategy, batch size, workers, page cache.",
-    lambda r, b: setting_in_words(r.entry),
-    always=True,
-    pinned=True,
+    "Setting", "Strategy, batch size, workers, page cache.", lambda r, b: setting_in_words(r.entry), pinned=True
 )
 COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
     tables.Column(
         "Rank",
         "By the speed that is compared. What is as fast as the fastest shares its rank.",
-        lambda r, b: math.nan if r.rank is None else float(r.rank),
-        "%d",
-        exact=True,
-        always=True,
+        lambda r, b: r.rank,
         width=50,
     ),
     tables.Column(
@@ -102,28 +95,24 @@ COLUMNS: tuple[tables.Column, ...] = (
         "Steady-state throughput: all samples over all time of the runs that count. In brackets its 95% interval; the "
         "CSV has its ends as numbers.",
         lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
-        always=True,
     ),
     tables.Column(
         "Speed-up",
         "Over the baseline, with its 95% interval. It compares the fastest fifth of each setting's time, which other "
         "programs disturb least (docs/tournament.md), so it can differ from the ratio of the throughputs.",
         _speed_up,
-        always=True,
     ),
     tables.Column(
         "vs baseline",
         "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
-        always=True,
     ),
     tables.Column(
         "Runs",
         "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was disturbed by other programs "
         "or is running.",
         lambda r, b: runs_words(r),
-        always=True,
         width=62,
     ),
 )
@@ -158,13 +147,7 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
     tables.Column(
         "Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s
     ),
-    tables.Column(
-        "Steps",
-        "Steady steps behind the figures, of runs that have ended.",
-        lambda r, b: float(r.n_steps),
-        "%d",
-        exact=True,
-    ),
+    tables.Column("Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: r.n_steps),
 )
 
 
@@ -176,7 +159,6 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
         "cannot tell them apart yet); or why it has no place. Reasons are below the table. "
         "Cold and warm page caches are different experiments: each has its own fastest.",
         lambda r, b: standing(r, b, recommended),
-        always=True,
     )
     columns = [*COLUMNS, result]
     shown = tables.frame(columns, [(row, board) for row in rows])
@@ -187,12 +169,9 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     if not live:  # a live table changes after each run: a click could meet another row
         keys = tuple(row.key for row in rows)
         use = [None if row.entry.status == "refused" else USE for row in rows]  # no button for what cannot run here
-        more = [_more(row, board, own_script) for row in rows]
-        for name, labels, width in (
-            *([] if own_script else [("Use", use, 56)]),
-            ("More", more, 110 if own_script else 48),
-        ):
-            shown[name] = labels
+        buttons = {"Use": use, "More": [_more(row, board, own_script) for row in rows]}
+        for name in ("More",) if own_script else ("Use", "More"):
+            shown[name] = buttons[name]
             config[name] = st.column_config.ButtonColumn(
                 name,
                 help=ACTIONS[name],
@@ -200,7 +179,7 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
                 key=f"tournament-row-{name}",
                 on_click=_act,
                 args=(name, keys),
-                width=width,
+                width=56,
             )
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
@@ -319,15 +298,12 @@ def best_run(row: LeaderboardRow) -> int | None:
 
 
 @st.dialog("As code", width="large", icon=":material/code:")
-@texts.guarded
 def show_code(config: RunConfig, row: LeaderboardRow) -> None:
     st.markdown(f"**{texts.escaped(setting_in_words(row.entry))}**")
     _code(config, row)
 
 
+@texts.guarded
 def _code(config: RunConfig, row: LeaderboardRow) -> None:
     reached = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({setting_in_words(row.entry)})"
-    try:
-        st.code(script(config, reached), language="python", height=420)
-    except errors.VitprofError as error:
-        st.caption(f":material/info: {texts.escaped(str(error))}")
+    st.code(script(config, reached), language="python", height=420)

@@ -7,7 +7,7 @@ import streamlit as st
 from vitprof import errors, formats
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.charts import tournament as charts
-from vitprof.config import PARTS, RunConfig, availability, bounds, catalog, estimates, strategies
+from vitprof.config import PARTS, RunConfig, availability, bounds, estimates, strategies
 from vitprof.experiments import tuning as search
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import live_chart, resources, tables, texts, widgets
@@ -34,45 +34,44 @@ def _draw_form() -> None:
     rejected = fields.reject_unusable()
     fields.draw_job()
     left, middle, right = st.columns(3, vertical_alignment="bottom")
-    with left:
-        strategy: str | None = st.selectbox(
-            "Strategy",
-            list(strategies.STRATEGIES),
-            index=list(strategies.STRATEGIES).index(TUNED_AT_FIRST),
-            **widgets.kept("tune_strategy"),
-            help="The strategy to tune.",
-        )
-    with middle:
-        seconds = st.number_input(
-            "Time (s)",
-            min_value=LEAST_TIME_S,
-            max_value=float(bounds.TUNING_S.most),
-            value=search.DEFAULT_S,
-            step=10.0,
-            format="%g",
-            **widgets.kept("tune_seconds"),
-            help="For all of it, including the start of each run. More time tries more settings, each for longer.",
-        )
-    with right:
-        same_batch = st.toggle(
-            "Keep the batch size",
-            **widgets.kept("tune_same_batch"),
-            help=f"Leave it at {widgets.settings()['batch_size']}, as in the settings of Profile: another one also "
-            "changes how the model learns.",
-        )
-    base = _base(strategy or TUNED_AT_FIRST)
-    problem = widgets.wrong(base) if isinstance(base, errors.ConfigError) else ""
-    if isinstance(base, RunConfig):
-        info = catalog.dataset_info(base.dataset, base.n_images)
-        if reason := availability.why_unavailable(strategies.STRATEGIES[base.strategy], info, resources.machine()):
+    strategy: str | None = left.selectbox(
+        "Strategy",
+        list(strategies.STRATEGIES),
+        index=list(strategies.STRATEGIES).index(TUNED_AT_FIRST),
+        **widgets.kept("tune_strategy"),
+        help="The strategy to tune.",
+    )
+    seconds = middle.number_input(
+        "Time (s)",
+        min_value=LEAST_TIME_S,
+        max_value=float(bounds.TUNING_S.most),
+        value=search.DEFAULT_S,
+        step=10.0,
+        format="%g",
+        **widgets.kept("tune_seconds"),
+        help="For all of it, including the start of each run. More time tries more settings, each for longer.",
+    )
+    same_batch = right.toggle(
+        "Keep the batch size",
+        **widgets.kept("tune_same_batch"),
+        help=f"Leave it at {widgets.settings()['batch_size']}, as in the settings of Profile: another one also "
+        "changes how the model learns.",
+    )
+    plan, problem = strategies.STRATEGIES[strategy or TUNED_AT_FIRST], ""
+    base: RunConfig | None = None
+    try:
+        info = widgets.data_set()
+        base = widgets.job(plan, info, "name", "replay", *PARTS, "workers", "prefetch_factor")
+        if reason := availability.why_unavailable(plan, info, resources.machine()):
             problem = f"Not possible here: {reason}"
+    except errors.ConfigError as error:
+        problem = widgets.wrong(error)
     for text in filter(None, (rejected, problem)):
         st.error(texts.escaped(text))
-    if not problem and isinstance(base, RunConfig):
+    if base is not None and not problem:
         st.markdown(f":material/schedule: **{_forecast(base, seconds, same_batch)}**")
     widgets.say_settings()
-    other = state.running_tournament()
-    busy = other is not None or bool(resources.store().runs(LIVE_STATUSES))
+    busy = state.running_tournament() is not None or bool(resources.store().runs(LIVE_STATUSES))
     texts.act_button(
         "Start tuning",
         "tune-start",
@@ -83,10 +82,8 @@ def _draw_form() -> None:
         type="primary",
         disabled=bool(problem) or busy,
     )
-    if other is not None:
-        st.caption(f"Tournament {other.id} is running; it would disturb the tuning. Start when it has ended.")
-    elif busy:
-        st.caption("Other runs are running or waiting; they would disturb it. Start it when they have ended.")
+    if busy:
+        st.caption("A tournament or other runs are running or waiting; they would disturb it. Start it after them.")
 
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
@@ -95,15 +92,6 @@ def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     tried = search.settings_within(seconds, n, a_run_s)
     longer = f": too few to say anything. Give it about {estimates.about(search.seconds_for(enough, n, a_run_s))}"
     return f"Time for about {tried} of {formats.count(n, 'setting')}{'' if tried >= enough else longer}."
-
-
-def _base(name: str) -> RunConfig | errors.ConfigError:
-    try:
-        return widgets.job(
-            strategies.STRATEGIES[name], widgets.data_set(), "name", "replay", *PARTS, "workers", "prefetch_factor"
-        )
-    except errors.ConfigError as error:
-        return error
 
 
 @texts.guarded
@@ -141,21 +129,19 @@ def _draw_found(tuning: search.Tuning) -> None:
         else:
             st.header("Hyperparameter importances", anchor=False)
         st.caption(texts.escaped(mattered.sentence))
-    shown = tables.frame(COLUMNS, list(enumerate(tuning.tried, 1)))
-    tables.draw(COLUMNS, shown, key="tune-table", placeholder="–")
+    tables.draw(COLUMNS, list(enumerate(tuning.tried, 1)), key="tune-table", placeholder="–")
     st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
 
 
 COLUMNS: tuple[tables.Column, ...] = (
-    tables.Column("Trial", "In the order in which they ran.", lambda n, t: float(n), "%d", exact=True, always=True),
-    tables.Column("Setting", "What was tried.", lambda n, t: search.candidate_in_words(t.candidate), always=True),
+    tables.Column("Trial", "In the order in which they ran.", lambda n, t: n),
+    tables.Column("Setting", "What was tried.", lambda n, t: search.candidate_in_words(t.candidate)),
     tables.Column(
         "Stage",
         "Each rung trains fewer settings for longer. check: the winner and the strategy's own setting, run again.",
         lambda n, t: f"rung {t.rung}" if t.rung else "check",
-        always=True,
     ),
-    tables.Column("Samples/s", "Steady-state throughput.", lambda n, t: t.samples_per_s, always=True),
-    tables.Column("Run", "Its number in History.", lambda n, t: float(t.run_id), "%d", exact=True, always=True),
+    tables.Column("Samples/s", "Steady-state throughput.", lambda n, t: t.samples_per_s),
+    tables.Column("Run", "Its number in History.", lambda n, t: t.run_id, "%d"),
     tables.Column("Remark", "Why it has no figure.", lambda n, t: t.error),
 )
