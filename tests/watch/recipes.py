@@ -344,7 +344,7 @@ def by_webdataset() -> str:
         return by_optimizer(webdataset.WebLoader(batches, batch_size=None, num_workers=0))
 
 
-def by_torchdata_nodes() -> str:
+def by_torchdata() -> str:
     from torchdata import nodes
 
     samples = nodes.Mapper(nodes.IterableWrapper(range(N_SAMPLES)), Samples().__getitem__)
