@@ -128,7 +128,7 @@ TOGETHER = {
     "browser, 2": tuple(f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")),
     "watch": tuple(f"watch/test_{name}.py" for name in ("watching", "in_python", "fast_path", "trial", "replay")),
     "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
-    "null device": ("nullcuda/test_run.py", "nullcuda/test_real.py"),
+    "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
     "jobs": ("jobs/test_manager.py", "jobs/test_runners.py"),
 }
 """Files that share processes which take seconds to start, such as a browser: one process of pytest runs them."""

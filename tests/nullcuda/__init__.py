@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SITE = Path(sysconfig.get_path("purelib"))
-N_BATCHES = 44
+N_BATCHES = 36
 """Of each of `scripts`, which takes seconds to import."""
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 

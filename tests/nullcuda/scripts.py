@@ -70,7 +70,8 @@ class Images(Dataset[Any]):
             self._busy = self._busy or Busy()
         self.noted.append(self._now())
         began = time.perf_counter()
-        time.sleep(self.wait_s)
+        if self.wait_s:  # a sleep of 0 s gives the core to others
+            time.sleep(self.wait_s)
         images, labels = zip(*samples, strict=True)
         batch = {"x": torch.stack(images), "y": torch.tensor(labels)}
         self.waited.append(time.perf_counter() - began)
@@ -116,6 +117,11 @@ class Model(torch.nn.Module):
         return {"loss": loss, "logits": logits}
 
 
+def _made(wait_s: float, work_s: float, device: str = "cuda") -> tuple[Images, Model, torch.optim.Optimizer]:
+    model = Model(work_s).to(device)
+    return Images(wait_s), model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
 def _loop(model: Any, optimizer: Any, batches: Any, backward: Callable[[Tensor], Any], *, item: bool = False) -> None:
     for batch in batches:
         x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
@@ -128,8 +134,7 @@ def _loop(model: Any, optimizer: Any, batches: Any, backward: Callable[[Tensor],
 
 
 def plain(*, wait_s: float, work_s: float, item: bool = False) -> str:
-    images, model = Images(wait_s), Model(work_s).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, model, optimizer = _made(wait_s, work_s)
     _loop(model, optimizer, images.loader(), Tensor.backward, item=item)
     return images.found()
 
@@ -176,8 +181,7 @@ def two_loaders(*, wait_s: float, work_s: float, apart: bool = False, late: bool
     """A slow and a fast loader in each step, with one backward pass for both or (`apart`) for each; the slow one is
     asked first, or (`late`) last.
     """
-    images, model = Images(wait_s), Model(work_s / 2).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, model, optimizer = _made(wait_s, work_s / 2)
     loaders = [images.loader(), Images(0.0).loader()]
     iterators = [iter(loader) for loader in (loaders[::-1] if late else loaders)]
     for _ in range(N_BATCHES):
@@ -209,8 +213,7 @@ def quickstart(*, wait_s: float, work_s: float) -> str:
 
 def in_a_stream(*, wait_s: float, work_s: float) -> str:
     """Requests batches outside of the stream that it trains in."""
-    images, model, stream = Images(wait_s), Model(work_s).cuda(), torch.cuda.Stream()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    (images, model, optimizer), stream = _made(wait_s, work_s), torch.cuda.Stream()
     for batch in images.loader():
         with torch.cuda.stream(stream):
             _loop(model, optimizer, [batch], Tensor.backward)
@@ -221,8 +224,7 @@ def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.0
     """Each step gives work to another stream, too. `how`: the one that trains waits for it ("joined"), and all of it is
     in a step that the script marks ("marked"); or it comes after that of the step ("after").
     """
-    images, model, stream = Images(wait_s), Model(work_s).cuda(), torch.cuda.Stream()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    (images, model, optimizer), stream = _made(wait_s, work_s), torch.cuda.Stream()
     for batch in images.loader():
         with vitprof.step() if how == "marked" else contextlib.nullcontext():
             if how == "after":
@@ -242,8 +244,7 @@ def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.0
 
 def graphed(*, wait_s: float, work_s: float) -> str:
     """Each step is one CUDA graph."""
-    images, model = Images(wait_s), Model(work_s).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, model, optimizer = _made(wait_s, work_s)
     x, y = torch.zeros((BATCH, 4), device="cuda"), torch.zeros(BATCH, dtype=torch.int64, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -328,7 +329,7 @@ def by_lightning(*, wait_s: float, work_s: float, callback: bool = False) -> str
 
 
 def by_timm(*, wait_s: float, work_s: float) -> str:
-    images, model = Images(wait_s), Model(work_s).cuda()
+    images, model, optimizer = _made(wait_s, work_s)
 
     def pair(samples: Any) -> tuple[Tensor, Tensor]:
         batch = images.collate(samples)
@@ -336,19 +337,13 @@ def by_timm(*, wait_s: float, work_s: float) -> str:
 
     plain_loader: Any = DataLoader(images, batch_size=BATCH, collate_fn=pair)
     batches = timm.data.loader.PrefetchLoader(plain_loader, mean=(0.0,), std=(1.0,), channels=1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for x, y in batches:
-        loss = model(x.flatten(1), y)["loss"]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    _loop(model, optimizer, ({"x": x.flatten(1), "y": y} for x, y in batches), Tensor.backward)
     return images.found()
 
 
 def launch_bound(*, kernels: int = 200, host_s: float = 0.008) -> str:
     """1 ms of kernels (5 us each) that take `host_s` to launch."""
-    images, model = Images(0.0), Model(0.0).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, model, optimizer = _made(0.0, 0.0)
     buffer = torch.zeros(1, device="cuda")
     for batch in images.loader():
         x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
@@ -365,15 +360,9 @@ def launch_bound(*, kernels: int = 200, host_s: float = 0.008) -> str:
 
 def works_after(*, host_s: float, device_s: float, wait_s: float = 0.0, work_s: float = 0.004) -> str:
     """Does something else after each step: on the host, or on the device, and waits for it."""
-    images, model = Images(wait_s), Model(work_s).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, model, optimizer = _made(wait_s, work_s)
     for batch in images.loader():
-        x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
-        loss = model(x, y)["loss"]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        loss.item()
+        _loop(model, optimizer, [batch], Tensor.backward, item=True)
         time.sleep(host_s)
         if device_s:
             torch.cuda._sleep(int(device_s * CYCLES_PER_S))
@@ -385,8 +374,7 @@ def on_the_second() -> str:
     """Trains on the second card while the first one is current. Returns which one is current then, and both cards'
     work.
     """
-    images, model = Images(0.0), Model(0.004).to("cuda:1")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, model, optimizer = _made(0.0, 0.004, "cuda:1")
     for batch in images.loader():
         x, y = batch["x"].to("cuda:1"), batch["y"].to("cuda:1")
         with torch.cuda.device(1):

@@ -20,4 +20,4 @@ def test_copies_on_a_gpu(forks: Host) -> None:
     done = forks.run("tests_of_a_gpu", watched=False, words=["-q", "-n", "0", "-m", "gpu", "-k", NAMES, *names])
     status, _, printed = done.returned.partition("\n")
     assert (done.status, status) == (0, "0"), done.complaint + printed[-4000:]
-    assert "36 passed" in printed, printed[-500:]
+    assert "35 passed" in printed, printed[-500:]

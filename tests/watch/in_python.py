@@ -17,8 +17,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import vitprof
-from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, stall
+from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, stall, train
 from vitprof.watch import send
+from vitprof.watch.callbacks import FrameworkRun
 from vitprof.watch.send import Connection
 
 N_BATCHES = N_SAMPLES // BATCH
@@ -91,24 +92,11 @@ def any_kind(*, kind: str) -> str:
     return str(seen)
 
 
-def torch_loader(*, workers: int = 0, start_method: str | None = None, watch: bool = True, epochs: int = 2) -> str:
-    """The losses; validates a watched loader once an epoch."""
-    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": start_method} if workers else {}
-    loader: Any = DataLoader(Samples(), batch_size=BATCH, shuffle=True, collate_fn=collate, **options)
-    checks: Any = DataLoader(Samples(), batch_size=BATCH, collate_fn=collate)
-    model = Model()
-    if watch:
-        loader, checks = vitprof.watch(loader), vitprof.watch(checks)
-    for _ in range(epochs):
-        for batch in loader:
-            model.train(batch["x"], batch["y"])
-        with torch.no_grad():
-            for batch in checks:
-                model.model(batch["x"])
-                time.sleep(CHECK_S)
-                break
+def torch_loader(*, watch: bool = True, **how: Any) -> str:
+    """The losses of `scripts.train`, which watches both of its loaders."""
+    losses = train(**how, given=vitprof.watch if watch else lambda loader: loader)
     foreign = sorted({"streamlit", "sqlalchemy", "pandas", "plotly"} & set(sys.modules))
-    return json.dumps({"losses": model.losses, "foreign": foreign})
+    return json.dumps({"losses": losses, "foreign": foreign})
 
 
 def no_optimizer() -> None:
@@ -118,6 +106,21 @@ def no_optimizer() -> None:
         len(batch)
     for _ in vitprof.watch(DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2)):
         next(iter(other))
+
+
+def by_a_framework(*, workers: int) -> str:
+    """Trains with a framework that has the loop, and calls `run`: all that its support takes."""
+    model, run = Model(), FrameworkRun("toy")
+    loader = DataLoader(Samples(), batch_size=BATCH, num_workers=workers, collate_fn=collate)
+    run.begin(loader)
+    for _ in range(2):
+        for batch in loader:
+            time.sleep(OUTSIDE_S)
+            run.enter_step()
+            model.train(batch["x"], batch["y"])
+            run.leave_step()
+    run.end()
+    return " ".join(model.losses)
 
 
 def says_its_steps(*, how: str) -> None:

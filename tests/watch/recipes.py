@@ -1,6 +1,6 @@
 """Training as frameworks and people write it where PyTorch's own `DataLoader.__iter__` and optimizers are not used, or
 where a framework drives the loop. Each has a timer of its own, and returns its steps and the share of them that it
-waited; a framework is imported where it is used.
+waited; a framework is imported where it is used. `tests.watch.frameworks` has those that are installed everywhere.
 """
 
 from __future__ import annotations
@@ -65,10 +65,6 @@ class Timer:
 
     def got(self) -> None:
         self._got = time.perf_counter()
-
-    @property
-    def has_batch(self) -> bool:
-        return self._got > self._asked
 
     def told(self, n: int | None = None) -> str:
         counted = [i for i in range(SKIPPED, len(self.steps_s)) if i != N_STEPS // 2]  # what passes as an epoch begins
@@ -208,7 +204,7 @@ def only_validation() -> str:
     return timer.told()
 
 
-def by_fastai(workers: int = 0) -> str:
+def by_fastai() -> str:
     import fastai.callback.progress  # noqa: F401  # adds `no_bar`
     from fastai.callback.core import Callback
     from fastai.data.core import DataLoaders
@@ -230,8 +226,9 @@ def by_fastai(workers: int = 0) -> str:
         timer.got()
         return batch
 
-    train = Loader(Samples(), bs=BATCH, num_workers=workers, after_batch=got)
-    loaders = DataLoaders(train, Loader(Samples(), bs=BATCH, num_workers=workers))
+    loaders = DataLoaders(
+        Loader(Samples(), bs=BATCH, after_batch=got, num_workers=0), Loader(Samples(), bs=BATCH, num_workers=0)
+    )
     learner = Learner(loaders, Work(), loss_func=torch.nn.CrossEntropyLoss(), cbs=[Timing()], opt_func=SGD)
     with learner.no_bar(), learner.no_logging():
         learner.fit(EPOCHS)
@@ -348,7 +345,7 @@ def by_webdataset() -> str:
         return by_optimizer(webdataset.WebLoader(batches, batch_size=None, num_workers=0))
 
 
-def by_torchdata_nodes() -> str:
+def by_torchdata() -> str:
     from torchdata import nodes
 
     samples = nodes.Mapper(nodes.IterableWrapper(range(N_SAMPLES)), Samples().__getitem__)
@@ -430,97 +427,3 @@ def by_hydra() -> str:
         sys.argv = ["train.py", f"hydra.run.dir={folder}"]
         hydra.main(version_base=None, config_path=None)(lambda _: told.append(by_hand()))()
     return told[0]
-
-
-def by_lightning() -> str:
-    """By Lightning's own times of `next`: the hooks of a module are called when it has worked on the batch itself."""
-    import lightning
-    from lightning.pytorch.profilers import Profiler
-
-    timer = Timer()
-
-    class NextTimes(Profiler):
-        def start(self, action_name: str) -> None:
-            if action_name.endswith("train_dataloader_next"):
-                timer.ask(ends=timer.has_batch)
-
-        def stop(self, action_name: str) -> None:
-            if action_name.endswith("train_dataloader_next"):
-                timer.got()
-
-    class Module(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = Work()
-
-        def training_step(self, batch: Any, _: int) -> Tensor:
-            return cross_entropy(self.model(batch[0]), batch[1])
-
-        def on_train_epoch_end(self) -> None:
-            timer.ask()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.001)
-
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    trainer = lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", profiler=NextTimes(), **quiet)
-    trainer.fit(Module(), DataLoader(Samples(), BATCH))
-    return timer.told()
-
-
-def by_transformers() -> str:
-    import transformers
-
-    timer = Timer()
-
-    class Timing(transformers.TrainerCallback):
-        def on_epoch_begin(self, *_: Any, **more: Any) -> None:
-            timer.ask(ends=False)
-
-        def on_step_begin(self, *_: Any, **more: Any) -> None:
-            timer.got()
-
-        def on_step_end(self, *_: Any, **more: Any) -> None:
-            timer.ask()
-
-    class Model(Work):
-        def forward(self, x: Tensor, y: Tensor) -> Any:  # type: ignore[override]
-            return {"loss": cross_entropy(super().forward(x), y)}
-
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            folder,
-            num_train_epochs=EPOCHS,
-            per_device_train_batch_size=BATCH,
-            use_cpu=True,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
-            logging_strategy="no",
-            remove_unused_columns=False,
-        )
-        transformers.Trainer(Model(), arguments, train_dataset=Dictionaries(), callbacks=[Timing()]).train()
-    return timer.told()
-
-
-def by_accelerate() -> str:
-    import accelerate
-
-    return by_optimizer(accelerate.Accelerator(cpu=True).prepare(DataLoader(Samples(), BATCH)))
-
-
-def by_timm() -> str:
-    from timm.data.loader import PrefetchLoader
-
-    def pair(samples: Any) -> Any:
-        x, y = torch.utils.data.default_collate(samples)
-        return x.view(-1, 1, 2, 2), y
-
-    loader = DataLoader(Samples(), BATCH, collate_fn=pair)
-    batches = PrefetchLoader(loader, mean=(0.0,), std=(1.0,), channels=1, device=torch.device("cpu"))
-    return by_optimizer(Named(batches, lambda batch: (batch[0].flatten(1), batch[1])))

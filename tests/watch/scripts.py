@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -70,25 +70,27 @@ def linear(inputs: int = 4, outputs: int = 3, lr: float = 0.001) -> tuple[Any, t
     return model, torch.optim.SGD(model.parameters(), lr=lr)
 
 
-def stuck() -> None:
-    time.sleep(600)
-
-
-def train(*, workers: int = 0, start_method: str | None = None, epochs: int = 2, accumulate: int = 1) -> list[str]:
-    """Trains, and checks once an epoch; the losses, exact to the bit."""
+def train(
+    *,
+    workers: int = 0,
+    start_method: str | None = None,
+    epochs: int = 2,
+    samples: str = "Samples",
+    given: Callable[[Any], Any] = lambda x: x,
+) -> list[str]:
+    """Trains, and checks once an epoch, on what it is `given` for its loaders; the losses, exact to the bit."""
     model, optimizer = linear()
     options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": start_method} if workers else {}
-    batches = DataLoader(Samples(), batch_size=BATCH, shuffle=True, collate_fn=collate, **options)
-    checks = DataLoader(Samples(), batch_size=BATCH, collate_fn=collate)
+    batches = given(DataLoader(globals()[samples](), batch_size=BATCH, shuffle=True, collate_fn=collate, **options))
+    checks = given(DataLoader(Samples(), batch_size=BATCH, collate_fn=collate))
     losses = []
     for _ in range(epochs):
-        for i, batch in enumerate(batches):
+        for batch in batches:
             time.sleep(BODY_S)
             loss = torch.nn.functional.cross_entropy(model(batch["x"]), batch["y"])
             loss.backward()  # type: ignore[no-untyped-call]
-            if (i + 1) % accumulate == 0:
-                optimizer.step()
-                optimizer.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             losses.append(loss.item().hex())
         with torch.no_grad():
             for batch in checks:
@@ -396,10 +398,6 @@ def _appended(batches: Iterable[Any]) -> Iterator[Any]:
     thread.join()
 
 
-def _cycled(loader: Any) -> Iterator[Any]:
-    yield from loader
-
-
 def _slowly(batch: Any) -> Any:
     time.sleep(BODY_S)
     return [batch[0] + 1]
@@ -456,14 +454,12 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "queue without loader": lambda: _queued(_made(arrays=True)),
         "function": _made,
         "function, with checks": _made,
-        "cycle": lambda: _cycled(loader),
         "stepped in a thread": lambda: loader,
         "no_grad": lambda: _without_gradients(loader),
         "in the loop": lambda: loader,
         "in parts": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),
         "late": lambda: (_slowly(batch) if i > STEPS_ELSEWHERE // 4 else batch for i, batch in enumerate(loader)),
-        "map": lambda: map(_slowly, loader),
         "nodes": _from_nodes,
         "webloader": _from_webloader,
     }[how]()
@@ -578,16 +574,6 @@ class Augmented(Samples):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         return self.transform(torch.full((4,), float(index))), 0
-
-
-def augmented() -> list[float]:
-    """Trains on what v2 transforms; the sum of each batch."""
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
-    sums = []
-    for x, _ in DataLoader(Augmented(), batch_size=BATCH):
-        sums.append(x.sum().item())
-        optimizer.step()
-    return sums
 
 
 class Nested(torch.utils.data.IterableDataset[Any]):

@@ -52,33 +52,24 @@ class Script:
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> FakeWatcher:
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     loop = FakeWatcher()
     monkeypatch.setattr(runs, "the_watcher", lambda: loop)
     monkeypatch.setattr(runs.atexit, "register", lambda *_: None)
     monkeypatch.delenv("VITPROF_WATCH_SOCKET", raising=False)
     monkeypatch.delenv("RANK", raising=False)
-    return loop
-
-
-@pytest.fixture
-def script(loop: FakeWatcher) -> Script:
     return Script(loop)
 
 
-def test_another_loop_over_the_same_loader_is_the_same_run(script: Script) -> None:
-    _loader, run = script.watches("a")
+def test_another_loop_over_the_same_loader_or_one_like_it_is_the_same_run(script: Script) -> None:
+    loader, run = script.watches("a")
     for _ in range(3):
         script.loops(run)
     assert (script.loop.done, script.loop.wanted.name) == ([], "a")
-
-
-def test_a_loader_like_one_that_is_gone_goes_on_with_its_run(script: Script) -> None:
-    for _ in range(2):
-        loader, run = script.watches("a")
-        script.loops(run)
-        del loader
-    assert script.loop.done == ["goes on"]
+    del loader
+    _again, run = script.watches("a")
+    script.loops(run)
+    assert script.loop.done == ["goes on"], "the first one is gone"
 
 
 @pytest.mark.parametrize("other", ["name", "arguments", "kept"])

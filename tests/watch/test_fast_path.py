@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from tests.watch import events
 from tests.watch.watching import Host, Told
 from vitprof.watch.fast_path import SHORT_TIMES
-from vitprof.watch.fetch_times import fetched, times_of
 
 SAME = ("rank", "step", "epoch", "samples", "loss", "warmup", "worker")
 """Columns that do not depend on how long anything takes."""
@@ -38,6 +35,9 @@ def check(found: Told, expected: Told) -> None:
             assert np.isnan(steps[name]).tolist() == np.isnan(column).tolist(), name
     ends = steps["compute_start_s"] + steps["compute_s"]
     assert (np.diff(ends) >= steps["step_s"][1:] - 1e-9).all(), "no time belongs to two steps"
+    stages_s = steps["read_s"] + steps["transform_s"] + steps["collate_s"]
+    known = np.isnan(steps["worker"]) & np.isfinite(stages_s)
+    assert (stages_s <= steps["made_end_s"] - steps["made_start_s"] + 1e-6)[known].all()
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -73,11 +73,3 @@ def test_a_loop_that_is_plain_for_moments_only_is_not_tried_for_ever(host: Host)
 @pytest.mark.parametrize("forks", [True, False])
 def test_nothing_is_written_down_for_nobody(host: Host, forks: bool) -> None:
     assert host.run("left_alone", forks=forks).returned == "[True, False, False]"
-
-
-def test_what_is_known_of_a_batch_survives() -> None:
-    times = (0.3, 0.1, 0.05, 10.0, 10.35, 1, ((("Resize",), 2, (0.1,)),))
-    batch = fetched(9.0, 11.0, 8, 3.0, times)
-    assert times_of(batch) == (*times[:6], ())
-    assert batch[:4] == (9.0, 11.0, 8, 3.0)
-    assert times_of(fetched(9.0, 11.0, 8, math.nan, None)) is None

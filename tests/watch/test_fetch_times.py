@@ -59,12 +59,8 @@ def test_a_batch_made_in_the_loop_is_itself_and_its_times_are_taken_once() -> No
     assert batch is made
     assert times is not None
     assert times[5] == -1
-    assert unpacked(made) == (made, None)
-
-
-@pytest.mark.parametrize("batch", [(MARK, 1), [1, 2, 3], ("a", "b", "c"), {0: MARK}, None])
-def test_any_other_batch_is_left_as_it_is(batch: Any) -> None:
-    assert unpacked(batch) == (batch, None)
+    for other in (made, (MARK, 1), [1, 2, 3], ("a", "b", "c"), {0: MARK}, None):
+        assert unpacked(other) == (other, None), "any other is left as it is"
 
 
 class Compose:
@@ -152,8 +148,7 @@ def test_each_transform_by_its_name(kind: type[Compose], clock: Clock) -> None:
 
 
 def test_several_values_go_through(clock: Clock) -> None:
-    both = ComposeV2([Wait(clock, 1), Wait(clock, 1)])
-    values: list[Any] = []
+    both, values = ComposeV2([Wait(clock, 1), Wait(clock, 1)]), list[Any]()
     made(lambda: values.append(both(1, 2)))
     assert values == [(1, 2)]
 

@@ -103,6 +103,20 @@ def test_a_step_that_the_script_says(host: Host, how: str) -> None:
     assert np.min(within - waited - before) > 0, "what is before the step is not in its compute"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_support_another_training_framework(host: Host, workers: int) -> None:
+    """By one file: its callback (docs/layout.md tells how)."""
+    told = host.ok("by_a_framework", watched=False, workers=workers)
+    steps = told.steps
+    assert told.note("environment")[0]["watched"]["name"] == "toy"
+    assert steps["epoch"].tolist() == [0] * N_BATCHES + [1] * N_BATCHES
+    assert set(steps["samples"]) == {scripts.BATCH}
+    assert " ".join(float(loss).hex() for loss in steps["loss"]) == told.returned
+    assert steps["compute_s"].min() >= scripts.BODY_S
+    assert steps["outside_s"].min() >= OUTSIDE_S, "what the framework does is in no step"
+    assert np.isfinite(steps["collate_s"]).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "name"), [(0, "baseline"), (1, "host.py")])
 def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None:

@@ -11,16 +11,12 @@ import pytest
 import torch
 
 from tests.watch import scripts
-from tests.watch.watching import Host, Told
+from tests.watch.watching import Host
 from vitprof.analysis.verdict.headroom import own_headroom
 from vitprof.watch import replay
 from vitprof.watch.replay import BLOCK_S, BLOCK_STEPS, MOST_BLOCKS, MOST_KEPT, SETTLE_STEPS, Replay
 
 EPOCHS = 10
-
-
-def facts(told: Told) -> dict[str, Any]:
-    return {name: value for note in told.note("facts") for name, value in note.items()}
 
 
 @pytest.mark.slow
@@ -31,14 +27,14 @@ def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
     assert sum(not again for again, _ in own) == n_new
     assert told.steps["step"].tolist() == list(range(n_new)), "steps on kept batches are no steps of the run"
     runs = [[seconds for _, seconds in run] for _, run in itertools.groupby(own, key=lambda step: step[0])]
-    blocks = facts(told)["replay"]
+    blocks = told.facts()["replay"]
     assert len(blocks) == len(runs) - 1 >= 8
     off = []
     for block, run in zip(blocks.values(), runs, strict=False):
         assert len(run) > block["steps"] >= BLOCK_STEPS - 3  # the first block is begun by the warm-up
         off.append(abs(block["step_s"] / sum(run[-block["steps"] :]) - 1))
     assert np.median(off) < 0.05, "of one that was held up between two clocks it is more"
-    found: Any = own_headroom(facts(told))
+    found: Any = own_headroom(told.facts())
     assert found.speed_up.low > 1.5, "a wait of 15 ms before 4 ms of work"
     assert len([phase for phase in told.note("phase") if phase["name"] == "headroom"]) == found.n_pairs
 
@@ -46,7 +42,7 @@ def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
 @pytest.mark.slow
 def test_a_script_that_changes_its_batches_gets_no_kept_ones(host: Host) -> None:
     told = host.ok("by_own_clock", epochs=4, in_place=True, env={"VITPROF_WATCH_HEADROOM": "1"})
-    assert "in place" in facts(told)["replay_refused"]
+    assert "in place" in told.facts()["replay_refused"]
     assert told.steps["step"].tolist() == list(range(4 * scripts.N_SAMPLES // scripts.BATCH))
 
 

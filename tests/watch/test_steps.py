@@ -13,10 +13,11 @@ import pytest
 from vitprof.measure.devices import CpuDevice
 from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import StepMarks, derive, gather
-from vitprof.watch.batches import batch_times
-from vitprof.watch.fetch_times import fetched
+from vitprof.watch.batches import Step, batch_times
+from vitprof.watch.fetch_times import UNKNOWN
 from vitprof.watch.patching import Guard
 from vitprof.watch.steps import PlainBlock, Steps, TransformSums
+from vitprof.watch.watcher import Watcher
 
 
 def test_steps_are_taken_while_others_are_added() -> None:
@@ -35,7 +36,7 @@ def test_steps_are_taken_while_others_are_added() -> None:
 
 
 def test_steps_are_sent_while_others_end() -> None:
-    steps, n, sent = Steps(CpuDevice(lambda: 5.0), Guard(), threading.RLock(), None), 20_000, list[float]()
+    steps, n, sent = Steps(CpuDevice(lambda: 5.0), Watcher(Guard())), 20_000, list[float]()
     facts: dict[str, Any] = {}
     steps._session = SimpleNamespace(steps=lambda columns: sent.extend(columns["step"].tolist()), facts=facts.update)  # type: ignore[assignment]
 
@@ -46,7 +47,7 @@ def test_steps_are_sent_while_others_end() -> None:
             marks.t_start = marks.t_got = marks.copy_start = marks.copy_end = marks.compute_start = 5.0
             marks.decoded = marks.prepared = None
             marks.loss = lambda: 0.0
-            steps.step(marks, 5.0, 5.0)
+            steps.step(Step(marks, (), last=False), 5.0, 5.0)
 
     ending = threading.Thread(target=end)
     ending.start()
@@ -70,8 +71,8 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
         end = got + random.uniform(0, 0.1)
         made = asked + random.uniform(-0.1, 0.15)
         times = (0.3, random.uniform(0, 0.4), 0.05, made - 0.2, made, worker, ()) if number % 5 else None
-        batch, loss = fetched(asked, got, 8, 2.0, times), random.normal()
-        block.add((*batch, end, loss))
+        loss = random.normal()
+        block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), end, loss))
         if number == 20:
             parts.append(block.take())
         marks = StepMarks()

@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -106,16 +106,14 @@ def test_a_trial_that_nobody_watches_any_more_ends(host: Host) -> None:
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_every_rank_of_a_distributed_job_gets_them(monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
+def test_every_rank_of_a_distributed_job_gets_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: str) -> None:
     """One of them alone would have other batches than the rest."""
-    variables = {"VITPROF_WATCH_SOCKET": "x", "VITPROF_WATCH_STEPS": "9", "VITPROF_WATCH_OVERRIDES": "{}"}
-    for name, value in {"RANK": rank, **variables}.items():
+    variables = {"SOCKET": str(tmp_path / "x"), "STEPS": "9", "OVERRIDES": "{}"}
+    for name, value in {"RANK": rank, **{f"VITPROF_WATCH_{name}": value for name, value in variables.items()}}.items():
         monkeypatch.setenv(name, value)
     installed: list[str] = []
     monkeypatch.setattr("vitprof.watch.trial.override_arguments", lambda module: installed.append("overrides"))
-    hooks = SimpleNamespace(install=lambda module: installed.append("hooks"))
-    monkeypatch.setitem(sys.modules, "vitprof.watch.loader_hooks", hooks)  # needs no PyTorch here
-    monkeypatch.setattr("vitprof.watch.loader_hooks", hooks, raising=False)
+    monkeypatch.setattr("vitprof.watch.loader_hooks.install", lambda module: installed.append("hooks"))
     monkeypatch.setitem(sys.modules, DATALOADER, ModuleType("dataloader"))
     install()
     assert installed == ["hooks", "overrides"]

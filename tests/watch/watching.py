@@ -16,10 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests import ROOT
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.config.own_script import own_config
 from vitprof.measure.wire import Note, read_messages
-from vitprof.recording.columns import STEP_COLUMNS
+from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Verdict
 from vitprof.store.chunks import joined
 
 LIMIT_S = 60.0
@@ -54,6 +59,16 @@ class Told:
 
     def note(self, kind: str) -> list[dict[str, Any]]:
         return [note.values for note in self.notes if note.kind == kind]
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what was said last of each."""
+        return {name: value for values in self.note("facts") for name, value in values.items()}
+
+    def verdict(self) -> Verdict:
+        telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+        return judge(
+            own_config("script", workers=0), self.steps, [], telemetry, self.note("environment")[0] | self.facts()
+        )
 
 
 class Host:
@@ -101,10 +116,9 @@ class Host:
         failing: str = "",
         never_plain: bool = False,
         env: dict[str, str] | None = None,
-        limit_s: float = LIMIT_S,
         **arguments: Any,
     ) -> Told:
-        """Runs the script; SIGALRM ends it after `limit_s`. `failing`: the method of `Loop` that raises an error;
+        """Runs the script; SIGALRM ends it after `LIMIT_S`. `failing`: the method of `Loop` that raises an error;
         `hang_up`: who listens goes; `never_plain`: no loop is taken for plain.
         """
         told = Told()
@@ -124,7 +138,7 @@ class Host:
                 "failing": failing,
                 "never_plain": never_plain,
                 "folder": folder,
-                "limit_s": limit_s,
+                "limit_s": LIMIT_S,
             }
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()

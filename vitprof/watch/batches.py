@@ -7,6 +7,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -135,8 +136,8 @@ class Copies:
     copy after it is that of a batch fetched ahead (Accelerate, HF Trainer), unless more work follows.
     """
 
-    def __init__(self, device: EventDevice, guard: Guard, clock: Callable[[], float]) -> None:
-        self._device, self._guard, self._clock = device, guard, clock
+    def __init__(self, device: EventDevice, guard: Guard) -> None:
+        self._device, self._guard = device, guard
         self._watched: dict[int, weakref.ref[Tensor]] = {}
         """The batch's tensors, by `id()`; weak references, as another tensor may get the `id()` of a freed one."""
         self._added: dict[int, weakref.ref[Tensor]] = {}
@@ -253,9 +254,9 @@ class Copies:
 
     def _begin_copy(self) -> None:
         if self._worked and self._next is None:
-            self._ended = (self._clock(), self._device.mark())
+            self._ended = (perf_counter(), self._device.mark())
         if self.preparation is not None:
-            self.preparation.close_span(self._clock())
+            self.preparation.close_span(perf_counter())
         self._began = self._device.mark(self._device.current_stream())
 
     def _end_copy(self, moved: Tensor) -> None:
@@ -267,7 +268,7 @@ class Copies:
                 self._ended = None
             return
         stream = device.current_stream()
-        ended, now_s = device.mark(stream), self._clock()
+        ended, now_s = device.mark(stream), perf_counter()
         if self.preparation is not None:
             self.preparation.open_span(now_s)
         if stream != device.work_stream():

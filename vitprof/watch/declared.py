@@ -60,20 +60,17 @@ class Runs:
 
     def __init__(self) -> None:
         self._current: Planned | None = None
-        self._planned_any = False
 
     def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
         """Returns the run that iterating over `watched` will begin; `watched` is `loader` or a proxy of it."""
-        current, name = self._current, tamed_name(str(name))
-        wanted = Wanted(name, quiet)
-        replaces = current is not None and current.wanted.name == name and current.owner() is not None
+        current, wanted = self._current, Wanted(tamed_name(str(name)), quiet)
+        replaces = current is not None and current.wanted.name == wanted.name and current.owner() is not None
         arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
         facts = generic_facts(loader)
         watcher = the_watcher()
         watcher.loaders.declare(watched, None if watched is loader else facts)
-        watcher.wanted = watcher.wanted or wanted
-        if not self._planned_any:
-            self._planned_any = True
+        if watcher.wanted is None:
+            watcher.wanted = wanted
             atexit.register(watcher.guard, self._say_unused)
         return Planned(wanted, arguments, facts, weakref.ref(watched), replaces)
 
@@ -114,15 +111,10 @@ class Runs:
         self._current = run
         the_watcher().wanted = run.wanted
 
-    def left(self, run: Planned) -> None:
-        """Notes that the loop over the loader of `run` is over."""
-        run.iterator = None
-
     def begun(self, loader: Any, name: str, *, quiet: bool) -> Planned:
         """Returns the run of a DataLoader that a framework trains on from here on; its hooks report its batches."""
         run = self.planned(loader, loader, name, quiet=quiet)
-        if takes_part():
-            self._follow(run)
+        self._follow(run)
         return run
 
     def end(self, run: Planned, error: BaseException | None = None) -> None:
@@ -134,7 +126,7 @@ class Runs:
 
     def _say_unused(self) -> None:
         failed = getattr(sys, "last_value", None) is not None
-        if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_first_rank():
+        if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_watched_rank():
             say(
                 "nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
                 "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned"
@@ -152,16 +144,7 @@ RUNS = Runs()
 
 def takes_part() -> bool:
     """Returns whether this process is the first of its job, which is watched, or counts steps for it."""
-    return is_first_rank() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
-
-
-def is_first_rank() -> bool:
-    """Returns whether this process is rank 0 of its job, as far as that is known yet."""
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_rank()) == 0
-    return is_watched_rank()
+    return is_watched_rank() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
 
 
 MOST_AHEAD = 64
@@ -191,7 +174,8 @@ class Watched(Proxy):
         self._vitprof_iterator: Any = None
 
     def __iter__(self) -> Any:
-        return _begin(self)
+        run = self._vitprof_run
+        return begin_timed(self, functools.partial(iter, self._vitprof_wrapped), run.facts, run)
 
     def _vitprof_next(self) -> Any:
         """Replaces `__next__` of a loader that is its own iterator, such as a generator or a DALI iterator."""
@@ -210,14 +194,8 @@ class Watched(Proxy):
     def close(self) -> None:
         """Ends the run: later iterations are not watched. Closes the loader too, if that can be closed."""
         guarded(RUNS.end, self._vitprof_run)
-        close = getattr(self._vitprof_wrapped, "close", None)
-        if callable(close):
+        if callable(close := getattr(self._vitprof_wrapped, "close", None)):
             close()
-
-
-def _begin(watched: Watched) -> Any:
-    run = watched._vitprof_run
-    return begin_timed(watched, functools.partial(iter, watched._vitprof_wrapped), run.facts, run)
 
 
 def begin_timed(loader: Any, begin: Callable[[], Any], facts: dict[str, Any], run: Planned | None = None) -> Any:
@@ -270,7 +248,7 @@ class WatchedIterator(Proxy):
             watcher.receiver = watcher
             guard(watcher.left_empty, self, perf_counter())
             if run is not None:
-                guard(RUNS.left, run)
+                run.iterator = None
             raise
         watcher.receiver = watcher
         guard(watcher.given, self, perf_counter(), batch, inside.times())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from vitprof.watch.fetch_times import MAKING, UNKNOWN, Fetched, FetchTimes, fetched, times_of, unpacked
+from vitprof.watch.fetch_times import MAKING, UNKNOWN, FetchTimes, unpacked
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop
@@ -48,7 +48,8 @@ class PlainSteps:
             return
         marks = step.marks
         depth = math.nan if marks.made is None else marks.made.queue_depth
-        self._batch: tuple[float, ...] = fetched(marks.t_start, marks.t_got, marks.samples, depth, times)
+        made = UNKNOWN if times is None else (depth, *times[:6])
+        self._batch: tuple[float, ...] = (marks.t_start, marks.t_got, marks.samples, *made)
         self._n_samples, self._gradients_are_on, self._kind = n_samples, torch.is_grad_enabled, torch.Tensor
         self._n_ready = n_ready if hasattr(iterator(), "_task_info") else None  # None without workers
         self.iterator, self._loop = iterator, loop
@@ -123,12 +124,12 @@ class PlainSteps:
         from vitprof.watch.loop import Request, State
 
         self.drop()
-        loop, batch, loss = self._loop, Fetched(*self._batch), self._loss
+        loop, loss = self._loop, self._loss
+        asked_s, got_s, samples, depth, *times = self._batch
         self.short_times += loop.steps.n - self._block.first < SHORT
-        times = times_of(batch)
-        made = None if times is None else batch_times(times, batch.queue_depth)
-        marks = loop.begin(batch.t_start, batch.t_got, int(batch.samples), made)
-        marks.copy_start = marks.copy_end = marks.compute_start = batch.t_got
+        made = None if math.isnan(times[0]) else batch_times((*times, ()), depth)  # type: ignore[arg-type]
+        marks = loop.begin(asked_s, got_s, int(samples), made)
+        marks.copy_start = marks.copy_end = marks.compute_start = got_s
         if self.worked:
             loop.state, marks.loss = State.WORKED, lambda: loss
             if self.worked > 1 and loop.step is not None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 """For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
@@ -21,8 +21,13 @@ WORK = ("made_s", "cpu_s", "opened")
 used a core, and the files that it opened."""
 WORK_EVERY = 4
 """Of so many batches that a thread makes, one has such an entry: it takes 2 us, more than all the rest."""
+MADE = ("dataset_s", "transform_s", "collate_s", "start_s", "end_s", "worker")
+"""The names of the first six of `FetchTimes`."""
+FETCHED = ("t_start", "t_got", "samples", "queue_depth", *MADE)
+"""The figures of a batch that the fast path notes: when it was requested and returned (s, the loop's clock), how many
+were ready when it was requested, and how it was made. What is not known is NaN."""
 UNKNOWN = (math.nan,) * 7
-"""The last figures of `Fetched` for a batch of which nothing is known."""
+"""The last figures of `FETCHED` for a batch of which nothing is known."""
 MARK = "vitprof.watch.fetch_times"
 """Begins what a worker sends in place of a batch: this, the batch, and its times as bytes, which the pinning thread
 leaves alone. Pickling that takes 0.4 us and reading it 0.3; an object of a class of ours took 1.0 and 0.9."""
@@ -153,35 +158,6 @@ def _sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
     return tuple([(names, lap.calls, tuple(lap.seconds)) for names, lap in found.items()])
 
 
-class Fetched(NamedTuple):
-    """A batch as it is noted. What is not known is NaN; for speed it is also given as a plain tuple, in this order."""
-
-    t_start: float
-    """When it was requested, in seconds on the loop's clock."""
-    t_got: float
-    """When it was returned."""
-    samples: float
-    queue_depth: float
-    """The number of batches that were ready when it was requested."""
-    dataset_s: float
-    """This and the rest: how it was made, as the first six of `FetchTimes`."""
-    transform_s: float
-    collate_s: float
-    start_s: float
-    end_s: float
-    worker: float
-
-
-def fetched(asked_s: float, got_s: float, samples: int, queue_depth: float, times: FetchTimes | None) -> Fetched:
-    """Returns a batch as it is noted; `times`: how it was made, None if not known."""
-    return Fetched(asked_s, got_s, samples, *(UNKNOWN if times is None else (queue_depth, *times[:6])))
-
-
-def times_of(batch: Fetched) -> FetchTimes | None:
-    """Returns how a batch was made, without its transforms; None if that is not known."""
-    return None if math.isnan(batch[4]) else (*batch[4:], ())
-
-
 MAX_NAME = 60
 NAMED = frozenset((FunctionType, BuiltinFunctionType, MethodType))
 CLASSIC = (("self", "img", "t"), ("transforms",))
@@ -191,63 +167,37 @@ V2 = (("self", "inputs", "needs_unpacking", "transform", "outputs"), ("len", "tr
 
 def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a replacement for the method `call` of a class Compose that records the time of each transform for the
-    batch that is being made; of an unknown method, of all of them together. The loops are torchvision's, with a clock.
+    batch that is being made; of an unknown method, of all of them together. The loop is torchvision's, with a clock.
     """
     code = getattr(call, "__code__", None)
-    known = (code.co_varnames, code.co_names) if code is not None else None
-    return functools.wraps(call)((_in_turn if known in (CLASSIC, V2) else _as_a_whole)(call))
+    is_known = code is not None and (code.co_varnames, code.co_names) in (CLASSIC, V2)
 
-
-def _in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
-    whole = _as_a_whole(call)
-
+    @functools.wraps(call)
     def call_timed(self: Any, *inputs: Any, **named: Any) -> Any:
         making = MAKING
         found = making.laps
-        if found is None or named:
-            return whole(self, *inputs, **named)
+        if found is None:
+            return call(self, *inputs, **named)
         laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
-        seconds = laps.seconds
+        seconds, in_turn = laps.seconds, is_known and not named
         making.laps = None
         try:
             outputs = inputs[0] if len(inputs) == 1 else inputs
             needs_unpacking = len(inputs) > 1
             began = perf_counter()
-            for i, transform in enumerate(self.transforms):
+            for i, transform in enumerate(self.transforms if in_turn else [functools.partial(call, self, **named)]):
                 outputs = transform(*inputs)
                 inputs = outputs if needs_unpacking else (outputs,)
                 ended = perf_counter()
                 if i < len(seconds):
                     seconds[i] += ended - began
                 else:
-                    began = laps.first(transform, ended - began)
+                    began = laps.first(transform if in_turn else self, ended - began)
                     continue
                 began = ended
             laps.calls += 1
             return outputs
         finally:
-            making.laps = found
-
-    return call_timed
-
-
-def _as_a_whole(call: Callable[..., Any]) -> Callable[..., Any]:
-    def call_timed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        making = MAKING
-        found = making.laps
-        if found is None:
-            return call(self, *args, **kwargs)
-        laps = found.get(id(self)) or found.setdefault(id(self), Laps(self))
-        making.laps = None
-        began = perf_counter()
-        try:
-            return call(self, *args, **kwargs)
-        finally:
-            laps.calls += 1
-            if laps.seconds:
-                laps.seconds[0] += perf_counter() - began
-            else:
-                laps.first(self, perf_counter() - began)
             making.laps = found
 
     return call_timed

@@ -31,12 +31,18 @@ ORIGINAL: list[Callable[..., None]] = []
 """PyTorch's own worker function, where `work` has replaced it: in this process, and in a forked worker."""
 
 
+@functools.cache
 def install(dataloader: ModuleType) -> None:
     """Patches the classes of `torch.utils.data.dataloader`, and both `Compose`; once in a process."""
-    if hasattr(dataloader._BaseDataLoaderIter.__init__, MARK):
-        return
     watcher = the_watcher()
-    _note_first(dataloader.DataLoader)
+    begin = dataloader.DataLoader.__init__
+
+    @functools.wraps(begin)
+    def begin_noted(*args: Any, **kwargs: Any) -> None:
+        leave_sign("loader")
+        begin(*args, **kwargs)
+
+    dataloader.DataLoader.__init__ = begin_noted
     time_fetching(dataloader)
     _report_beginning(dataloader, watcher)
     when_imported(STATEFUL, lambda module: _report_beginning(module, watcher))
@@ -46,41 +52,23 @@ def install(dataloader: ModuleType) -> None:
     time_composes()
 
 
-def _note_first(kind: Any) -> None:
-    """Leaves a sign when the first DataLoader is made."""
-    begin = kind.__init__
-
-    @functools.wraps(begin)
-    def begin_first(*args: Any, **kwargs: Any) -> None:
-        if kind.__init__ is begin_first:
-            kind.__init__ = begin
-        leave_sign("loader")
-        begin(*args, **kwargs)
-
-    kind.__init__ = begin_first
-
-
+@functools.cache
 def time_composes() -> None:
     """Patches both `Compose`, now or when they are imported."""
 
     def time_compose(module: ModuleType) -> None:
         method = COMPOSES[module.__name__]
-        transform = getattr(module.Compose, method)
-        if not hasattr(transform, MARK):
-            timed = timed_compose(transform)
-            setattr(timed, MARK, True)
-            setattr(module.Compose, method, timed)
+        setattr(module.Compose, method, timed_compose(getattr(module.Compose, method)))
 
     for name in COMPOSES:
         when_imported(name, time_compose)
 
 
+@functools.cache
 def time_fetching(dataloader: ModuleType) -> None:
     """Makes the fetchers, in the loop's process and in workers, record how they make a batch."""
     fetchers = dataloader._utils.fetch
     begin = fetchers._BaseDatasetFetcher.__init__
-    if hasattr(begin, MARK):
-        return
 
     @functools.wraps(begin)
     def begin_timed(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -89,7 +77,6 @@ def time_fetching(dataloader: ModuleType) -> None:
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
 
-    setattr(begin_timed, MARK, True)
     sys.addaudithook(count_opened)
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     begin_single = dataloader._SingleProcessDataLoaderIter.__init__

@@ -6,11 +6,11 @@ import contextlib
 import math
 import sys
 import threading
-import traceback
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vitprof.watch.patching import modules_in_stack
 from vitprof.watch.preparation import compiled
 from vitprof.watch.trial import made_of
 
@@ -55,9 +55,9 @@ class Seen:
         """References to the loader and to its last iterator."""
 
     @property
-    def iterator(self) -> weakref.ref[Any]:
-        """Returns a reference to its last iterator. Only for one that has begun an iteration."""
-        return self.alive[-1]
+    def iterator(self) -> Any:
+        """Returns its last iterator; None if that is gone, or none was begun."""
+        return self.alive[-1]() if self.alive else None
 
     @property
     def is_alive(self) -> bool:
@@ -155,15 +155,14 @@ class Loaders:
 
     def is_ours(self, loader_or_iterator: Any) -> bool:
         """Returns whether this is the train loader, or an iterator of it."""
-        if (ours := self.ours) is None:
-            return False
-        return (bool(ours.alive) and ours.iterator() is loader_or_iterator) or self.of(loader_or_iterator) is ours
+        ours = self.ours
+        return ours is not None and (ours.iterator is loader_or_iterator or self.of(loader_or_iterator) is ours)
 
     def is_apart(self, loader_or_iterator: Any) -> bool:
         """Returns whether this thread iterates apart from the one that trains: another one, in its own iteration."""
         ours, thread = self.ours, threading.get_ident()
         self._apart.discard(thread)
-        if ours is None or self.trainer in (0, thread) or not ours.is_alive or ours.iterator() is loader_or_iterator:
+        if ours is None or self.trainer in (0, thread) or not ours.is_alive or ours.iterator is loader_or_iterator:
             return False
         if ours.is_over and self.of(loader_or_iterator) is ours:  # the next epoch
             return False
@@ -204,7 +203,7 @@ class Loaders:
         optimizer has stepped more often than on any batch of it. `settled`: whether there were batches enough.
         """
         ours = self.ours
-        over = ours is None or ours.is_over or (settled and not (ours.alive and ours.iterator() is not None))
+        over = ours is None or ours.is_over or (settled and ours.iterator is None)
         goes_on = over and not self.declares and self._n_again >= max(STEPS_WITHOUT_LOADER, 2 * self._most_again)
         self._n_again = -math.inf if goes_on else self._n_again  # until the next request
         return goes_on
@@ -215,8 +214,10 @@ class Loaders:
             self.ours.alive = ()
 
     def begins_another_job(self) -> bool:
-        """Returns whether hydra runs another job in this process than it did at the last call."""
-        before, self._job = self._job, hydra_job()
+        """Returns whether hydra runs another job in this process than at the last call, as with `--multirun`."""
+        before = self._job
+        with contextlib.suppress(Exception):  # not imported, not used here, or without a number, as that of one job
+            self._job = sys.modules["hydra.core.hydra_config"].HydraConfig.get().job.num
         return before not in (None, self._job)
 
     def begun(self, loader: Any, iterator: Any, facts: dict[str, Any] | None) -> Seen:
@@ -278,13 +279,6 @@ def _parameters(loss: Any) -> Iterator[Any]:
         nodes += new
 
 
-def hydra_job() -> Any:
-    """Returns the number of hydra's job: one process runs several with `--multirun`. None where there is none."""
-    with contextlib.suppress(Exception):  # not imported, not used here, or without a number, as that of one job
-        return sys.modules["hydra.core.hydra_config"].HydraConfig.get().job.num
-    return None
-
-
 def loader_facts(loader: Any) -> dict[str, Any]:
     """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function; None for what
     one of a framework does not have.
@@ -293,7 +287,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     def of(name: str) -> Any:
         return getattr(loader, name, None)
 
-    def name(value: Any) -> str | None:
+    def name_of(value: Any) -> str | None:
         return None if value is None else getattr(value, "__name__", value.__class__.__name__)
 
     context, n_samples, dataset = of("multiprocessing_context"), None, of("dataset")
@@ -303,17 +297,15 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     with contextlib.suppress(TypeError, NotImplementedError):
         n_samples = len(dataset)
     return {
-        "dataset": name(dataset),
+        "dataset": name_of(dataset),
         "n_samples": n_samples,
         "batch_size": batch_size,
         "num_workers": of("num_workers") or 0,
         "prefetch_factor": of("prefetch_factor"),
-        "pin_memory": bool(of("pin_memory")),
-        "persistent_workers": bool(of("persistent_workers")),
+        **{name: bool(of(name)) for name in ("pin_memory", "persistent_workers", "drop_last")},
         "start_method": context.get_start_method() if context is not None else None,
-        "collate": name(of("collate_fn")),
-        "sampler": name(of("sampler")),
-        "drop_last": bool(of("drop_last")),
+        "collate": name_of(of("collate_fn")),
+        "sampler": name_of(of("sampler")),
         **({"framework": framework} if (framework := framework_here()) else {}),
         **made_of(loader),
     }
@@ -321,8 +313,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
 
 def framework_here() -> str:
     """Returns the framework whose training loop this thread is in; "" without one."""
-    frames = traceback.walk_stack(sys._getframe(1))
-    packages = (str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames)
+    packages = (name.partition(".")[0] for name in modules_in_stack())
     return next((package for package in packages if package in FRAMEWORKS), "")
 
 

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import enum
 import math
-import threading
-from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,27 +31,19 @@ from vitprof.watch.batches import MOST_OPTIMIZERS, NOTHING, Ahead, Copies, Step,
 from vitprof.watch.fetch_times import FetchTimes, made_between
 from vitprof.watch.loaders import UNKNOWN, Seen
 from vitprof.watch.other_loaders import OtherBatch
-from vitprof.watch.patching import Guard
-from vitprof.watch.send import Wanted
 from vitprof.watch.steps import Steps
+
+if TYPE_CHECKING:
+    from vitprof.watch.watcher import Watcher
 
 ITER_AND_NEXT_S = 0.05
 """The wait for a first batch requested this soon (s) after `iter(loader)` includes that call, which starts workers."""
 
 
-class State(enum.Enum):
-    """What the loop does."""
-
-    IDLE = "no batch is requested yet, or an epoch begins"
-    WAITING = "a batch is requested"
-    FETCHED = "the script has the batch"
-    WORKED = "it has worked on it: a backward pass, an optimizer's step, or its own mark"
-    LEFT = "it has left the step that it marks"
-    PLAIN = "the fast path notes steps"
-    VALIDATING = "it iterates over another loader without gradients"
-    PAUSED = "the run is over for now"
-
-
+State = enum.Enum("State", ["IDLE", "WAITING", "FETCHED", "WORKED", "LEFT", "PLAIN", "VALIDATING", "PAUSED"])
+"""What the loop does: no batch is requested yet, or an epoch begins; a batch is requested; the script has it; it has
+worked on it (a backward pass, an optimizer's step, or its own mark); it has left the step that it marks; the fast path
+notes steps; it iterates over another loader without gradients; the run is over for now."""
 WORK_DONE = (State.WORKED, State.LEFT)
 
 
@@ -77,20 +67,10 @@ class Loop:
     step. The time outside of steps that the script marks (`enter`, `leave`) is recorded apart.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        guard: Guard,
-        forking: threading.RLock,
-        wanted: Wanted | None = None,
-        clock: Callable[[], float] = perf_counter,
-        *,
-        instead_of: Loop | None = None,
-    ) -> None:
+    def __init__(self, device: Device, watcher: Watcher, instead_of: Loop | None = None) -> None:
         """`instead_of`: a loop on another device that is not known to train; this one goes on with its step."""
-        self.device, self._clock = device, clock
-        self.steps = Steps(device, guard, forking, wanted)
-        self.copies = Copies(device, guard, clock) if isinstance(device, EventDevice) else None
+        self.device, self.steps = device, Steps(device, watcher)
+        self.copies = Copies(device, watcher.guard) if isinstance(device, EventDevice) else None
         self.state = State.IDLE
         self.step: Step | None = None
         self.requested: Request | None = None
@@ -102,8 +82,7 @@ class Loop:
         self._carried: list[OtherBatch] = []
         """Batches of other loaders that the next step works on."""
         self._loader: Seen | None = None
-        self._left_s = math.nan
-        self._validating_since_s = math.nan
+        self._left_s = self._validating_since_s = math.nan
         if instead_of is not None:
             self.epoch, self.state, self.ahead = instead_of.epoch, instead_of.state, instead_of.ahead
             self.requested, self.step = instead_of.requested, instead_of.step
@@ -116,8 +95,9 @@ class Loop:
     # the loader
 
     def request(self, iterator: Any, now_s: float, loader: Seen, begun_since_s: float = 0.0) -> Any:
-        """Returns the kept batch to serve, if any; `begun_since_s`: how long others were begun for after `loader`."""
-        self.end(now_s)
+        """Begins to wait, as the step before has ended; returns the kept batch to serve, if any. `begun_since_s`: how
+        long others were begun for after `loader`.
+        """
         self._loader, begun, loader.begun = loader, loader.begun, UNKNOWN
         if self.state in (State.PAUSED, State.VALIDATING):
             self.resume(now_s)
@@ -126,7 +106,7 @@ class Loop:
         waited_s = begun_since_s + sum(other.wait_s for other in self._carried if other.asked_s >= begun.told_s)
         if begun.told_s <= now_s < begun.told_s + waited_s + ITER_AND_NEXT_S:
             begun_s, now_s = begun.until_s - begun.since_s, now_s if waited_s else begun.until_s
-        asked_s = self._clock()
+        asked_s = perf_counter()
         self.requested = Request(asked_s, asked_s - now_s, begun_s, depth)
         self.state = State.WAITING
         return kept
@@ -298,15 +278,14 @@ class Loop:
                 self._left_s = math.nan
             self.ahead = NOTHING
             if step.carried or step.others:
-                self.steps.count_loaders(self._loader, marks, step.carried, step.others)
+                self.steps.count_loaders(self._loader, step)
             others.count_end(self.steps.n, validated=math.isfinite(validated_since_s))
-            stepped = step.stepped
-            if noted is not None and stepped is not None:  # where the step ended is known otherwise
-                self.device.release(stepped[1])
-                stepped = None
+            if noted is not None and step.stepped is not None:  # where the step ended is known otherwise
+                self.device.release(step.stepped[1])
+                step.stepped = None
             noted = noted or (now_s, now_s if self.device.immediate else self.device.mark())
             sides = () if self.copies is None else self.copies.take_sides()
-            self.steps.step(marks, *noted, stepped, step.others, sides)
+            self.steps.step(step, *noted, sides)
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from vitprof.measure.devices import Device
 from vitprof.measure.step_columns import UNKNOWN_TIMES, BatchTimes
-from vitprof.watch.batches import Ahead, batch_times, n_samples, together
+from vitprof.watch.batches import Ahead, Step, batch_times, n_samples, together
 from vitprof.watch.fetch_times import FetchTimes, TransformTimes
 from vitprof.watch.loaders import UNKNOWN, Seen
 
@@ -31,20 +31,16 @@ class OtherBatch(NamedTuple):
     def wait_s(self) -> float:
         return self.got_s - self.asked_s
 
-    def exposed_s(self, device: Device) -> float:
-        """Returns how long the device had nothing to do in the wait, once it has passed the mark; releases that."""
-        idle_s = self.got_s - max(self.asked_s, device.seconds(self.asked))
-        device.release(self.asked)
-        return min(self.wait_s, max(0.0, idle_s))
-
 
 def with_others(made: BatchTimes | None, got_s: float, others: Sequence[OtherBatch], device: Device) -> BatchTimes:
     """Returns the times of a step's batch, which it `got_s`, with those of `others`, as if it had waited for them at
-    once; their marks are passed.
+    once; their marks, which the device has passed, are released.
     """
     wait_s = exposed_s = 0.0
     for other in others:
-        wait_s, exposed_s = wait_s + other.wait_s, exposed_s + other.exposed_s(device)
+        idle_s = other.got_s - max(other.asked_s, device.seconds(other.asked))
+        wait_s, exposed_s = wait_s + other.wait_s, exposed_s + min(other.wait_s, max(0.0, idle_s))
+        device.release(other.asked)
         if (then := other.made) is not None:
             earlier_s = other.got_s - (got_s + wait_s)
             then = then._replace(start_s=then.start_s - earlier_s, end_s=then.end_s - earlier_s)
@@ -138,17 +134,17 @@ class OtherLoaders:
             ahead = Ahead(ahead.wait_s + other.wait_s, ahead.samples + other.samples, made)
         return ahead
 
-    def note_first(self, step: int, carried: Sequence[OtherBatch]) -> None:
-        """Notes which loader a step asked first, by its batches that were carried into it."""
-        self.first = carried[0].loader if carried and self._last_carried == step - 1 else None
+    def count(self, number: int, own: Seen | None, step: Step) -> None:
+        """Notes which loader a step asked first; counts it, unless `own`, the train loader, is None."""
+        carried = step.carried
+        self.first = carried[0].loader if carried and self._last_carried == number - 1 else None
         if carried:
-            self._last_carried = step
-
-    def count(self, own: Seen, wait_s: float, carried: Sequence[OtherBatch], others: Sequence[OtherBatch]) -> None:
-        """Counts a step that waited for `wait_s` before its first work: for the batch of its `own` loader too."""
+            self._last_carried = number
+        if own is None:
+            return
         self._joined += 1
-        waits = [(other.loader, other.wait_s) for other in (*carried, *others)]
-        for loader, s in [(own, wait_s - sum(other.wait_s for other in carried)), *waits]:
+        own_wait_s = step.marks.t_got - step.marks.t_start - sum(other.wait_s for other in carried)
+        for loader, s in [(own, own_wait_s), *[(other.loader, other.wait_s) for other in (*carried, *step.others)]]:
             sums = self._waits.setdefault(loader, [0, 0.0])
             sums[0], sums[1] = sums[0] + 1, sums[1] + s
 

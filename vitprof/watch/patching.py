@@ -6,12 +6,12 @@ import atexit
 import contextlib
 import functools
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -50,9 +50,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != self._name:
             return None
         if self in sys.meta_path:
@@ -77,21 +75,29 @@ RANKS = (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("OMPI_COMM_WORLD_RANK",), ("PM
 """Variables that tell a process its rank; all of the first group that there is are 0 in the first process."""
 
 
+def distributed() -> Any:
+    """Returns `torch.distributed` if this process has joined a group of several; else None."""
+    module = sys.modules.get("torch.distributed")
+    return module if getattr(module, "is_initialized", bool)() else None
+
+
 def is_watched_rank() -> bool:
     """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is not None and getattr(distributed, "is_initialized", bool)():
-        return bool(distributed.get_rank() == 0)
+    if (group_of_ranks := distributed()) is not None:
+        return bool(group_of_ranks.get_rank() == 0)
     group = next((names for names in RANKS if names[0] in os.environ), ())
     return all(os.environ.get(name, "0") == "0" for name in group)
 
 
+def modules_in_stack() -> Iterator[str]:
+    """Yields the names of the modules whose functions this thread is in, that of the innermost first."""
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+        yield str(frame.f_globals.get("__name__"))
+
+
 def makes_workers() -> bool:
     """Returns whether this thread forks within a package of loaders."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and not str(frame.f_globals.get("__name__")).startswith(("torch.utils.data", "torchdata")):
-        frame = frame.f_back
-    return frame is not None
+    return any(name.startswith(("torch.utils.data", "torchdata")) for name in modules_in_stack())
 
 
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch.patching import Guard, distributed
+
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from vitprof.watch.loop import Loop
-    from vitprof.watch.patching import Guard
 
 SAMPLE_EVERY_S, RARELY_S = 0.02, 0.2
 """About how often (s) a step is looked at, chosen at random, up to `OFTEN` of them and later: to look takes 0.16 ms."""
@@ -143,7 +144,7 @@ class Preparation:
                 look.since_s = look.stepped_s
             look.close_span(perf_counter())
             look.is_seen, look.stepped_s, self._unseen = True, math.nan, 0
-            if look.mark is None and not _distributed():
+            if look.mark is None and distributed() is None:  # else it may sleep while it waits for other ranks
                 look.working, look.asleep_s = _used(), look.asleep_s if look.n_stepped else 0.0
             self.unlisten()
 
@@ -221,12 +222,6 @@ class Preparation:
 def _used() -> tuple[float, float, int]:
     """Returns the time, this thread's CPU time (s), and how often others took a core from a thread of the process."""
     return perf_counter(), thread_time(), resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-
-
-def _distributed() -> bool:
-    """Returns whether this process may sleep while it waits for other ranks."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def compiled() -> bool:

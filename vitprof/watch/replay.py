@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -39,8 +40,8 @@ class Replay:
         """Number of the current block: even ones have new batches, odd ones kept batches."""
         self._n, self._since_s = 0, 0.0
         """The number of its steps so far, and when those that count began."""
-        self._blocks: dict[int, list[float]] = {}
-        """Block -> number of steps that count, and the sums of `SUMMED`."""
+        self._blocks: dict[int, Counter[str]] = {}
+        """Block -> number of "steps" that count, and the sums of `SUMMED`."""
         self._block_of: dict[float, int] = {}
         self._over = False
         self.why_not = ""
@@ -103,19 +104,13 @@ class Replay:
         for i, (step, warmup) in enumerate(zip(number.tolist(), steps["warmup"].tolist(), strict=True)):
             block = int(-step) if step < 0 else self._block_of.pop(step, None)
             if block is not None and not warmup:
-                sums = self._blocks.setdefault(block, [0.0] * (1 + len(SUMMED)))
-                sums[0] += 1
-                for at, name in enumerate(SUMMED, 1):
-                    sums[at] += float(steps[name][i])
+                took: dict[str, Any] = {"steps": 1, **{name: float(steps[name][i]) for name in SUMMED}}
+                self._blocks.setdefault(block, Counter()).update(took)
         return {name: column[number >= 0] for name, column in steps.items()}
 
     def send(self, facts: Callable[[dict[str, Any]], None]) -> None:
         """Sends the facts "replay" (of each ended block its steps and sums of seconds) and "replay_refused"."""
-        blocks = {
-            str(block): {"steps": int(sums[0]), **dict(zip(SUMMED, sums[1:], strict=True))}
-            for block, sums in sorted(self._blocks.items())
-            if block < self.block
-        }
+        blocks = {str(block): dict(sums) for block, sums in sorted(self._blocks.items()) if block < self.block}
         facts({"replay": blocks, "replay_refused": self.why_not or None})
 
 

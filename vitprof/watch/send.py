@@ -14,13 +14,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import vitprof
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
-from vitprof.watch.patching import SOCKET, Guard, say
+from vitprof.watch.patching import SOCKET, say, whole_number
+
+if TYPE_CHECKING:
+    from vitprof.watch.watcher import Watcher
 
 SEND_LIMIT_S = 5.0
 """How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that wait to be sent."""
@@ -49,18 +52,14 @@ class Wanted:
     """Whether to print no line at the end of the run that says where to find it."""
 
 
-class Session:
-    """A connection, and the thread that sends. No step ever waits for it."""
+class Session(EventBuffer):
+    """What is to be sent, a connection, and the thread that sends. No step ever waits for it."""
 
-    def __init__(
-        self, guard: Guard, forking: threading.RLock, wanted: Wanted | None, send_steps: Callable[[], None]
-    ) -> None:
+    def __init__(self, watcher: Watcher, send_steps: Callable[[], None]) -> None:
         """`send_steps` is called in the thread each time before it sends."""
-        self._guard, self._forking, self._wanted, self._send_steps = guard, forking, wanted, send_steps
-        self._buffer = EventBuffer()
-        self.steps = self._buffer.steps
-        self.phase = self._buffer.phase
-        self.facts = self._buffer.facts
+        super().__init__()
+        self._guard, self._forking, self._wanted = watcher.guard, watcher.forking, watcher.wanted
+        self._send_steps = send_steps
         self._environment: dict[str, Any] = {}
         self._closing = threading.Event()
         self._connection: Connection | None = None
@@ -71,12 +70,16 @@ class Session:
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
         """Connects, now that the train loader is known, and sends from here on. Raises `OSError`."""
+        from vitprof.measure.devices import software  # needs PyTorch
+
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}
         self._connection = connect()
-        self._environment = {**device.environment(), **_process_facts(device), "watched": loader}
-        self._buffer.environment(self._environment)
-        self._buffer.stage("training", 0.0)
+        ranks = whole_number("WORLD_SIZE") or 1
+        facts = {"pid": os.getpid(), "device": device.name, **software(), "world_size": ranks, "watched": loader}
+        self._environment = device.environment() | facts
+        self.environment(self._environment)
+        self.stage("training", 0.0)
         self._thread.start()
 
     def pause(self, status: str, error: str) -> None:
@@ -84,15 +87,15 @@ class Session:
         if self._connection is None or not self._connection.collector or self._ended:
             return
         self._ended = True
-        self._buffer.end(status, error)
+        self.end(status, error)
         self._say_where()
 
     def begin_again(self) -> None:
         """Continues the run after `pause`."""
         if self._ended:
             self._ended = False
-            self._buffer.environment(self._environment)
-            self._buffer.stage("training", math.nan)
+            self.environment(self._environment)
+            self.stage("training", math.nan)
 
     def close(self) -> None:
         """Sends what is left, and closes the connection. May be called from any thread, and again."""
@@ -103,7 +106,7 @@ class Session:
             ended_by = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # interactive: an old one
             self.pause(*(("failed", f"watching was given up ({why})") if why else how_it_ended(ended_by)))
             if not connection.collector:  # how the script ends is seen by the command; that watching has, is not
-                self._buffer.end("done")
+                self.end("done")
         self._closing.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(END_LIMIT_S)
@@ -127,9 +130,8 @@ class Session:
         self._known.wait(END_LIMIT_S)
         if (connection := self._connection) is None or self._guard.why:
             return
-        what, run = ("the run is being recorded", "")
-        if connection.run is not None:
-            what, run = f"recorded as run {connection.run}", f" {connection.run}"
+        run = "" if connection.run is None else f" {connection.run}"
+        what = f"recorded as run{run}" if run else "the run is being recorded"
         say(f"{what}: see {program()} runs{run}, or the dashboard")
 
     def _run(self) -> None:
@@ -143,7 +145,7 @@ class Session:
     def _send(self, connection: Connection) -> None:
         try:
             stream = io.BytesIO()  # the buffer of a socket's file would be flushed again in every forked process
-            for message in self._buffer.drain():
+            for message in self.drain():
                 write_message(stream, message)
             connection.send(stream.getvalue())
             connection.listen()
@@ -177,14 +179,6 @@ class Unheard:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
-
-
-def _process_facts(device: Any) -> dict[str, Any]:
-    from vitprof.measure.devices import software  # needs PyTorch
-
-    world = os.environ.get("WORLD_SIZE", "")
-    ranks = int(world) if world.isdecimal() else 1
-    return {"pid": os.getpid(), "device": device.name, **software(), "world_size": ranks}
 
 
 class Connection:
@@ -256,9 +250,8 @@ class Connection:
     def forget(self) -> None:
         """Closes the socket in a forked process."""
         if self._starting is not None:
-            self._starting.returncode = 0  # not this process's child
-        with contextlib.suppress(OSError):
-            self._socket.close()
+            self._starting.returncode = 0  # not this process's child: nothing is to be waited for
+        self.close()
 
 
 def connect() -> Connection:

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,16 @@ from vitprof.measure.devices.events import WAIT_TO_BE_READ
 from vitprof.measure.recorder import StepRecorder
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
-from vitprof.watch.fetch_times import WORK, Fetched, TransformTimes
+from vitprof.watch.batches import Step
+from vitprof.watch.fetch_times import FETCHED, WORK, TransformTimes
 from vitprof.watch.loaders import Seen
 from vitprof.watch.other_loaders import OtherBatch, OtherLoaders, with_others
-from vitprof.watch.patching import Guard, is_watched_rank
+from vitprof.watch.patching import is_watched_rank
 from vitprof.watch.replay import Replay
-from vitprof.watch.send import Session, Unheard, Wanted
+from vitprof.watch.send import Session, Unheard
+
+if TYPE_CHECKING:
+    from vitprof.watch.watcher import Watcher
 
 WARMUP_STEPS = 5
 DEVICE_COLUMNS = ("h2d_s", "compute_start_s", "compute_s", "gap_s", "exposed_wait_s", "h2d_start_s")
@@ -34,7 +38,7 @@ SIDE_FRAC = 0.03
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
-NOTED = (*Fetched._fields, "compute_end", "loss")
+NOTED = (*FETCHED, "compute_end", "loss")
 """The figures that are noted of a step: its batch, its end (s), its loss."""
 
 
@@ -149,7 +153,7 @@ class SampledSteps:
 class Steps:
     """The steps of one run so far."""
 
-    def __init__(self, device: Device, guard: Guard, forking: threading.RLock, wanted: Wanted | None) -> None:
+    def __init__(self, device: Device, watcher: Watcher) -> None:
         self._device = device
         self._buffer: deque[StepMarks | PlainBlock] = deque()
         """Steps that are not sent yet; the training thread appends to it without a lock."""
@@ -157,20 +161,17 @@ class Steps:
         keep = self._buffer.append if watched else lambda marks: None
         self._ends = StepEnds(device, keep)
         self._recorder = self._ends.recorder = StepRecorder(device, keep if device.immediate else self._ends.settle)
-        self._session = Session(guard, forking, wanted, self._send) if watched else Unheard()
+        self._session = Session(watcher, self._send) if watched else Unheard()
         self._sending = threading.Lock()
         self.may_be_plain = device.immediate and device.timed and watched
         self.confirmed = False
-        self.n = self.n_before_epoch = 0
-        """The number of steps so far, without those on kept batches; and before this epoch."""
-        self.others = OtherLoaders(device, self.add_transforms)
-        self.transforms = TransformSums()
+        self.drop()
         self.replay: Replay | None = None
         """Decides which steps get kept batches, where headroom is measured."""
         self._replaying_since_s = math.nan
         self.source = ""
         """What last stood in for the train loader where the waits of a step may not be known; "" where nothing did."""
-        self._n_unknown = self._n_sent_unknown = 0
+        self._n_unknown = 0
         self._sampled = (
             SampledSteps(device, self._session.facts) if device.torch_device.type in WAIT_TO_BE_READ else None
         )
@@ -184,9 +185,10 @@ class Steps:
         return self.n < WARMUP_STEPS
 
     def drop(self) -> None:
-        """Drops what was recorded for a loader that turned out not to train."""
+        """Begins anew, without what was recorded for a loader that turned out not to train."""
         self._buffer.clear()
         self.n = self.n_before_epoch = 0
+        """The number of steps so far, without those on kept batches; and before this epoch."""
         self.others = OtherLoaders(self._device, self.add_transforms)
         self.transforms = TransformSums()
 
@@ -203,16 +205,9 @@ class Steps:
         if samples and not self.warming_up:
             self.transforms.add((transforms, samples))
 
-    def step(
-        self,
-        marks: StepMarks,
-        now_s: float,
-        compute_end: Any,
-        stepped: tuple[float, Any] | None = None,
-        others: Sequence[OtherBatch] = (),
-        sides: Sequence[Any] = (),
-    ) -> None:
-        """Records a step that ended at `now_s`; `compute_end` is the device's mark there."""
+    def step(self, step: Step, now_s: float, compute_end: Any, sides: Sequence[Any] = ()) -> None:
+        """Records a step that ended at `now_s`; `compute_end` is the device's mark there, `sides` in other streams."""
+        marks, others = step.marks, step.others
         marks.step, marks.warmup = self.n, self.warming_up
         if self.replay is not None:
             replaying = self.replay.replaying
@@ -225,31 +220,21 @@ class Steps:
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
         if not self._device.immediate:
-            self._ends.noted.append((stepped, others, sides))
+            self._ends.noted.append((step.stepped, others, sides))
         elif others:
             marks.made = with_others(marks.made, marks.t_got, others, self._device)
         self._recorder.step(marks)
         if self._sampled is not None:
             self._sampled.end(marks)
 
-    def count_loaders(
-        self, own: Seen | None, marks: StepMarks, carried: Sequence[OtherBatch], others: Sequence[OtherBatch]
-    ) -> None:
+    def count_loaders(self, own: Seen | None, step: Step) -> None:
         """Counts a step that asked its `own` loader and, before or after it, others for a batch."""
-        marks.samples += sum(other.samples for other in others)
-        self.others.note_first(self.n, carried)
-        if own is not None and not self.warming_up:
-            self.others.count(own, marks.t_got - marks.t_start, carried, others)
+        step.marks.samples += sum(other.samples for other in step.others)
+        self.others.count(self.n, None if self.warming_up else own, step)
         if self.replay is not None:
             self.replay.give_up("a step asks several loaders for a batch, and those of one alone are kept")
         if self.confirmed:
             self.others.send(self._session.facts, at_end=False)
-
-    def _send_unknown(self) -> None:
-        """Sends how many steps got their batch where it was not seen: the verdict says what to do."""
-        if self._n_unknown > self._n_sent_unknown:
-            self._n_sent_unknown = self._n_unknown
-            self._session.facts({"unknown_wait_steps": self._n_unknown, "fetched_by": self.source})
 
     def plain_block(self, epoch: int) -> PlainBlock:
         """Returns a block to add the steps of a plain loop to; each also has to be counted in `n`."""
@@ -291,8 +276,9 @@ class Steps:
         if self.source:
             unknown = np.isnan(columns["data_wait_s"])
             columns |= {name: np.where(unknown, np.nan, columns[name]) for name in DEVICE_COLUMNS}
-            self._n_unknown += int((unknown & (columns["warmup"] == 0)).sum())
-            self._send_unknown()
+            if n := int((unknown & (columns["warmup"] == 0)).sum()):
+                self._n_unknown += n
+                self._session.facts({"unknown_wait_steps": self._n_unknown, "fetched_by": self.source})
         self._session.steps(columns if self.replay is None else self.replay.add(columns))
 
     def flush(self) -> None:

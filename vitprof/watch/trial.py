@@ -8,9 +8,11 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 import os
 import sys
+import traceback
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -94,7 +96,7 @@ def made_of(loader: Any) -> dict[str, Any]:
     return {f"made_{name}": value for name, value in made.items()} | {"made_alone": _counts[made["place"]] == 1}
 
 
-def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | None) -> dict[str, Any]:
+def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
     chain, where = _led_here(frame)
     dataset = given["dataset"]
     try:
@@ -109,7 +111,7 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
     return {
         "place": place,
         "where": where,
-        "by_script": frame is not None and "site-packages" not in frame.f_code.co_filename,
+        "by_script": "site-packages" not in frame.f_code.co_filename,
         "nth": _counts[place],
         "changed": False,
         "given": " ".join(name for name in given if name not in ("self", "dataset")),
@@ -118,17 +120,13 @@ def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType | Non
     }
 
 
-def _led_here(frame: FrameType | None) -> tuple[list[str], str]:
-    chain: list[str] = []
-    where = ""
-    while frame is not None and len(chain) < MOST_FRAMES:
-        name = frame.f_code.co_filename
-        # one line may have two calls; the folder is another one where trials run in copies of it
-        chain.append(f"{os.path.basename(name)}:{frame.f_lineno}:{frame.f_lasti}")
-        if not where and "site-packages" not in name:
-            where = f"{os.path.basename(name)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return chain, where or (chain[0] if chain else "")
+def _led_here(frame: FrameType) -> tuple[list[str], str]:
+    frames = [each for each, _ in itertools.islice(traceback.walk_stack(frame), MOST_FRAMES)]
+    # without the folder, which is another one where trials run in copies of it
+    lines = [f"{os.path.basename(each.f_code.co_filename)}:{each.f_lineno}" for each in frames]
+    own = (line for each, line in zip(frames, lines, strict=True) if "site-packages" not in each.f_code.co_filename)
+    chain = [f"{line}:{each.f_lasti}" for each, line in zip(frames, lines, strict=True)]  # a line may have two calls
+    return chain, next(own, chain[0])
 
 
 def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:

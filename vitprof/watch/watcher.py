@@ -45,8 +45,8 @@ def in_turn(report: Callable[..., None]) -> Callable[..., None]:
 class Watcher:
     """The watching of this process: which loader trains, and when its loop begins and ends."""
 
-    def __init__(self, guard: Guard, clock: Callable[[], float] = perf_counter) -> None:
-        self.guard, self._clock = guard, clock
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
         self.receiver: Any = self
         """The receiver of the loaders' events: this, or an `Inside` while a watched loader makes a batch."""
         self.wanted: Wanted | None = None
@@ -93,7 +93,7 @@ class Watcher:
             self.leave()
             say("hydra's next job is not recorded: this run is of the first; watch another one by its values alone")
         seen = self.loaders.begun(loader, iterator, facts)
-        seen.begun = Begun(since_s, until_s, self._clock())
+        seen.begun = Begun(since_s, until_s, perf_counter())
 
     @in_turn
     def asked(self, iterator: Any, now: float) -> None:
@@ -166,7 +166,7 @@ class Watcher:
         if self._entered:  # the script requested the batch inside its step
             loop.enter(now)
         elif (ours.updates or not self.loaders.trainer) and not never_plain and self._stepped_in == self._asked_in:
-            self.plain.enter(ours.iterator, loop, times)
+            self.plain.enter(ours.alive[-1], loop, times)
 
     @in_turn
     def left_empty(self, iterator: Any, now: float) -> None:
@@ -224,7 +224,7 @@ class Watcher:
             if self._unfed < STEPS_WITHOUT_LOADER:
                 return
             self.loop = _open(self, None if trained is None else trained.device)
-        (loop := self.loop).optimizer_stepped(self._clock())
+        (loop := self.loop).optimizer_stepped(perf_counter())
         fetches = self._worked_in == self._asked_in  # else autograd's thread may step, in a hook of a gradient
         self._stepped_in = self._asked_in if fetches and self._asked_in else threading.get_ident()
         fetched, leaves = self.loaders.step(optimizer, self._stepped_in), False
@@ -239,12 +239,12 @@ class Watcher:
             open_source(self, loop, self.loaders.fetched_apart if leaves else ours)
         elif self.source is None and elsewhere and not loop.steps.confirmed:  # threads that train began together
             self.loaders.ours, self.loaders.trainer, self._asked_in = fetched, self._stepped_in, self._stepped_in
-            loop.change_loader(self._clock(), expects_work=True)
+            loop.change_loader(perf_counter(), expects_work=True)
         if self.source is not None:
             self.source.stepped(optimizer)
         if loop.step is not None:
             self.confirm()
-        self.preparation.step(self._clock())
+        self.preparation.step(perf_counter())
 
     def confirm(self) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
@@ -258,7 +258,7 @@ class Watcher:
         self.plain.leave()
         self._entered += 1 if entering else -1
         if self.loop is not None and self._entered == entering:
-            (self.loop.enter if entering else self.loop.leave)(self._clock())
+            (self.loop.enter if entering else self.loop.leave)(perf_counter())
             if self.loop.step is not None and not entering:  # the one sign of training where a CUDA graph is a step
                 self.confirm()
 
@@ -335,7 +335,7 @@ def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None
 
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     name = str(where or (f"cuda:{torch.cuda.current_device()}" if on_cuda else "cpu"))
-    device = open_device(name, watcher._clock, in_use=True)
+    device = open_device(name, perf_counter, in_use=True)
     if not watcher.has_begun:
         watcher.has_begun = True
         report_work(watcher)
@@ -345,7 +345,7 @@ def _open(watcher: Watcher, where: Any = None, *, instead_of: Loop | None = None
             (watcher.leave if in_its_thread else watcher.close)()
 
         report_exit(watcher.guard, watcher.leave, leave_now)
-    return Loop(device, watcher.guard, watcher.forking, watcher.wanted, watcher._clock, instead_of=instead_of)
+    return Loop(device, watcher, instead_of)
 
 
 def report_work(watcher: Watcher) -> None:

@@ -26,13 +26,11 @@ class FrameworkRun:
 
     def enter_step(self) -> None:
         """Begins a step: its batches are there."""
-        if self.planned is not None:
-            step.__enter__()
+        step.__enter__()
 
     def leave_step(self) -> None:
         """Ends the step: the optimizer has stepped, if it was due."""
-        if self.planned is not None:
-            step.__exit__()
+        step.__exit__()
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the run, with the error that ended it, if any."""
