@@ -15,7 +15,6 @@ from tests import ROOT
 
 CARD = "NVIDIA H100"
 US = {"median_us": 2.0, "p99_us": 9.0}
-WATCHED = {"exposed_wait_frac": 0.85, "compute_frac": 0.14, "busy_frac": 0.09, "oracle": "torch.profiler", "wrong": []}
 FILES: dict[str, Any] = {
     "probe.json": {
         "device_name": CARD,
@@ -32,16 +31,6 @@ FILES: dict[str, Any] = {
             "gpm": True,
         },
         "gated": {"fp32": {"kernel_ms": 1.0, "compute_ms": 2.0, "n_gated": 5}, "compiled": {"failed": "no Triton"}},
-    },
-    "watch.json": {
-        "device_name": CARD,
-        "rows": [
-            {"script": "plain", "case": "starved", **WATCHED, "same_losses": True},
-            {"script": "plain", "case": "busy", **WATCHED, "busy_frac": float("nan"), "oracle": "missing: CUPTI"},
-            {"script": "quickstart", "case": "starved", **WATCHED, "wrong": ["the device is called cpu"]},
-            {"script": "by_timm", "skipped": "timm is not installed"},
-        ],
-        "cut": "out of time",
     },
     "selftest.json": {
         "stopped": True,
@@ -82,11 +71,6 @@ def test_each_row_has_a_verdict_and_what_is_missing_is_named(tmp_path: Path) -> 
         "gated steps: bf16": "missing",
         "gated steps: compiled": "missing",
         "doctor": "missing",
-        "plain, starved": "ok",
-        "plain, busy: oracle": "missing",
-        "quickstart, starved": "OFF",
-        "by_timm": "missing",
-        "further scripts": "missing",
         "self-test: copies": "ok",
         "self-test: own cost": "missing",
         "self-test: further cases": "missing",

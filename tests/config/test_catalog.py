@@ -21,15 +21,6 @@ def test_tiny_is_the_model_of_reference_section_1() -> None:
     assert tiny.lr == pytest.approx(0.003)
 
 
-@pytest.mark.parametrize(("name", "dim", "heads"), [("ti/16", 192, 3), ("s/16", 384, 6), ("b/16", 768, 12)])
-def test_the_larger_presets_have_the_widths_of_deit(name: str, dim: int, heads: int) -> None:
-    preset = model_preset(name)  # Touvron et al. 2021, table 1
-    assert (preset.dim, preset.heads, preset.depth, preset.mlp_dim) == (dim, heads, 12, 4 * dim)
-    assert (preset.image_size, preset.patch_size) == (224, 16)
-    assert preset.heads * preset.dim_head == preset.dim
-    assert preset.scale == pytest.approx(preset.dim_head**-0.5)
-
-
 def test_slow_drives() -> None:
     network = SLOW_DRIVES["network-drive"]
     epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))

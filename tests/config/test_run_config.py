@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.config.configs import FIELDS, configs
-from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig
+from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig, descriptions
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import ConfigError
 
@@ -81,7 +81,7 @@ def test_every_setting_has_bounds_and_a_help_text_and_every_knob_can_be_left_ope
     assert all(bounds.whole == (fields[name] == "int") for name, bounds in RUN_BOUNDS.items())
     assert all(bounds.least < bounds.most < math.inf for bounds in RUN_BOUNDS.values())
     fields = {f.name: f for f in dataclasses.fields(RunConfig)}
-    assert all(f.metadata["description"] for f in fields.values())
+    assert all(descriptions()[name] for name in fields)
     assert all(fields[knob].default is None for knob in KNOBS + PARTS)
     assert set(CONFIG_COLUMNS) == set(fields) - {"name"}
 

@@ -84,7 +84,7 @@ def test_all_or_nothing_or_one_line(store: RunStore, tmp_path: Path, monkeypatch
             write_tensorboard(store, [run], target)
         assert "\n" not in str(caught.value)
     monkeypatch.setattr(sys, "executable", "/bin/false")  # as if the child had died without a word
-    with pytest.raises(VitprofError, match="could not be written"):
+    with pytest.raises(VitprofError, match="logs cannot be written: its process ended with status 1"):
         write_tensorboard(store, [run], tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]

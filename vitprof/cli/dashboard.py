@@ -35,8 +35,6 @@ START = (
 
 PORT_HELP = "port of the dashboard; the first free one from 8501 if not given"
 NO_BROWSER_HELP = "print the dashboard's address without opening a browser"
-ALSO_OF = {"port": ("demo", "open"), "no-browser": ("demo",)}
-"""Option -> the commands that have it too."""
 
 FIRST, LAST = 8501, 8520
 """Range of the ports that are tried if none is given. The first is Streamlit's default."""
@@ -65,9 +63,7 @@ def dashboard(
     if context.invoked_subcommand is not None:
         for name, given in (("port", port is not None), ("no-browser", no_browser), ("version", version)):
             if given:
-                command = context.invoked_subcommand
-                own = command in ALSO_OF.get(name, ())
-                allowed = f"give it after {command}" if own else f"it is no option of {command}; leave it out"
+                allowed = f"give options after {context.invoked_subcommand}, which may not have this one"
                 raise ConfigError(name, port if name == "port" else True, allowed)
         return
     if version:

@@ -76,8 +76,8 @@ def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
     assert not report.ok
     assert report.sentence == "selftest on the GPU stopped after 1 of 2 cases: 1 passed"
     assert not descendants()
-    assert (shown[0].words, shown[0].done, shown[0].total, round(shown[0].seconds_left)) == ("a", 0, 2, 150)
-    assert (shown[-1].words, shown[-1].fraction, round(shown[-1].seconds_left)) == ("hangs", 0.5, 50)
+    assert (shown[0].words, shown[0].done, shown[0].total) == ("a", 0, 2)
+    assert (shown[-1].words, shown[-1].fraction) == ("hangs", 0.5)
 
 
 def test_the_cases_fit_into_five_minutes_and_a_line_has_everything() -> None:
