@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,9 +9,7 @@ import pytest
 
 from benchmarks import watching
 from benchmarks.watched_batch import added_us
-from benchmarks.watched_cases import CASES, RUN_OF, cpu_beside
-
-BURNS = "import os, time\nwhile time.process_time() < {}: pass\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+from benchmarks.watched_cases import CASES
 
 
 def found(step_ms: float, own: float, others: float = 0.0) -> dict[str, Any]:
@@ -46,28 +40,6 @@ def test_the_gate_is_on_all_the_cpu_time_that_is_added(own: float, collector: fl
     assert watching.gate(rows["1.5-0", "watch"], rows, 1.5).startswith(told)
     assert ": " not in watching.gate(rows["1.5-0", "watch"], rows, 0.5), "nothing is asked of shorter steps"
     assert watching.gate(rows["1.5-0", "bare"], rows, 1.5) == ""
-
-
-def test_whose_cpu_time_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child is a worker; a process of the same run that is no child is who watches, in whatever session."""
-    name = f"test-{os.getpid()}"
-    monkeypatch.setenv(RUN_OF, name)
-    starts = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True)"
-    with (
-        subprocess.Popen([sys.executable, "-c", BURNS.format(0.2)], stdout=subprocess.PIPE) as worker,
-        subprocess.Popen([sys.executable, "-c", starts, BURNS.format(0.1)], stdout=subprocess.PIPE) as starter,
-    ):
-        worker.stdout.readline()
-        watcher = int(starter.stdout.readline())
-        starter.wait()
-        spent = cpu_beside()
-        monkeypatch.setenv(RUN_OF, "another run")
-        of_another_run = cpu_beside()
-        worker.kill()
-        os.kill(watcher, signal.SIGKILL)
-    assert spent["workers"] >= 0.2
-    assert spent["others"] >= 0.1
-    assert of_another_run == {"workers": 0.0, "others": 0.0}
 
 
 def test_what_is_added_to_a_batch() -> None:

@@ -34,7 +34,7 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
         (["--max-idle", "10"], "--max-idle 10: give a share such as 10% or 0.1, from 0% to 100%"),
         (["--max-idle", "nan%"], "--max-idle nan%: give a share"),
         (["--max-data-wait", "ten"], "--max-data-wait ten: give a share such as 10% or 0.1"),
-        (["--min-samples-per-s", "0"], "--min-samples-per-s 0: give a number of samples a second above 0"),
+        (["--min-samples-per-s", "0"], "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000"),
         (["--max-slowdown", "5%"], "--max-slowdown 5%: give --against too"),
         (["--against", "1"], "--against 1: give --max-slowdown too"),
         (["--max-idle", "5%", "--junit", "/no/such/x.xml"], "--junit /no/such/x.xml: there is no directory /no/such"),

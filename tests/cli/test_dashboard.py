@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.cli.stored_runs import add
 from tests.command_line import Call, one_line
 from vitprof import __version__, demo, program
 from vitprof.cli import dashboard
-from vitprof.store import RunStore
 
 
 class Started(Exception):
@@ -95,15 +93,15 @@ def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--port", "0"], "--port 0: give a whole number from 1 to 65535"),
-        (["--port", "65536"], "--port 65536: give a whole number from 1 to 65535"),
-        (["--port", "web"], "--port web: give a whole number from 1 to 65535"),
+        (["--port", "0"], "--port 0: give a whole number from 1 to 65,535"),
+        (["--port", "65536"], "--port 65536: give a whole number from 1 to 65,535"),
+        (["--port", "web"], "--port web: give a whole number from 1 to 65,535"),
         (["--port", "TAKEN"], "--port TAKEN: it is in use; give another, or none for the first that is free"),
         (["--port", "8600", "demo"], "--port 8600: give options after demo, which may not have this one"),
         (["--no-browser", "runs"], "--no-browser: give options after runs, which may not have this one"),
         (["--version", "runs"], "--version: give options after runs, which may not have this one"),
         (["--address", "::"], "No such option: --address. See 'python -m vitprof --help'"),
-        (["demo", "--port", "0"], "--port 0: give a whole number from 1 to 65535"),
+        (["demo", "--port", "0"], "--port 0: give a whole number from 1 to 65,535"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(call: Call, taken: int, args: list[str], said: str) -> None:
@@ -141,15 +139,6 @@ def test_with_the_core_alone_nothing_is_made(call: Call, vitprof_home: Path, mon
     said = "the dashboard needs Streamlit, which is not installed: python -m pip install 'vitprof[dashboard]'"
     assert call() == call("demo") == (1, "", f"vitprof: {said}\n")
     assert not vitprof_home.exists()
-
-
-def test_without_pyarrow_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore) -> None:
-    number = add(mine)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    file = tmp_path / "run.parquet"
-    said = "vitprof: the package pyarrow is not installed: python -m pip install -r requirements.txt\n"
-    assert call("export", str(number), "--format", "parquet", "--output", str(file)) == (1, "", said)
-    assert not file.exists()
 
 
 def test_version(call: Call) -> None:

@@ -86,7 +86,7 @@ def test_every_setting_has_bounds_and_a_help_text_and_every_knob_can_be_left_ope
     assert set(CONFIG_COLUMNS) == set(fields) - {"name"}
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(configs)
 def test_a_config_survives_the_way_through_json(config: RunConfig) -> None:
     assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config

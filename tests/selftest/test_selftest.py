@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.cli.json_objects import told as read_json
+from tests.command_line import Call
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.config.resolve import resolve
@@ -237,13 +238,10 @@ with BusyCores() as waiting, BusyCores() as busy:
     assert gone(hogs)
 
 
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `selftest` with a made report: (exit status, standard output, cases and rounds asked for)."""
-    before = signal.getsignal(signal.SIGTERM)
+def test_the_command_shows_a_line_for_each_case_and_one_last(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def run(*args: str, report: SelftestReport) -> tuple[int, str, list[Any]]:
+    def shown(report: SelftestReport, *args: str) -> tuple[int, str]:
         def made(*given: Any, progress: Any, stop: Any) -> SelftestReport:
             asked.extend(given)
             if report.stopped:
@@ -252,34 +250,20 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             return report
 
         monkeypatch.setattr(cli.doctor, "run_selftest", made)
-        monkeypatch.setattr(sys, "argv", ["vitprof", "selftest", *args])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return status, capsys.readouterr().out, asked
+        status, out, _ = call("selftest", *args)
+        return status, out
 
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
-    status, out, asked = call("--quick", report=SelftestReport((FINE,), 1.0, 1))
-    assert (status, out.splitlines()[-1]) == (0, "selftest passed: 1 of 1")
-    assert "PASSED: read, in the loop. reading, 20.00 of 20.00 ms, idle 0.0% (0.0%)\n" in out
-    assert asked == [QUICK, 1]
-
-
-def test_the_command_fails_where_a_case_does_and_an_interrupt_shows_what_is_finished(call: Any) -> None:
-    report = SelftestReport((of_case("read, in the loop", size_ok=False),), 1.0, 1)
-    status, out, _ = call(report=report)
-    assert (status, out.splitlines()[-1]) == (1, report.sentence)
-    status, out, _ = call("--json", report=report)
-    assert (status, read_json("selftest", out)["sentence"]) == (1, report.sentence)
-    status, out, _ = call(report=SelftestReport((FINE,), 1.0, 2, stopped=True))
+    status, out = shown(SelftestReport((FINE,), 1.0, 1), "--quick")
+    assert (status, out.splitlines()[-1], asked) == (0, "selftest passed: 1 of 1", [QUICK, 1])
+    assert "PASSED: read, in the loop. reading, 20.00 of 19.00 ms, idle 0.0% (0.0%)\n" in out
+    failed = SelftestReport((of_case("read, in the loop", size_ok=False),), 1.0, 1)
+    status, out = shown(failed)
+    assert (status, out.splitlines()[-1]) == (1, failed.sentence)
+    status, out = shown(failed, "--json")
+    assert (status, read_json("selftest", out)["sentence"]) == (1, failed.sentence)
+    status, out = shown(SelftestReport((FINE,), 1.0, 2, stopped=True))
     assert (status, out.splitlines()[-1]) == (130, "selftest stopped after 1 of 2 cases: 1 passed")
-    assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
+    assert shown(SelftestReport((), 1.0, 2, stopped=True), "--json") == (130, "")
 
 
 @pytest.mark.slow

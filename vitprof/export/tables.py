@@ -114,7 +114,7 @@ ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps"
 
 def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
     """Returns a row for each anchor of a headroom, with the columns of `ANCHORS_HEADER`; `batch`: samples in a step."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for a in found.anchors:
         step, low, high = (formats.seconds(v * batch) for v in a.interval)
         speed = formats.number(1 / a.s_per_sample if a.n_runs else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +106,3 @@ def test_the_sentence_the_advice_and_the_file(vitprof_home: Path, monkeypatch: p
     wrong = SelftestReport((Outcome("failed", figures={"x": float("nan")}),), 1.0, 1, machine={"device_name": "a GPU"})
     assert "send the file in with a bug report" in wrong.advice
     assert json.loads(wrong.to_json())["results"][0]["figures"] == {"x": None}
-
-
-def test_a_read_only_home_says_what_to_do(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / "home"))
-    with pytest.raises(Exception, match="cannot write to"):
-        SelftestReport((), time.monotonic(), 0).write()
