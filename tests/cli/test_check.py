@@ -37,6 +37,7 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
         (["--min-samples-per-s", "0"], "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000"),
         (["--max-slowdown", "5%"], "--max-slowdown 5%: give --against too"),
         (["--against", "1"], "--against 1: give --max-slowdown too"),
+        (["--max-idle", "5%", "--allow", "versions"], "--allow versions: choose one of order, data"),
         (["--max-idle", "5%", "--junit", "/no/such/x.xml"], "--junit /no/such/x.xml: there is no directory /no/such"),
         (["--max-slowdown", "5%", "--against", "no.vitprof"], "--against no.vitprof: there is no such file"),
         (["--max-slowdown", "5%", "--against", "99"], "there is no run 99"),

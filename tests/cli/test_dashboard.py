@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.cli.stored_runs import add
 from tests.command_line import Call, one_line
 from vitprof import __version__, demo, program
 from vitprof.cli import dashboard
+from vitprof.store import RunStore
 
 
 class Started(Exception):
@@ -139,6 +141,15 @@ def test_with_the_core_alone_nothing_is_made(call: Call, vitprof_home: Path, mon
     said = "the dashboard needs Streamlit, which is not installed: python -m pip install 'vitprof[dashboard]'"
     assert call() == call("demo") == (1, "", f"vitprof: {said}\n")
     assert not vitprof_home.exists()
+
+
+def test_without_pyarrow_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore) -> None:
+    number = add(mine)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    file = tmp_path / "run.parquet"
+    said = "vitprof: the package pyarrow is not installed: python -m pip install -r requirements.txt\n"
+    assert call("export", str(number), "--format", "parquet", "--output", str(file)) == (1, "", said)
+    assert not file.exists()
 
 
 def test_version(call: Call) -> None:

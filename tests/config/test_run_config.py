@@ -29,6 +29,7 @@ NAN, INF = math.nan, math.inf
         *((name, "nonsense", ", ".join(allowed)) for name, allowed in CHOICES.items() if name not in ("precision",)),
         *((f, "yes", "true or false") for f in ("skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
+        *(("inject", v, "give STAGE:MILLISECONDS, such as read:20") for v in ("sleep:5", "read:x", "read:0")),
         *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
         *(("device", v, "up to 999") for v in ("cuda:1000", "cuda:" + "9" * 5000)),
         *(("device", v, "simulated:A_MS,B_US") for v in ("simulated", "SIMULATED:1,5")),

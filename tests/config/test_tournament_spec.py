@@ -27,6 +27,7 @@ def made(**values: Any) -> TournamentSpec:
         ("strategies", ("nonsense",)),
         ("strategies", ("memory", "memory")),
         ("strategies", (["memory"],)),
+        ("baseline", 3),
         ("early_stop", "no"),
         ("batch_sizes", (True,)),
         ("batch_sizes", (32, 32)),
