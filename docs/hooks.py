@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from vitprof.cli.schema import PRINTED
-from vitprof.config import RunConfig
+from vitprof.config import descriptions
 from vitprof.export.tables import STEPS_HEADER, SUMMARY_HEADER
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.trace import COUNTERS
@@ -37,7 +36,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 def columns() -> str:
     """Returns tables of the columns of runs, steps and telemetry, with their names in traces and TensorBoard."""
-    settings = {f.name: f.metadata["description"] for f in dataclasses.fields(RunConfig) if f.name != "name"}
+    settings = {name: text for name, text in descriptions().items() if name != "name"}
     of_run = RUN_WORDS | settings | _words(RunSummary)
     lines = ["## Columns of a run", "", "| column | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {_cell(of_run[name])} |" for name in SUMMARY_HEADER]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,38 +81,3 @@ def test_a_tool_runs_in_an_interpreter_of_its_own(tool: str) -> None:
     found = overhead.run_tool(tool, ["simulated-1.5-64"], 0.01)
     assert len(found["simulated-1.5-64"]["steps_s"]) == 4
     assert found["simulated-1.5-64"]["recorded"] == 25
-
-
-@pytest.mark.usefixtures("small_home")
-def test_a_tool_that_fails_and_one_that_is_not_here_are_named_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run_tool(tool: str, cases: Any, scale: float) -> dict[str, dict[str, list[float]]]:
-        assert tool != "gpuprof"
-        return {} if tool == "vitprof" else {name: {"steps_s": [0.002, 0.002]} for name in cases}
-
-    file = tmp_path / "rounds.csv"
-    monkeypatch.setattr(overhead, "run_tool", run_tool)
-    monkeypatch.setitem(overhead.MODULES, "gpuprof", "no_such_module")
-    tools = ["--tools", "vitprof", "bare-again", "gpuprof"]
-    overhead.main(["--rounds", "3", "--only", "cpu-64", *tools, "--csv", str(file)])
-    shown = capsys.readouterr().out
-    assert "gpuprof: not measured, no_such_module is not installed" in shown
-    assert "| vitprof, the job's process | not measured |" in shown
-    assert "| bare again | 2.000 | 1.000 (1.000 to 1.000) |" in shown
-    rows = list(csv.DictReader(file.open(encoding="utf-8")))
-    assert [(row["tool"], row["round"], row["mean_ms"]) for row in rows] == [
-        (tool, number, "2.0") for tool in ("bare", "bare-again") for number in "012"
-    ]
-
-
-@pytest.mark.usefixtures("small_home")
-def test_why_a_tool_failed_is_told_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\necho Traceback\necho no room on the device\nexit 3\n")
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
-    assert overhead.run_tool("bare", ["cpu-64"], 1.0) == {}
-    assert capsys.readouterr().out == "bare: failed: CalledProcessError: no room on the device\n"

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import watched_loop, watching
-from benchmarks.overhead_peers import Bare
+from benchmarks import watching
 from benchmarks.watched_batch import added_us
-from benchmarks.watched_cases import CASES, RUN_OF, Case, cpu_beside
-
-BURNS = "import os, time\nwhile time.process_time() < {}: pass\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+from benchmarks.watched_cases import CASES
 
 
 def found(step_ms: float, own: float, others: float = 0.0) -> dict[str, Any]:
@@ -50,62 +40,6 @@ def test_the_gate_is_on_all_the_cpu_time_that_is_added(own: float, collector: fl
     assert watching.gate(rows["1.5-0", "watch"], rows, 1.5).startswith(told)
     assert ": " not in watching.gate(rows["1.5-0", "watch"], rows, 0.5), "nothing is asked of shorter steps"
     assert watching.gate(rows["1.5-0", "bare"], rows, 1.5) == ""
-
-
-def test_whose_cpu_time_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child is a worker; a process of the same run that is no child is who watches, in whatever session."""
-    name = f"test-{os.getpid()}"
-    monkeypatch.setenv(RUN_OF, name)
-    starts = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True)"
-    with (
-        subprocess.Popen([sys.executable, "-c", BURNS.format(0.2)], stdout=subprocess.PIPE) as worker,
-        subprocess.Popen([sys.executable, "-c", starts, BURNS.format(0.1)], stdout=subprocess.PIPE) as starter,
-    ):
-        worker.stdout.readline()
-        watcher = int(starter.stdout.readline())
-        starter.wait()
-        spent = cpu_beside()
-        monkeypatch.setenv(RUN_OF, "another run")
-        of_another_run = cpu_beside()
-        worker.kill()
-        os.kill(watcher, signal.SIGKILL)
-    assert spent["workers"] >= 0.2
-    assert spent["others"] >= 0.1
-    assert of_another_run == {"workers": 0.0, "others": 0.0}
-
-
-def test_the_script_times_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RUN_OF, "this one")
-    ran = watched_loop.run_case(Case(1.0, 0, 5), 0.001, 5, Bare())
-    assert len(ran["steps_s"]) == 4, "without the one in which CPU times are read"
-    assert min(ran["steps_s"]) >= 0.001
-    assert ran["cpu_s"]["own"] >= 0.001
-    assert ran["cpu_s"]["workers"] == ran["cpu_s"]["others"] == 0
-
-
-def test_rounds_end_in_time_and_what_fails_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 0.0
-
-    def run_tool(tool: str, spins: dict[str, float], scale: float) -> dict[str, Any]:
-        nonlocal now
-        now += 20
-        return {} if tool == "watch" else {name: found(5.0, 5000.0 + (tool == "gpuprof")) for name in spins}
-
-    file = tmp_path / "rounds.csv"
-    monkeypatch.setattr(watching, "run_tool", run_tool)
-    monkeypatch.setattr(watching, "print_batches", lambda: None)
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setitem(watching.MODULES, "traceml", "no_such_module")
-    monkeypatch.setitem(watching.MODULES, "gpuprof", "json")
-    watching.main(["--only", "5-0", "--minutes", "3.5", "--tools", "watch", "traceml", "gpuprof", "--csv", str(file)])
-    shown = capsys.readouterr().out
-    assert "TraceML: not measured, no_such_module is not installed" in shown
-    assert "| 5 ms, 0 workers | vitprof watch | not measured |" in shown
-    assert "| 5 ms, 0 workers | gpuprof | 5.000 | 1.000 (1.000 to 1.000) | 1.000 (1.000 to 1.000) | 1.0 (1.0" in shown
-    rows = list(csv.DictReader(file.open(encoding="utf-8")))
-    assert [(row["tool"], row["round"]) for row in rows] == [(t, n) for t in ("bare", "gpuprof") for n in "012"]
 
 
 def test_what_is_added_to_a_batch() -> None:

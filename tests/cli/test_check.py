@@ -33,13 +33,10 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
         ([], "there is nothing to check: give at least one of --max-idle, --max-data-wait, --min-samples-per-s, "),
         (["--max-idle", "10"], "--max-idle 10: give a share such as 10% or 0.1, from 0% to 100%"),
         (["--max-idle", "nan%"], "--max-idle nan%: give a share"),
-        (["--max-idle", "10%x"], "--max-idle 10%x: give a share"),
         (["--max-data-wait", "ten"], "--max-data-wait ten: give a share such as 10% or 0.1"),
-        (["--min-samples-per-s", "0"], "--min-samples-per-s 0: give a number of samples a second above 0"),
-        (["--min-samples-per-s", "inf"], "--min-samples-per-s inf: give a number"),
+        (["--min-samples-per-s", "0"], "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000"),
         (["--max-slowdown", "5%"], "--max-slowdown 5%: give --against too"),
         (["--against", "1"], "--against 1: give --max-slowdown too"),
-        (["--max-slowdown", "5%", "--against", ","], "--against ,: give values separated by commas"),
         (["--max-idle", "5%", "--allow", "versions"], "--allow versions: choose one of order, data"),
         (["--max-idle", "5%", "--junit", "/no/such/x.xml"], "--junit /no/such/x.xml: there is no directory /no/such"),
         (["--max-slowdown", "5%", "--against", "no.vitprof"], "--against no.vitprof: there is no such file"),
@@ -160,11 +157,6 @@ def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Pat
     file.write_bytes(b"PK")
     assert "base, of May.vitprof was not read: " in one_line(call, "check", "1", *against)
     assert len(mine.runs()) == 1, "nothing of the file is stored"
-
-
-def test_a_report_that_cannot_be_written(call: Call, mine: RunStore, read_only_dir: Path) -> None:
-    add(mine)
-    one_line(call, "check", "1", "--max-idle", "60%", "--junit", str(read_only_dir / "x.xml"))
 
 
 def test_what_xml_cannot_hold_is_replaced(call: Call, mine: RunStore, tmp_path: Path) -> None:

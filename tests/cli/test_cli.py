@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.command_line import Call, one_line, succeeds
+from tests.command_line import Call, one_line
 from vitprof import cli
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
@@ -30,20 +30,13 @@ from vitprof.store import RunStore
         (["export", "1", "--csv", "x.csv", "--output", "y"], "--csv x.csv: it names file and format"),
         (["export", "1", "--output", "/no/such/x"], "--output /no/such/x: there is no directory /no/such"),
         (["export", "--csv", "x.csv"], "Missing argument 'RUN'"),
-        (["export", "first", "--csv", "x.csv"], "RUN first: give a whole number, as `runs` lists them"),
-        (["export", "1", "--csv", "/no/such/x.csv"], "--csv /no/such/x.csv: there is no directory /no/such"),
-        (["delete"], "Missing argument 'RUN'. See 'python -m vitprof delete --help'"),
+        (["bundle", "1", "-o", "/"], "--output /: it is a directory; give a file"),
         (["delete", "1e3"], "RUN 1e3: give a whole number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], named: str) -> None:
     assert named in one_line(call, *args)
-
-
-@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["export", "--help"]])
-def test_help(call: Call, args: list[str]) -> None:
-    assert "Usage: python -m vitprof" in succeeds(call, *args)
 
 
 def test_home_that_cannot_be_written_to(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,13 +46,6 @@ def test_home_that_cannot_be_written_to(call: Call, tmp_path: Path, monkeypatch:
         err = one_line(call, *args, status=1)
         assert err.startswith(f"vitprof: cannot write to {tmp_path / 'file'}: ")
         assert err.endswith("set VITPROF_HOME to a directory that can be written to\n")
-
-
-def test_home_on_a_read_only_place(call: Call, read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / "home"))
-    err = one_line(call, "run", "--strategy", "memory", status=1)
-    assert err.startswith(f"vitprof: cannot write to {read_only_dir / 'home'}: Permission denied; set VITPROF_HOME")
-    assert list(read_only_dir.iterdir()) == []
 
 
 def test_a_database_that_is_none(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,17 +23,6 @@ def test_each_thing_has_a_verdict(call: Call) -> None:
     assert all(check.name in out and check.verdict in out for check in checks)
 
 
-def test_bad_news_is_exit_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = [
-        MachineCheck("disk", "/a/[b]/c", "ok", ""),
-        MachineCheck("database", "cannot be [/used]", "bad", "move it away"),
-    ]
-    monkeypatch.setattr(preflight, "examine", lambda: iter(checks))
-    status, out, err = call("doctor")
-    assert (status, err) == (1, "")
-    assert all(text in out for text in ("/a/[b]/c", "cannot be [/used]", "bad: move it away"))
-
-
 @pytest.mark.parametrize(("verdict", "status"), [("note", 0), ("bad", 1)])
 def test_as_json_it_says_the_same(call: Call, monkeypatch: pytest.MonkeyPatch, verdict: Any, status: int) -> None:
     checks = [
@@ -73,16 +62,3 @@ def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:
     assert photos["dataset"] == "photos"
     assert {s["name"]: s["storage"] for s in photos["strategies"]}["lmdb"] == "lmdb-encoded"
     assert all(s["availability"] in ("ok", "note", "bad") for s in photos["strategies"])
-
-
-@pytest.mark.parametrize(
-    ("args", "complaint"),
-    [
-        (["--dataset", "cats"], "--dataset cats: choose one of digits, mnist, photos"),
-        (["--n-images", "x"], "--n-images x: give a whole number from 1 to 10,000,000"),
-        (["--n-images", "5"], "--n-images 5: digits always has 60000; leave it out"),
-        (["--dataset", "photos", "--n-images", "0"], "--n-images 0: give a whole number from 1 to 10,000,000"),
-    ],
-)
-def test_strategies_with_a_bad_value(call: Call, args: list[str], complaint: str) -> None:
-    assert call("strategies", *args) == (2, "", f"vitprof: {complaint}\n")

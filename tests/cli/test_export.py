@@ -68,13 +68,3 @@ def test_a_trace_is_compressed_where_its_name_says_so(call: Call, tmp_path: Path
     target = tmp_path / "x.json.gz"
     assert call("1", "--format", "trace", "--output", str(target))[0] == 0
     assert json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
-
-
-def test_a_run_that_is_not_there_leaves_no_file(call: Call, tmp_path: Path) -> None:
-    target = tmp_path / "out"
-    for kind in ("html", "tensorboard", "trace"):
-        status, out, err = call("1", "7", "--format", kind, "--output", str(target))
-        assert (status, out) == (1, b"")
-        assert err.startswith("vitprof: there is no run 7")
-        assert err.count("\n") == 1
-    assert not target.exists()

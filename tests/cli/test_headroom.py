@@ -60,7 +60,7 @@ class TestHeadroom:
 
         once = iter([signal.SIGINT])
 
-        def interrupt(run: Any, words: str) -> None:
+        def interrupt(words: str, fraction: float | None) -> None:
             if "anchor B" in words and (number := next(once, None)) is not None:
                 signal.raise_signal(number)
 
@@ -83,7 +83,7 @@ class TestHeadroom:
         assert (status, out) == (2, "")
         assert err.startswith("vitprof: --loader-only: headroom")
         assert call("headroom", "7") == (1, "", "vitprof: there is no run 7; python -m vitprof runs lists them\n")
-        assert "no runs yet" in call("runs")[1]
+        assert "no such run; " in call("runs")[1]
 
 
 @pytest.mark.usefixtures("small_home")

@@ -109,18 +109,6 @@ def test_nothing_is_overwritten_and_no_secret_is_stored(call: Call, monkeypatch:
     assert call("tournament", "--resume", "1", *script)[0] == 0
 
 
-@pytest.mark.slow
-def test_a_script_that_fails_at_once(call: Call) -> None:
-    status, out, err = call(*TRIALS, *VARY, "--", sys.executable, "-c", "raise ValueError('no data')")
-    assert status == 1
-    log = Path(os.environ["VITPROF_HOME"]) / "logs" / "run-1.log"
-    assert (
-        f"failed: the script as it is: the script ended with exit status 1: ValueError: no data; its log is {log}"
-        in out
-    )
-    assert "the first trial, the script as it is, did not end as it should" in err
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -128,9 +116,7 @@ def test_a_script_that_fails_at_once(call: Call) -> None:
         ([*PRETEND], "--vary : say what of the script's DataLoader is tried"),
         (["--vary", "speed=1", *PRETEND], "--vary speed=1: give NAME=VALUE,VALUE"),
         ([*VARY, "--strategies", "memory", *PRETEND], "--strategies memory: it does not go with a script of your own"),
-        ([*VARY, "--epochs", "2", *PRETEND], "--epochs 2: it does not go with a script of your own"),
         ([*VARY, "--time", "10m", *PRETEND], "--time 10m: give seconds, or such as 90s, 10min or 2h"),
-        ([*VARY, "--steps", "0", *PRETEND], "--steps 0: give a whole number from 1"),
         (
             ["--auto", "--strategies", "workers", *VARY],
             "--vary workers=0,2 prefetch_factor=4: it does not go with --auto",

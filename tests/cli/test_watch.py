@@ -258,8 +258,7 @@ def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("watched", [True, False])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("number", "watched"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
 def test_a_signal_to_vitprof_reaches_the_script(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, watched: bool
 ) -> None:

@@ -52,10 +52,7 @@ def test_parts_that_do_not_fit_are_named_and_a_deprecated_decoder_is_a_note() ->
     [
         ("dali", "nvidia-dali-cuda130"),
         ("hdf5", "h5py"),
-        ("hdf5-chunked", "h5py"),
-        ("lmdb", "lmdb"),
         ("threads", "simplejpeg"),
-        ("threads", "opencv-python-headless"),
         ("preprocessed", "simplejpeg"),
     ],
 )

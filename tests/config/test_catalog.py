@@ -6,10 +6,8 @@ import pytest
 
 from vitprof.config import RunConfig
 from vitprof.config.catalog import (
-    DATASETS,
     SLOW_DRIVES,
     SlowDrive,
-    dataset_info,
     model_preset,
     slow_drive,
 )
@@ -21,25 +19,6 @@ def test_tiny_is_the_model_of_reference_section_1() -> None:
     assert shape == (28, 7, 64, 6, 8, 128, "mlp")
     assert tiny.scale == pytest.approx(tiny.dim**-0.5)
     assert tiny.lr == pytest.approx(0.003)
-
-
-@pytest.mark.parametrize(("name", "dim", "heads"), [("ti/16", 192, 3), ("s/16", 384, 6), ("b/16", 768, 12)])
-def test_the_larger_presets_have_the_widths_of_deit(name: str, dim: int, heads: int) -> None:
-    preset = model_preset(name)  # Touvron et al. 2021, table 1
-    assert (preset.dim, preset.heads, preset.depth, preset.mlp_dim) == (dim, heads, 12, 4 * dim)
-    assert (preset.image_size, preset.patch_size) == (224, 16)
-    assert preset.heads * preset.dim_head == preset.dim
-    assert preset.scale == pytest.approx(preset.dim_head**-0.5)
-
-
-@pytest.mark.parametrize("name", ["digits", "mnist"])
-def test_digits_has_the_shape_and_the_statistics_of_mnist(name: str) -> None:
-    info = dataset_info(name)
-    assert (info.image_size, info.channels, info.classes) == (28, 1, 10)
-    assert (info.n_train, info.n_test, info.mean, info.std) == (60_000, 10_000, (0.1307,), (0.3081,))
-    assert info.title
-    assert info.note
-    assert DATASETS[info.name] is info
 
 
 def test_slow_drives() -> None:

@@ -56,9 +56,7 @@ def one(made: OwnScript, steps: int | None = None) -> OwnSetting:
     [
         ("speed=1", "give NAME=VALUE,VALUE; names are workers"),
         ("workers", "such as workers=0,2,4"),
-        ("pin_memory=", "such as pin_memory=on,off"),
         ("workers=2,x", "workers: give a whole number from 0 to 512"),
-        ("prefetch_factor=0", "give a whole number from 1"),
         ("pin_memory=yes", "pin_memory is on or off"),
         ("start_method=thread", "one of fork, forkserver, spawn"),
         ("decode_cache=disk", "one of off, ram"),
@@ -179,7 +177,6 @@ def test_without_a_gpu_pinning_is_one_setting() -> None:
     [
         ({"framework": "transformers"}, "TrainingArguments(..., dataloader_num_workers=4, dataloader_pin_memory=True)"),
         ({"framework": "ultralytics"}, "YOLO(...).train(..., workers=4)  # YOLO(...).train does not take pin_memory"),
-        ({"framework": "fastai"}, "DataLoaders(..., num_workers=4, pin_memory=True)"),
         (
             {"framework": "lightning", "made_by_script": True},
             "DataLoader(..., num_workers=4, pin_memory=True)  # in the LightningDataModule, or wherever "

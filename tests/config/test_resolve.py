@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig
-from vitprof.config.catalog import DATASETS, MODELS, dataset_info
+from vitprof.config.catalog import MODELS, dataset_info
 from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve, run_name
 from vitprof.config.strategies import STRATEGIES, Strategy
@@ -97,8 +97,6 @@ def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
         ({"strategy": "ram-disk", "page_cache": "warm"}, "page_cache: 'warm' is not possible; the samples are in "),
         ({"n_images": 500}, "n_images: 500 is not possible; digits always has 60000; leave it out"),
         ({"strategy": "device", "augment": "cpu"}, "augment: 'cpu' is not possible; these samples are not touched"),
-        ({"dataset": "nothing"}, f"dataset: 'nothing' is not possible; choose one of {', '.join(DATASETS)}"),
-        ({"model": "nothing"}, f"model: 'nothing' is not possible; choose one of {', '.join(MODELS)}"),
         ({"strategy": "nothing"}, f"strategy: 'nothing' is not possible; choose one of {', '.join(STRATEGIES)}"),
         ({"compile_mode": "reduce-overhead"}, "compile_mode: 'reduce-overhead' is not possible; it goes with compile,"),
         ({"batch_size": 60_001}, "batch_size: 60001 is not possible; the training set of digits has 60000 samples"),
@@ -115,13 +113,9 @@ def test_what_does_not_fit_is_refused_in_one_line(values: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("dataset", "strategy", "augment"),
     [
-        ("digits", "per-sample", "off"),
         ("digits", "memory", "off"),
         ("photos", "per-sample", "cpu"),
-        ("photos", "threads", "cpu"),
         ("photos", "preprocessed", "device"),
-        ("photos", "device", "device"),
-        ("photos", "tensordataset", "device"),
     ],
 )
 def test_photos_are_augmented_unless_told_otherwise(dataset: str, strategy: str, augment: str) -> None:
@@ -152,10 +146,8 @@ def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: A
     [
         ({"name": "mine", "strategy": "workers", "workers": 2}, "mine"),
         ({"name": "mine", "strategy": "slow-drive", "slow_drive": "network-drive"}, "mine (throttled)"),
-        ({"strategy": "memory", "batch_size": 512}, "memory, batch 512"),
         ({"strategy": "workers", "workers": 1}, "workers, batch 128, 1 worker"),
         ({"strategy": "workers", "workers": 4, "loader_only": True}, "workers, batch 128, 4 workers, loader only"),
-        ({"strategy": "workers", "workers": 0}, "workers, batch 128"),
         (
             {"strategy": "threads", "dataset": "photos", "workers": 2, "page_cache": "cold"},
             "threads, photos, batch 128, 2 threads, cold page cache",
@@ -164,11 +156,6 @@ def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: A
             {"strategy": "cache", "storage": "memmap", "cache_mb": 12.5, "augment": "cpu"},
             "cache, storage memmap, batch 128, cache 12.5 MB, augmented on cpu",
         ),
-        (
-            {"strategy": "staged", "slow_drive": "network-drive", "slow_mb_s": 5.0, "workers": 0},
-            "staged, batch 128, throttled as network-drive, 5 MB/s",
-        ),
-        ({"strategy": "memory", "dataset": "photos", "n_images": 1500}, "memory, photos, 1,500 images, batch 128"),
         (
             {"strategy": "staged", "slow_drive": "mechanical-disk", "workers": 0},
             "staged, batch 128, throttled as mechanical-disk",

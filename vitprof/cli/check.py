@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
@@ -111,17 +110,8 @@ def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> li
 
 
 def _limit(kind: Kind, text: str) -> float:
-    if kind != "min_samples_per_s":
-        return share(kind, text)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not LEAST_PER_S.least <= value <= LEAST_PER_S.most:  # NaN too
-        raise ConfigError(
-            kind, text, f"give a number of samples a second above 0, such as 900, up to {LEAST_PER_S.most:g}"
-        )
-    return value
+    read: float = terminal.within(kind, LEAST_PER_S)(text) if kind == "min_samples_per_s" else share(kind, text)
+    return read
 
 
 def share(name: str, text: str) -> float:

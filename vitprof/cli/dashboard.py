@@ -20,6 +20,7 @@ import typer
 
 import vitprof
 from vitprof.cli.common import terminal
+from vitprof.config.bounds import PORT
 from vitprof.demo import make_home
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export import write_bytes
@@ -35,13 +36,9 @@ START = (
 
 PORT_HELP = "port of the dashboard; the first free one from 8501 if not given"
 NO_BROWSER_HELP = "print the dashboard's address without opening a browser"
-ALSO_OF = {"port": ("demo", "open"), "no-browser": ("demo",)}
-"""Option -> the commands that have it too."""
 
 FIRST, LAST = 8501, 8520
 """Range of the ports that are tried if none is given. The first is Streamlit's default."""
-HIGHEST = 65535
-ALLOWED = f"give a whole number from 1 to {HIGHEST}"
 ANSWER_S = 5.0
 """Seconds that a dashboard may take to answer, also behind a tunnel."""
 SSH_PORT = "22"
@@ -50,9 +47,7 @@ SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
 
 def port_option(help_text: str) -> Any:
-    return typer.Option(
-        "--port", metavar="INTEGER", help=help_text, parser=terminal.reader("port", int, ALLOWED), show_default=False
-    )
+    return terminal.number("port", PORT, help_text, show_default=False)
 
 
 def dashboard(
@@ -65,9 +60,7 @@ def dashboard(
     if context.invoked_subcommand is not None:
         for name, given in (("port", port is not None), ("no-browser", no_browser), ("version", version)):
             if given:
-                command = context.invoked_subcommand
-                own = command in ALSO_OF.get(name, ())
-                allowed = f"give it after {command}" if own else f"it is no option of {command}; leave it out"
+                allowed = f"give options after {context.invoked_subcommand}, which may not have this one"
                 raise ConfigError(name, port if name == "port" else True, allowed)
         return
     if version:
@@ -151,15 +144,9 @@ def _copy(source: Path, target: Path) -> None:
 # its port, and what reaches it
 
 
-def checked_port(port: int) -> int:
-    if not 1 <= port <= HIGHEST:
-        raise ConfigError("port", port, ALLOWED)
-    return port
-
-
 def free_port(address: str, asked: int | None) -> int:
     if asked is not None:
-        if reason := _why_not(address, checked_port(asked)):
+        if reason := _why_not(address, asked):
             raise ConfigError("port", asked, f"{reason}; give another, or none for the first that is free")
         return asked
     for port in range(FIRST, LAST + 1):
@@ -169,7 +156,7 @@ def free_port(address: str, asked: int | None) -> int:
 
 
 def answering_port(asked: int | None) -> int:
-    ports = range(FIRST, LAST + 1) if asked is None else [checked_port(asked)]
+    ports = range(FIRST, LAST + 1) if asked is None else [asked]
     for port in ports:
         if _answers(port):
             return port

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from vitprof import config, errors, formats
+from vitprof import config, errors
 from vitprof.cli.common import progress, terminal
 from vitprof.config import bounds, catalog
 from vitprof.config.availability import Availability, Machine, availability, look_around
@@ -96,6 +94,11 @@ def doctor(as_json: terminal.AsJson = False) -> None:
 ROUNDS, QUICK_ROUNDS = 2, 1
 QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"
 
+WHAT_IS_SHOWN = (
+    "What the device waits for: the cause found, what it adds to each batch as reported and by arithmetic (within "
+    "10% or 0.3 ms), and the idle share as reported and by arithmetic (right within a percentage point)."
+)
+
 
 def selftest(
     quick: Annotated[bool, typer.Option("--quick", help=QUICK_HELP)] = False,
@@ -112,11 +115,10 @@ def selftest(
     if gpu and quick:
         raise errors.ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
     report: SelftestReport[Result] | SelftestReport[Outcome]
-    with terminal.stop_asked() as stop, progress.overall_progress() as bar:
+    with terminal.stop_asked() as stop, progress.progress() as bar:
 
         def show(p: Progress) -> None:
-            if bar is not None:
-                bar(p.words, p.fraction, p.seconds_left)
+            bar(p.words, p.fraction)
 
         if gpu:
             report = run_gpu_selftest(
@@ -133,7 +135,7 @@ def selftest(
         terminal.print_json(report.to_dict())
     else:
         if not gpu:
-            _show_cases([r for r in report.results if isinstance(r, Result)], report.seconds)
+            terminal.show(WHAT_IS_SHOWN, *(result.words for result in report.results))
         terminal.show(report.sentence)
         if gpu:
             terminal.show(f"Figures for a bug report: {path}", report.advice)
@@ -141,31 +143,3 @@ def selftest(
         raise typer.Exit(terminal.EXIT_STOPPED)
     if not report.ok:
         raise typer.Exit(terminal.EXIT_FAILED)
-
-
-def _ms(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else formats.NOT_AVAILABLE
-
-
-def _show_cases(results: Sequence[Result], seconds: float) -> None:
-    measured = ("added, ms", "reported, ms", "error, ms", "idle, true", "idle, reported")
-    rows = (
-        (
-            r.case,
-            r.blamed,
-            _ms(r.expected_ms),
-            _ms(r.reported_ms),
-            f"{r.error_ms:+.2f} of {_ms(r.tolerance_ms)}",
-            formats.percent(r.true_idle_frac),
-            formats.percent(r.idle_frac),
-            f"{r.rounds}" + (f" ({r.retries} retried)" if r.retries else ""),
-            "yes" if r.ok else "NO",
-        )
-        for r in results
-    )
-    header = ("case", "verdict blames", *measured, "rounds", "ok")
-    terminal.show_table(header, rows, "What the device waits for, on a simulated device")
-    terminal.show(
-        "Added: how much longer the device has to wait for each batch, by arithmetic. A case passes within 10% or "
-        f"0.3 ms, its idle share within a percentage point. It took {formats.seconds(seconds)}."
-    )

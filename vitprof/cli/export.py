@@ -43,7 +43,7 @@ FORMATS: dict[str, Write] = {
     "steps-csv": tables.write_steps_csv,
     "parquet": lambda store, runs, file: file.write(tables.summary_parquet(runs)),
     "steps-parquet": tables.write_steps_parquet,
-    "json": lambda store, runs, file: file.write(tables.runs_json(store, runs).encode()),
+    "json": partial(tables.write_runs_json, series=False),
     "steps-json": tables.write_runs_json,
     "html": _html,
     "trace": _trace,

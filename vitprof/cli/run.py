@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
+from vitprof.analysis.verdict.headroom import ADDED_STAGE, Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
-from vitprof.cli.common.progress import POLL_S, progress, trial_progress
+from vitprof.cli.common.progress import POLL_S, progress, run_progress, trial_progress
 from vitprof.config import GROUPS, RunConfig
 from vitprof.config.bounds import ANCHOR_REPEATS, LOADING_S
 from vitprof.config.resolve import resolve
@@ -68,9 +68,10 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
         run_id = manager.submit(config)
         try:
             with progress() as show:
+                show_run = run_progress(show)
                 while not manager.wait(run_id, POLL_S):
                     with contextlib.suppress(StoreAwayError):  # the job goes on meanwhile
-                        show(store.run(run_id))
+                        show_run(store.run(run_id))
         except KeyboardInterrupt:
             manager.stop(run_id)
             manager.wait(run_id)
@@ -114,9 +115,8 @@ def measure_and_tell(
     with terminal.open_store() as store, terminal.stop_asked() as stop:
         if repeats:
             with job_manager(store, anyway=anyway) as manager, progress() as show:
-                result = measure_headroom(
-                    manager, run, repeats=repeats, progress=trial_progress(store, show), stop=stop
-                )
+                report = trial_progress(store, show)
+                result = measure_headroom(manager, run, repeats=repeats, progress=report, stop=stop)
         else:
             result = find_headroom(store, run)
         stopped = stop()
@@ -137,7 +137,7 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
     title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
     added = {p.name.rpartition(" and ")[2]: p for p in result.parts}
     rows = []
-    for a in result.anchors:
+    for a, cells in zip(result.anchors, tables.anchors_in_words(result, batch), strict=True):
         stage = added.get(ADDED_STAGE.get(a.role, ""))
         adds = ""
         if stage is not None and stage.distinguishable:
@@ -145,11 +145,8 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
         elif stage is not None:
             most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
             adds = f"{stage.name}: not distinguishable from nothing{most}"
-        step, low, high = (formats.seconds(v * batch) for v in a.interval)
-        interval = f"{low} to {high}, n = {a.n_steps} steps of {a.n_runs} {'run' if a.n_runs == 1 else 'runs'}"
-        speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
-        rows.append((a.role, step, interval, speed, adds, ANCHOR_WORDS[a.role]))
-    terminal.show_table(("", "a step takes", "95%", "samples/s", "adds", ""), rows, title)
+        rows.append((*cells, adds))
+    terminal.show_table((*tables.ANCHORS_HEADER, "adds"), rows, title)
     terminal.show(headroom_sentence(result, batch))
     terminal.show(*result.notes, console=terminal.err)
 

@@ -54,7 +54,6 @@ def runs(
         total = store.count_runs(query)
         most = limit if limit is not None else max(total, 1) if as_json else DEFAULT_LIMIT
         rows = store.list_runs(query, limit=most, offset=(page - 1) * most)
-        anything = bool(total) or bool(store.count_runs(RunQuery(helpers=True)))
         if as_json:
             terminal.print_json({"runs": list(_objects(store, rows))})
             return
@@ -67,10 +66,8 @@ def runs(
             )
     elif total:
         terminal.out.print(f"there is no page {page}: {total:,} runs, {most} a page")
-    elif anything:
-        terminal.out.print("no run matches; --helpers also searches runs made for another one")
     else:
-        terminal.out.print(f"no runs yet: {program()} run --strategy memory --steps 50 makes one")
+        terminal.out.print(f"no such run; {program()} run --strategy memory --steps 50 makes one, --helpers shows more")
 
 
 def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -18,7 +17,7 @@ from vitprof.cli.common.results import running_words, show_board, show_tuning, t
 from vitprof.config import BUDGETS, RunConfig, bounds, tournament_spec
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied, settings_of
 from vitprof.config.strategies import STRATEGIES
-from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning, tournament_runner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Progress, job_manager
@@ -40,7 +39,10 @@ NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
 NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
     *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown")
 }
-NOT_WITH_AUTO = ("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes", "in_place")
+NOT_WITH_AUTO = {
+    *("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes", "in_place"),
+    *BUDGETS,  # it sets the length of each run
+}
 
 
 @reading.takes(*reading.TOURNAMENT)
@@ -61,7 +63,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         _list(options["as_json"])
         return
     if options["auto"]:
-        _tune(options, given)
+        _tune(options, given, ctx)
         return
     own = options["command"] or options["vary"]
     with terminal.open_store() as store:
@@ -87,7 +89,7 @@ def _refuse(names: set[str], given: dict[str, Any], ctx: typer.Context, reason: 
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
         if name in names and source is not None and source.name != "DEFAULT":
-            raise ConfigError(name, value, reason)
+            raise ConfigError(name, " ".join(value) if isinstance(value, list) else value, reason)
 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
@@ -168,9 +170,9 @@ def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
         terminal.out.print(tournament.tournament_markdown(now.tournament, board, results[3]), soft_wrap=True, end="")
     else:
         show_board(now, *results[1:])
-    again = f"{program()} tournament --resume {tournament_id}"
     if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
-        _write_csv(options["csv"], tournament.tournament_csv(*results), again)
+        write_text(options["csv"], tournament.tournament_csv(*results))
+    again = f"{program()} tournament --resume {tournament_id}"
     if stopped and now.tournament.status != "done":
         terminal.complain(f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED)
     if error:
@@ -185,19 +187,18 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
         terminal.stop_asked() as stop,
-        progress.overall_progress() as show,
+        progress.progress() as show,
     ):
-        runner, say = tournament_runner.TournamentRunner(manager, tournament_id), progress.say_waiting()
+        runner = tournament_runner.TournamentRunner(manager, tournament_id)
+        show_waiting = progress.run_progress(show)
         try:
             while not runner.join(POLL_S) and not stop():
                 queued = store.runs(["queued"], limit=1, group_key=now.group_key)
-                if show is not None:
+                if queued:
+                    show_waiting(queued[0])
+                elif progress.shows_progress():  # its words take a while to compute
                     state = view.look()
-                    words = queued[0].message if queued else ""
-                    words = words or running_words(state, view.board(state))
-                    show(words, state.progress.fraction, state.progress.seconds_left)
-                elif queued:
-                    say(queued[0])
+                    show(running_words(state, view.board(state)), state.progress.fraction)
         finally:
             runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
         return runner.error, stop()
@@ -245,15 +246,6 @@ def _confirm(question: str, tournament_id: int, purpose: str) -> None:
     terminal.complain(f"tournament {tournament_id} is paused; {purpose}: {again}", terminal.EXIT_BAD_VALUE)
 
 
-def _write_csv(path: Path, text: str, again: str) -> None:
-    try:
-        write_text(path, text)
-    except VitprofError as problem:
-        terminal.complain(
-            f"{one_line(problem)}; nothing is lost: write it with {again} --csv FILE", terminal.EXIT_FAILED
-        )
-
-
 def _list(as_json: bool) -> None:
     with terminal.open_store() as store:
         listed = tournaments.list_tournaments(store)
@@ -267,17 +259,11 @@ def _list(as_json: bool) -> None:
         terminal.show_table(("tournament", "name", "status", "made"), cells)
 
 
-def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
+def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> None:
     chosen = reading.texts("strategies", options["strategies"])
     if len(chosen) > 1:
         raise ConfigError("strategies", options["strategies"], "--auto tunes one strategy at a time; give one")
-    for name in NOT_WITH_AUTO:
-        if options[name]:
-            value = " ".join(options[name]) if isinstance(options[name], list) else options[name]
-            raise ConfigError(name, value, "it does not go with --auto; leave it out")
-    for name in BUDGETS:
-        if given[name] is not None:
-            raise ConfigError(name, given[name], "--auto sets the length of each run; give --time for the whole search")
+    _refuse(NOT_WITH_AUTO, options | given, ctx, "it does not go with --auto; leave it out")
     sizes = reading.whole("batch_sizes", options["batch_sizes"]) if options["batch_sizes"] else None
     workers = reading.whole("workers", options["workers"]) if options["workers"] else None
     base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
@@ -286,13 +272,12 @@ def _tune(options: dict[str, Any], given: dict[str, Any]) -> None:
         terminal.open_store() as store,
         job_manager(store, anyway=options["anyway"]) as manager,
         terminal.stop_asked() as stop,
-        progress.overall_progress() as show,
+        progress.progress() as show,
     ):
 
         def report(p: Progress) -> None:
-            if show is not None:
-                best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
-                show(p.words + best, p.fraction, p.seconds_left)
+            best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
+            show(p.words + best, p.fraction)
 
         result = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
     if options["as_json"]:

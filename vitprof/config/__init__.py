@@ -5,10 +5,13 @@ Nothing in this folder imports torch: the dashboard and the command line use it 
 
 from __future__ import annotations
 
+import ast
 import functools
+import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -45,99 +48,110 @@ KINDS: dict[Any, str] = {str: "give text", bool: "give true or false"}
 """Type of a field of `RunConfig` -> the message for other values. Numbers are in `vitprof.config.bounds`."""
 
 
-def knob_doc(doc: str, default: Any = None) -> Any:
-    """Returns a field of `RunConfig` with its help text, which the command line and the sidebar both show."""
-    return field(default=default, metadata={"description": doc})
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """The settings of one job as asked for, checked (`ConfigError`) as far as can be without data set and strategy."""
 
-    name: str = knob_doc("name of the run; made from strategy and batch size if empty", "")
-    dataset: str = knob_doc("data set to train on", "digits")
-    n_images: int | None = knob_doc(
-        "number of training images to make, where the data set can have any number (photos)"
-    )
-    model: str = knob_doc("Vision Transformer to train", "tiny")
-    strategy: str = knob_doc("how samples are stored, loaded and brought to the device", "per-sample")
-    batch_size: int = knob_doc("samples for each step", 128)
-    epochs: int | None = knob_doc("budget: whole passes over the training set")
-    steps: int | None = knob_doc("budget: training steps")
-    seconds: float | None = knob_doc("budget: seconds of training")
-    device: str = knob_doc(
-        "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or a simulated "
-        "GPU: simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample",
-        "auto",
-    )
-    precision: Precision = knob_doc(
-        "fp32; tf32 (fp32 with products of lower precision on tensor cores); bf16 or fp16 by autocast, fp16 with "
-        "scaled gradients",
-        "fp32",
-    )
-    compile: bool = knob_doc("compile the model with torch.compile (slow first step)", False)
-    compile_mode: str | None = knob_doc(
-        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not given"
-    )
-    fused_optimizer: bool = knob_doc("run Adam as one kernel for all parameters: fewer launches", False)
-    image_size: int | None = knob_doc("side of the model's input in pixels; images are resized on the device")
-    lr: float | None = knob_doc("learning rate for Adam; the model's default if not given")
-    seed: int = knob_doc("seed of the weights and of the sample order", 42)
-    storage: str | None = knob_doc("how samples are stored, in place of the strategy's storage")
-    location: str | None = knob_doc("where the storage is kept, in place of the strategy's location")
-    loader: str | None = knob_doc("what builds batches, in place of the strategy's loader")
-    transfer: str | None = knob_doc("how a batch reaches the device, in place of the strategy's transfer")
-    workers: int | None = knob_doc("worker processes of the DataLoader, or threads of a loader that has threads")
-    prefetch_factor: int | None = knob_doc("batches kept ready by each worker process, or by a thread that reads ahead")
-    pin_memory: bool | None = knob_doc("copy batches to page-locked memory before they go to the GPU")
-    persistent_workers: bool | None = knob_doc("keep the workers alive between epochs")
-    start_method: str | None = knob_doc(
-        "how worker processes start; if not given, fork where the job has a process of its own"
-    )
-    decoder: str | None = knob_doc(
-        "decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29"
-    )
-    shuffle: str | None = knob_doc(
-        "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)"
-    )
-    cache_mb: float | None = knob_doc("memory in MB for a cache of part of the set, a fixed random subset")
-    slow_drive: str | None = knob_doc(
-        "drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, "
-        "12 ms)"
-    )
-    slow_mb_s: float | None = knob_doc("bandwidth of the throttled drive in MB/s; the preset's if not given")
-    slow_latency_ms: float | None = knob_doc("time to open a file on the throttled drive; the preset's if not given")
-    augment: str | None = knob_doc(
-        "random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch"
-    )
-    skip_unreadable: bool = knob_doc("leave out and count samples that cannot be read, instead of failing", False)
-    page_cache: str = knob_doc(
-        "the system's cache of the storage's files at the start: left as it is, warmed, or dropped", "as-is"
-    )
-    cudnn_benchmark: bool = knob_doc("let cuDNN try its algorithms and keep the fastest (CUDA only)", False)
-    warmup_steps: int = knob_doc("first steps left out of steady-state figures", 5)
-    least_steps: int = knob_doc(
-        "least number of steady steps of a run with a budget in seconds, which may take up to ten times its seconds", 0
-    )
-    replay: str | None = knob_doc(
-        "keep the first batches and use only those, as if data were free: from host memory (pinned where the transfer "
-        "pins), or on the device"
-    )
-    inject: str | None = knob_doc(
-        "wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, decode, transform, "
-        "collate, transfer)"
-    )
-    loader_times: bool = knob_doc("measure inside the loader: read, decode, transform, collate, queue", True)
-    evaluate: bool = knob_doc("evaluate on the test set: after each epoch of a budget in epochs, else at the end", True)
-    loader_only: bool = knob_doc("fetch and transfer batches without training", False)
-    threads: int = knob_doc("torch's intra-op CPU threads; 0 leaves the number to torch", 0)
-    share_machine: bool = knob_doc(
-        "run at the same time as jobs on other devices that also set this; if not, one job runs at a time, as jobs "
-        "compete for CPU and disk",
-        False,
-    )
-    isolation: Isolation = knob_doc("train in a separate process (recommended) or in a thread of this one", "process")
-    telemetry_hz: float = knob_doc("telemetry samples per second", 5.0)
+    name: str = ""
+    """name of the run; made from strategy and batch size if empty"""
+    dataset: str = "digits"
+    """data set to train on"""
+    n_images: int | None = None
+    """number of training images to make, where the data set can have any number (photos)"""
+    model: str = "tiny"
+    """Vision Transformer to train"""
+    strategy: str = "per-sample"
+    """how samples are stored, loaded and brought to the device"""
+    batch_size: int = 128
+    """samples for each step"""
+    epochs: int | None = None
+    """budget: whole passes over the training set"""
+    steps: int | None = None
+    """budget: training steps"""
+    seconds: float | None = None
+    """budget: seconds of training"""
+    device: str = "auto"
+    """auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or a simulated GPU:
+    simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample"""
+    precision: Precision = "fp32"
+    """fp32; tf32 (fp32 with products of lower precision on tensor cores); bf16 or fp16 by autocast, fp16 with scaled
+    gradients"""
+    compile: bool = False
+    """compile the model with torch.compile (slow first step)"""
+    compile_mode: str | None = None
+    """mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not given"""
+    fused_optimizer: bool = False
+    """run Adam as one kernel for all parameters: fewer launches"""
+    image_size: int | None = None
+    """side of the model's input in pixels; images are resized on the device"""
+    lr: float | None = None
+    """learning rate for Adam; the model's default if not given"""
+    seed: int = 42
+    """seed of the weights and of the sample order"""
+    storage: str | None = None
+    """how samples are stored, in place of the strategy's storage"""
+    location: str | None = None
+    """where the storage is kept, in place of the strategy's location"""
+    loader: str | None = None
+    """what builds batches, in place of the strategy's loader"""
+    transfer: str | None = None
+    """how a batch reaches the device, in place of the strategy's transfer"""
+    workers: int | None = None
+    """worker processes of the DataLoader, or threads of a loader that has threads"""
+    prefetch_factor: int | None = None
+    """batches kept ready by each worker process, or by a thread that reads ahead"""
+    pin_memory: bool | None = None
+    """copy batches to page-locked memory before they go to the GPU"""
+    persistent_workers: bool | None = None
+    """keep the workers alive between epochs"""
+    start_method: str | None = None
+    """how worker processes start; if not given, fork where the job has a process of its own"""
+    decoder: str | None = None
+    """decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29"""
+    shuffle: str | None = None
+    """order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)"""
+    cache_mb: float | None = None
+    """memory in MB for a cache of part of the set, a fixed random subset"""
+    slow_drive: str | None = None
+    """drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, 12
+    ms)"""
+    slow_mb_s: float | None = None
+    """bandwidth of the throttled drive in MB/s; the preset's if not given"""
+    slow_latency_ms: float | None = None
+    """time to open a file on the throttled drive; the preset's if not given"""
+    augment: str | None = None
+    """random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch"""
+    skip_unreadable: bool = False
+    """leave out and count samples that cannot be read, instead of failing"""
+    page_cache: str = "as-is"
+    """the system's cache of the storage's files at the start: left as it is, warmed, or dropped"""
+    cudnn_benchmark: bool = False
+    """let cuDNN try its algorithms and keep the fastest (CUDA only)"""
+    warmup_steps: int = 5
+    """first steps left out of steady-state figures"""
+    least_steps: int = 0
+    """least number of steady steps of a run with a budget in seconds, which may take up to ten times its seconds"""
+    replay: str | None = None
+    """keep the first batches and use only those, as if data were free: from host memory (pinned where the transfer
+    pins), or on the device"""
+    inject: str | None = None
+    """wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, decode, transform,
+    collate, transfer)"""
+    loader_times: bool = True
+    """measure inside the loader: read, decode, transform, collate, queue"""
+    evaluate: bool = True
+    """evaluate on the test set: after each epoch of a budget in epochs, else at the end"""
+    loader_only: bool = False
+    """fetch and transfer batches without training"""
+    threads: int = 0
+    """torch's intra-op CPU threads; 0 leaves the number to torch"""
+    share_machine: bool = False
+    """run at the same time as jobs on other devices that also set this; if not, one job runs at a time, as jobs compete
+    for CPU and disk"""
+    isolation: Isolation = "process"
+    """train in a separate process (recommended) or in a thread of this one"""
+    telemetry_hz: float = 5.0
+    """telemetry samples per second"""
 
     def __post_init__(self) -> None:
         budgets = [b for b in BUDGETS if getattr(self, b) is not None]
@@ -196,6 +210,17 @@ class RunConfig:
 def types_of(record: type) -> dict[str, tuple[Any, ...]]:
     """Returns the types that values of each field of a dataclass may have: one, and `NoneType` where it is optional."""
     return {name: get_args(hint) or (hint,) for name, hint in get_type_hints(record).items()}
+
+
+@functools.cache
+def descriptions() -> dict[str, str]:
+    """Returns the docstring of each field of `RunConfig`: the help text that command line, sidebar and files show."""
+    (config,) = (node for node in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(node, ast.ClassDef))
+    return {
+        ast.unparse(known.target): " ".join(ast.literal_eval(text.value).split())
+        for known, text in itertools.pairwise(config.body)
+        if isinstance(known, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
 
 
 def _is_gpu(device: str) -> bool:

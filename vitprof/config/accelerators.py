@@ -34,7 +34,6 @@ class Card:
     """Peak rate of the tensor cores without sparsity, accumulating in fp32."""
     memory_bytes_per_s: float
     link_bytes_per_s: float
-    source: str
 
     def flop_per_s(self, precision: Precision) -> float:
         """Returns the peak rate in that precision. TF32 has half of bf16's (A100: 156 of 312 TFLOP/s, NVIDIA)."""
@@ -44,31 +43,19 @@ class Card:
 
 
 CARDS = catalog.by_name(
-    Card(
-        "rtx4060-laptop",
-        "laptop RTX 4060",
-        # 3,072 cores x 2 x 1.89 GHz, the middle of the 1.47 to 2.37 GHz that a laptop's power limit decides
-        11.6e12,
-        23.2e12,
-        256e9,
-        15.75e9,
-        "NVIDIA's Ada GPU architecture paper; clocks of its laptop page",
-    ),
-    Card(
-        "rtx2060-article",
-        "RTX 2060 of the article",
-        6.45e12,
-        25.8e12,  # fp16: Turing has no bf16
-        336e9,
-        15.75e9,
-        "NVIDIA's Turing GPU architecture paper",
-    ),
-    Card("a100", "A100", 19.5e12, 312e12, 2039e9, 31.5e9, "NVIDIA's A100 data sheet, SXM with 80 GB"),
-    Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9, "NVIDIA's H100 data sheet, SXM with 80 GB"),
+    # NVIDIA's Ada GPU architecture paper; clocks of its laptop page. 3,072 cores x 2 x 1.89 GHz, the middle of the 1.47
+    # to 2.37 GHz that a laptop's power limit decides.
+    Card("rtx4060-laptop", "laptop RTX 4060", 11.6e12, 23.2e12, 256e9, 15.75e9),
+    # NVIDIA's Turing GPU architecture paper. The second rate is that of fp16: Turing has no bf16.
+    Card("rtx2060-article", "RTX 2060 of the article", 6.45e12, 25.8e12, 336e9, 15.75e9),
+    # NVIDIA's data sheets, SXM with 80 GB
+    Card("a100", "A100", 19.5e12, 312e12, 2039e9, 31.5e9),
+    Card("h100", "H100", 67e12, 989e12, 3350e9, 63e9),
 )
 """Name in a device, such as h100 in `simulated:h100` -> card."""
 
-RTX_3090 = Card("rtx3090", "RTX 3090", 35.6e12, 71e12, 936e9, 31.5e9, "NVIDIA's Ampere GA102 GPU architecture paper")
+# NVIDIA's Ampere GA102 GPU architecture paper
+RTX_3090 = Card("rtx3090", "RTX 3090", 35.6e12, 71e12, 936e9, 31.5e9)
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ LOADING_S = Bounds(0.1, 600, whole=False)
 WATCHED_STEPS = RUN_BOUNDS["steps"]
 """Training steps after which a watched script is ended, or is no longer watched."""
 LEAST_PER_S = Bounds(1e-6, 1e12, whole=False)
+PORT = Bounds(1, 65_535)
 
 LIST_PAGE = Bounds(1, 2**31 - 1)
 """Runs on a page of a list, and the number of that page."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vitprof.errors import ConfigError
 
@@ -12,22 +12,11 @@ if TYPE_CHECKING:
     from vitprof.config import RunConfig
 
 
-class Named(Protocol):
-    """What has a name."""
-
-    @property
-    def name(self) -> str:
-        """Returns the name, by which a person chooses it."""
+T = TypeVar("T", bound=Any)
 
 
-N = TypeVar("N", bound=Named)
-
-
-def by_name(*entries: N) -> dict[str, N]:
+def by_name(*entries: T) -> dict[str, T]:
     return {entry.name: entry for entry in entries}
-
-
-T = TypeVar("T")
 
 
 def chosen(known: Mapping[str, T], field: str, name: str) -> T:

@@ -25,7 +25,6 @@ class Part:
 
     name: str
     title: str
-    what: str
     knobs: Mapping[str, Any] = field(default_factory=dict)
     """The settings it takes (names in `vitprof.config.KNOBS`), with their defaults."""
     packages: tuple[str, ...] = ()
@@ -80,11 +79,11 @@ DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
 """Decoders that are kept for existing runs -> what is wrong with them. None is the first in `DECODERS`."""
 
 STORAGES = catalog.by_name(
+    # torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; each
+    # sample becomes a PIL image and a tensor.
     StoragePart(
         "idx",
         "MNIST's IDX files",
-        "torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; each "
-        "sample becomes a PIL image and a tensor.",
         form="samples",
         kinds=("idx",),
         access="memory",
@@ -92,96 +91,81 @@ STORAGES = catalog.by_name(
         read_from={"idx": None},
         ram_bytes=1,
     ),
+    # torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.
     StoragePart(
         "imagefolder",
         "Image folder, sample by sample",
-        "torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.",
         form="samples",
         kinds=("jpeg",),
         access="file for each sample",
         transforms=True,
         read_from={"jpeg": None},
     ),
+    # One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.
     StoragePart(
         "files",
         "Image files",
-        "One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.",
         form="encoded",
         knobs=ENCODED_KNOBS,
         access="file for each sample",
         read_from={"jpeg": None},
         prepare_s={"idx": 0.2e-3},
     ),
+    # One file with the bare uint8 pixels of each sample, read straight into the batch.
     StoragePart(
         "raw-files",
         "Raw files",
-        "One file with the bare uint8 pixels of each sample, read straight into the batch.",
         access="file for each sample",
         sample_bytes=blocks,
         prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
     ),
+    # data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.
     StoragePart(
         "pt",
         "One .pt file for each sample",
-        "data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.",
         access="file for each sample",
         sample_bytes=lambda pixels: blocks(pixels + 1_500),  # torch.save writes a zip archive around a tensor
         prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
     ),
-    StoragePart(
-        "pt-single",
-        "One .pt file",
-        "All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.",
-        access="mapping",
-    ),
+    # All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.
+    StoragePart("pt-single", "One .pt file", access="mapping"),
+    # All images in one .pt file, read into memory before training and sliced batch by batch.
     StoragePart(
         "pt-whole",
         "One .pt file loaded whole",
-        "All images in one .pt file, read into memory before training and sliced batch by batch.",
         knobs={"shuffle": "none"},
         access="memory",
         read_from={"idx": "pt-single", "jpeg": "pt-single"},
         ram_bytes=1,
     ),
-    StoragePart(
-        "hdf5",
-        "HDF5, contiguous",
-        "X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process on its "
-        "own.",
-        access="mapping",
-        packages=("h5py",),
-    ),
-    StoragePart(
-        "hdf5-chunked",
-        "HDF5, chunked",
-        "The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.",
-        knobs={"shuffle": "block"},
-        packages=("h5py",),
-    ),
+    # X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process on its own.
+    StoragePart("hdf5", "HDF5, contiguous", access="mapping", packages=("h5py",)),
+    # The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.
+    StoragePart("hdf5-chunked", "HDF5, chunked", knobs={"shuffle": "block"}, packages=("h5py",)),
+    # The encoded files one after another in one HDF5 data set, with their offsets.
     StoragePart(
         "hdf5-encoded",
         "HDF5 with JPEG bytes",
-        "The encoded files one after another in one HDF5 data set, with their offsets.",
         form="encoded",
         kinds=("jpeg",),
         knobs=ENCODED_KNOBS,
         packages=("h5py",),
         prepare_s={},
     ),
+    # A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.
     StoragePart(
         "lmdb",
         "LMDB",
-        "A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.",
         kinds=("idx",),
         access="mapping",
         # The leaves of a B+ tree filled in order hold as many entries as fit a page.
         sample_bytes=lambda pixels: BLOCK // max(1, BLOCK // (pixels + 32)),
         packages=("lmdb",),
     ),
+    # A memory-mapped B+ tree with the encoded file of each sample under its key.
     StoragePart(
         "lmdb-encoded",
         "LMDB with JPEG bytes",
-        "A memory-mapped B+ tree with the encoded file of each sample under its key.",
         form="encoded",
         kinds=("jpeg",),
         knobs=ENCODED_KNOBS,
@@ -189,24 +173,14 @@ STORAGES = catalog.by_name(
         packages=("lmdb",),
         prepare_s={},
     ),
-    StoragePart(
-        "memmap",
-        "Memory-mapped array (.npy)",
-        "All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.",
-        access="mapping",
-    ),
-    StoragePart(
-        "memory",
-        "Array in memory",
-        "The whole set as one uint8 tensor in RAM.",
-        access="memory",
-        read_from={"idx": None, "jpeg": "memmap"},
-        ram_bytes=1,
-    ),
+    # All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.
+    StoragePart("memmap", "Memory-mapped array (.npy)", access="mapping"),
+    # The whole set as one uint8 tensor in RAM.
+    StoragePart("memory", "Array in memory", access="memory", read_from={"idx": None, "jpeg": "memmap"}, ram_bytes=1),
+    # The whole set as one float32 tensor in RAM, in a TensorDataset.
     StoragePart(
         "memory-float",
         "Float tensor in memory",
-        "The whole set as one float32 tensor in RAM, in a TensorDataset.",
         form="samples",
         access="memory",
         read_from={"idx": None, "jpeg": "memmap"},
@@ -223,20 +197,14 @@ def prepared_as(storage: str, kind: str) -> str | None:
 SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, "slow_latency_ms": None}
 
 LOCATIONS = catalog.by_name(
-    Part("disk", "Disk", "The file system that VITPROF_HOME is on."),
-    Part("ram-disk", "RAM disk", "Copied to a tmpfs before training; removed afterwards."),
-    Part(
-        "slow-drive",
-        "Slow drive (throttled)",
-        "Reads are throttled to the bandwidth of a slow drive, and opening a file costs its latency.",
-        knobs=SLOW_KNOBS,
-    ),
-    Part(
-        "staged",
-        "Staged from the slow drive (throttled)",
-        "Copied from the slow drive to the local disk first, in large blocks; the time for copying is counted.",
-        knobs=SLOW_KNOBS,
-    ),
+    # The file system that VITPROF_HOME is on.
+    Part("disk", "Disk"),
+    # Copied to a tmpfs before training; removed afterwards.
+    Part("ram-disk", "RAM disk"),
+    # Reads are throttled to the bandwidth of a slow drive, and opening a file costs its latency.
+    Part("slow-drive", "Slow drive (throttled)", knobs=SLOW_KNOBS),
+    # Copied from the slow drive to the local disk first, in large blocks; the time for copying is counted.
+    Part("staged", "Staged from the slow drive (throttled)", knobs=SLOW_KNOBS),
 )
 
 
@@ -254,44 +222,22 @@ class LoaderPart(Part):
 WORKERS = {"workers": 2, "prefetch_factor": 2, "pin_memory": True, "persistent_workers": True, "start_method": None}
 
 LOADERS = catalog.by_name(
+    # torch.utils.data.DataLoader, in the loop or with worker processes.
+    LoaderPart("dataloader", "PyTorch DataLoader", knobs=WORKERS, made_by="processes"),
+    # Each batch is one read of the storage, in the training loop.
+    LoaderPart("batches", "Whole batches in the loop", forms=("pixels",)),
+    # A thread reads the next batch while the current one trains.
+    LoaderPart("ahead", "Whole batches, one ahead", forms=("pixels",), knobs={"prefetch_factor": 1}, made_by="thread"),
+    # A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.
     LoaderPart(
-        "dataloader",
-        "PyTorch DataLoader",
-        "torch.utils.data.DataLoader, in the loop or with worker processes.",
-        knobs=WORKERS,
-        made_by="processes",
+        "threads", "Decoding threads", forms=("encoded",), knobs={"workers": 2, "prefetch_factor": 2}, made_by="threads"
     ),
-    LoaderPart(
-        "batches",
-        "Whole batches in the loop",
-        "Each batch is one read of the storage, in the training loop.",
-        forms=("pixels",),
-    ),
-    LoaderPart(
-        "ahead",
-        "Whole batches, one ahead",
-        "A thread reads the next batch while the current one trains.",
-        forms=("pixels",),
-        knobs={"prefetch_factor": 1},
-        made_by="thread",
-    ),
-    LoaderPart(
-        "threads",
-        "Decoding threads",
-        "A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.",
-        forms=("encoded",),
-        knobs={"workers": 2, "prefetch_factor": 2},
-        made_by="threads",
-    ),
-    LoaderPart(
-        "generator",
-        "Single-core generator",
-        "A Python generator that makes one sample after another and yields a batch when it is full.",
-    ),
+    # A Python generator that makes one sample after another and yields a batch when it is full.
+    LoaderPart("generator", "Single-core generator"),
+    # A DALI pipeline decodes, crops and flips; on the GPU where there is one.
     LoaderPart(
         "dali",
         "NVIDIA DALI",
-        "A DALI pipeline decodes, crops and flips; on the GPU where there is one.",
         forms=("encoded",),
         kinds=("jpeg",),
         decodes=True,
@@ -302,18 +248,14 @@ LOADERS = catalog.by_name(
 )
 
 TRANSFERS = catalog.by_name(
-    Part("blocking", "Blocking copy", ".to(device): the loop waits until the copy is done."),
-    Part(
-        "pinned",
-        "Pinned, non-blocking",
-        "Batches are in page-locked memory, which is reused; the copy is queued and the loop goes on.",
-    ),
-    Part(
-        "stream",
-        "Prefetch stream",
-        "Copy and normalisation run in a CUDA stream of their own while the previous batch trains.",
-    ),
-    Part("resident", "Resident", "The storage is on the device; there is nothing to copy."),
+    # .to(device): the loop waits until the copy is done.
+    Part("blocking", "Blocking copy"),
+    # Batches are in page-locked memory, which is reused; the copy is queued and the loop goes on.
+    Part("pinned", "Pinned, non-blocking"),
+    # Copy and normalisation run in a CUDA stream of their own while the previous batch trains.
+    Part("stream", "Prefetch stream"),
+    # The storage is on the device; there is nothing to copy.
+    Part("resident", "Resident"),
 )
 
 PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(zip(PARTS, (STORAGES, LOCATIONS, LOADERS, TRANSFERS), strict=True))

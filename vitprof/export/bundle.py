@@ -112,20 +112,14 @@ class Imported:
     def sentence(self) -> str:
         own = [run.run_id for run in self.new if not run.helper]
         already = [run.run_id for run in self.runs if run.already_here and not run.helper]
-        n_helpers = len(self.new) - len(own)
-        whose = "a run that is" if self.skipped == 1 else "runs that are"
         parts = (
             own and f"{formats.count(len(own), 'run')} imported as {_numbers(own)}",
-            n_helpers and f"{n_helpers} measured for headroom came with {'it' if len(own) == 1 else 'them'}",
-            already and f"{formats.count(len(already), 'run')} {_were(len(already))} here already: {_numbers(already)}",
-            self.skipped and f"{self.skipped} measured for {whose} here already {_were(self.skipped)} left out",
-            self.renamed and f"{self.renamed} got another name: what it had cannot be shown",
+            len(self.new) > len(own) and f"measured for headroom: {len(self.new) - len(own)}",
+            already and f"here already: {_numbers(already)}",
+            self.skipped and f"left out, since they were measured for runs that are here: {self.skipped}",
+            self.renamed and f"renamed, since what they were called cannot be shown: {self.renamed}",
         )
         return "; ".join(str(part) for part in parts if part) or "everything in the file was here already"
-
-
-def _were(n: int) -> str:
-    return "was" if n == 1 else "were"
 
 
 def _numbers(ids: Sequence[int]) -> str:

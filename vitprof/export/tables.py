@@ -1,7 +1,7 @@
-"""Runs and their steps as CSV, Parquet and JSON, from `vitprof.recording.columns`; see docs/formats.md. CSV is as in
-RFC 4180; a text cell that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV Injection").
-Parquet and JSON (RFC 8259) have null, never NaN. Parquet's metadata has the schema version, what the rows are, whether
-any run was simulated, and each run's settings and figures.
+"""Runs and their steps as CSV, Parquet and JSON, from `vitprof.recording.columns` (docs/formats.md), and the figures of
+a run in words. CSV is as in RFC 4180; a text cell that a spreadsheet would run as a formula gets an apostrophe in front
+(OWASP, "CSV Injection"). Parquet and JSON (RFC 8259) have null, never NaN. Parquet's metadata has the schema version,
+what the rows are, whether any run was simulated, and each run's settings and figures.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from vitprof import formats
 from vitprof.analysis.arrays import Series
-from vitprof.config import CONFIG_COLUMNS, RunConfig, types_of
+from vitprof.analysis.timing import utilisation
+from vitprof.analysis.verdict import headroom
+from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
 from vitprof.store import RunStore, StoredRun, chunks
 
@@ -32,10 +35,6 @@ FIGURES = (*columns.columns(columns.StepRecord), *columns.columns(columns.RunSum
 INTEGERS = frozenset(c.name for c in FIGURES if c.integer) | {"seq"}
 TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
 """Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
-DOCS: dict[str, str] = {c.name: c.doc for c in FIGURES} | {
-    f.name: str(f.metadata.get("description", "")) for f in dataclasses.fields(RunConfig) if f.name != "name"
-}
-"""Column -> what it means: the description of each field in a Parquet file."""
 KINDS: dict[str, type] = (
     dict.fromkeys((*STEPS_HEADER, *SUMMARY_HEADER), str)
     | {name: kind for name, (kind, *_) in types_of(RunConfig).items()}
@@ -70,6 +69,58 @@ def summary_row(run: StoredRun) -> list[object]:
         *(summary[name] for name in columns.SUMMARY_COLUMNS),
         *(run.error, columns.SCHEMA_VERSION, run.simulated, run.verdict.kind if run.verdict else None),
     ]
+
+
+def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
+    """Returns the known figures of a run: the name of each, its value as a person reads it, and what it means."""
+    s = run.summary or columns.RunSummary()
+    low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
+    interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
+    epoch = "measured" if s.n_epochs_measured else "extrapolated from the throughput"
+    inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
+    cost = "share of the time that vitprof's own recording took"
+    rows = [
+        ("Samples/s", formats.number(s.samples_per_s) + interval, "over the training time, with its 95% interval"),
+        ("Time of an epoch", ("" if s.n_epochs_measured else "~ ") + formats.seconds(s.epoch_s), epoch),
+        ("Step, median", formats.seconds(s.step_ms_median / 1e3), f"of {s.n_steady_steps:,} steady steps"),
+        ("Step, 95% below", formats.seconds(s.step_ms_p95 / 1e3), ""),
+        ("Device idle", formats.percent(s.device_idle_frac), "share of the time between steps without compute"),
+        ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it in which the loop waited for data"),
+        ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it spent on the copy to the device"),
+        ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
+        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
+        ("SM activity", utilisation.sm_activity(s, run.environment).words, utilisation.MEANING),
+        *((f"{m.name}, peak", formats.size(m.n_bytes), m.meaning) for m in utilisation.device_memory(s)),
+        ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),
+        ("CPU", formats.seconds(s.cpu_s_per_sample), "of the job's processes for each sample"),
+        ("Preparing", formats.seconds(s.prepare_s), "data set and storage, not part of the epoch"),
+        ("Storage", formats.size(s.storage_bytes), "on disk"),
+        ("In the page cache", formats.percent(s.page_cached_frac), "share of the storage, at the start"),
+        ("Copied first", formats.seconds(s.stage_s or None), "to RAM disk or local disk, not part of the epoch"),
+        ("Cache hits", formats.percent(s.cache_hit_frac), "share of the samples that the partial cache had"),
+        ("Left out", f"{s.n_unreadable:,}" if s.n_unreadable else "", "samples that could not be read"),
+        ("First batch", formats.seconds(s.first_batch_s), "wait for it, worker start included"),
+        ("Change of epochs", formats.seconds(s.epoch_restart_s), "median wait for the first batch of a later epoch"),
+        ("Whole job", formats.seconds(s.wall_s), "from its start to its end"),
+        ("Training loss", formats.number(s.loss_last), f"of the last step; {formats.number(s.loss_first)} at first"),
+        ("Accuracy", formats.percent(s.test_accuracy), "on the test set, at the last evaluation"),
+        ("Cost of recording", formats.percent(s.recording_frac), cost + inside * math.isfinite(s.loader_times_frac)),
+    ]
+    return [row for row in rows if row[1] and formats.NOT_AVAILABLE not in row[1]]
+
+
+ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
+
+
+def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
+    """Returns a row for each anchor of a headroom, with the columns of `ANCHORS_HEADER`; `batch`: samples in a step."""
+    rows: list[tuple[str, ...]] = []
+    for a in found.anchors:
+        step, low, high = (formats.seconds(v * batch) for v in a.interval)
+        speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
+        name, n = f"{a.role}: {headroom.ANCHOR_WORDS[a.role]}", f"{a.n_steps} of {formats.count(a.n_runs, 'run')}"
+        rows.append((name, step, f"{low} to {high}", speed, n))
+    return rows
 
 
 # CSV
@@ -167,8 +218,9 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
     }
     if rows == "steps":
         metadata["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
+    docs = {c.name: c.doc for c in FIGURES} | {name: descriptions()[name] for name in CONFIG_COLUMNS}
     kinds = ((name, pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))) for name in header)
-    fields = [pa.field(n, kind, metadata={"description": DOCS[n]} if DOCS.get(n) else None) for n, kind in kinds]
+    fields = [pa.field(n, kind, metadata={"description": docs[n]} if docs.get(n) else None) for n, kind in kinds]
     return pa.schema(fields, metadata=metadata)
 
 
@@ -184,21 +236,17 @@ def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
     return plain | {"error": run.error or None}
 
 
-def runs_json(store: RunStore, runs: Iterable[StoredRun]) -> str:
-    objects = [run_object(run, store.tags(run.id)) for run in runs]
-    return _json({"schema_version": columns.SCHEMA_VERSION, "runs": objects}) + "\n"
-
-
-def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO) -> None:
-    """Writes runs with their series as a line of JSON, `NUMBERS_AT_ONCE` numbers at a time."""
+def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO, *, series: bool = True) -> None:
+    """Writes runs as a line of JSON, with their series `NUMBERS_AT_ONCE` numbers at a time, or null if not `series`."""
     file.write(_json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
     for number, run in enumerate(runs):
         about = run_object(run, store.tags(run.id))
-        about = {name: value for name, value in about.items() if name not in ("steps", "telemetry")}
+        read = {"steps": store.steps, "telemetry": store.telemetry} if series else {}
+        about = {name: value for name, value in about.items() if name not in read}
         file.write(f"{', ' if number else ''}{_json(about).removesuffix('}')}".encode())
-        for name, series in (("steps", store.steps(run.id)), ("telemetry", store.telemetry(run.id))):
+        for name, of_run in read.items():
             file.write(f', "{name}": '.encode())
-            _write_columns(since_start(series, run.t_origin_s), file)
+            _write_columns(since_start(of_run(run.id), run.t_origin_s), file)
         file.write(b"}")
     file.write(b"]}\n")
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import io
-import os
 import pickle
 import shutil
 import subprocess
 import tempfile
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from vitprof import formats, home
+from vitprof import home
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.timing.timeline import group_size, min_max
 from vitprof.errors import VitprofError
@@ -28,8 +25,6 @@ from vitprof.store import RunStore, StoredRun
 MAX_GROUPS = 5_000
 """Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
 LIMIT_S = 300
-VALUE_BYTES, EVENT_BYTES = 11, 40
-"""Bytes of a value in a file besides its tag, and of the event around the values of one moment."""
 NO_SCALARS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "host_s", "exposed_wait_s")
 """Columns of seconds that are moments, or what other scalars say."""
 OF_LOADER = (*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s")
@@ -44,12 +39,10 @@ TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name 
 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
     try:
-        taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
-        if taken:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
         target = directory.resolve()
         scalars = {run_directory(run): _scalars(store, run) for run in runs}
-        _check_room(target.parent, directory, scalars)
         temporary = Path(tempfile.mkdtemp(prefix=".vitprof-", suffix=".tmp", dir=target.parent))
         try:
             _in_a_process(temporary, scalars)
@@ -62,19 +55,13 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    out = io.BytesIO()
     try:
         with tempfile.TemporaryDirectory(prefix=home.temporary_prefix("tensorboard")) as top:
-            directory = Path(top) / "tensorboard"
-            write_tensorboard(store, runs, directory)
-            with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-                for path in sorted(directory.rglob("*")):
-                    if path.is_file():
-                        archive.write(path, path.relative_to(top))
+            write_tensorboard(store, runs, Path(top) / "tensorboard")
+            return Path(shutil.make_archive(f"{top}/packed", "zip", top, "tensorboard")).read_bytes()
     except OSError as error:
         where = tempfile.gettempdir()
         raise VitprofError(f"{where} cannot be written: {error.strerror or error}; TMPDIR names another") from error
-    return out.getvalue()
 
 
 def run_directory(run: StoredRun) -> str:
@@ -105,20 +92,8 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
     return np.stack([number[at], wall[at], values[at]])
 
 
-def _check_room(parent: Path, directory: Path, runs: Mapping[str, Mapping[str, Floats]]) -> None:
-    needed = sum(len(points[0]) * (VALUE_BYTES + len(tag)) for run in runs.values() for tag, points in run.items())
-    needed += EVENT_BYTES * sum(max((len(points[0]) for points in run.values()), default=0) for run in runs.values())
-    disk = os.statvfs(parent)
-    free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks and free < needed:  # a file system without blocks does not report its free space
-        raise VitprofError(
-            f"{directory} cannot be written: it takes about {formats.size(needed)}, "
-            f"and {formats.size(free)} are free there"
-        )
-
-
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hands the scalars to `tensorboard_child`, whose input stays open: with this process the child ends."""
+    """Hands the scalars to `tensorboard_child`, whose input stays open: with this process it ends. Raises `OSError`."""
     command = runners.command("vitprof.export.tensorboard_child", str(directory))
     env, pipe = runners.environment(), subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=env) as process:
@@ -130,11 +105,11 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
                 process.stdin.flush()
             status = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired as error:
-            raise VitprofError(f"writing TensorBoard's files took more than {LIMIT_S} s; try a quicker disk") from error
+            raise OSError(f"it takes more than {LIMIT_S} s; try a quicker disk") from error
         finally:
             process.kill()
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         said = process.stderr.read().decode(errors="replace").strip().splitlines()
     if status:
-        raise VitprofError(f"TensorBoard's files could not be written: {said[-1] if said else status}")
+        raise OSError(said[-1] if said else f"its process ended with status {status}")

@@ -74,24 +74,27 @@ class Selftest:
         self.measured: dict[str, Measured] = {}
         self._hogs: BusyCores | None = None
         self._retrying = False
-        self._run_id = self._done = self._total = 0
-        self._began = self._ended = time.monotonic()
+        self._run_id = 0
 
     def prepare(self) -> None:
         """Makes the data sets, so that no job has to."""
         for name, n_images in dict.fromkeys((case.base.dataset, case.base.n_images) for case in self._cases):
-            datasets.prepare(name, n_images, progress=lambda frac, words: self._report(words), stop=self._stop)
-        self._began = time.monotonic()
+            datasets.prepare(name, n_images, progress=self._report, stop=self._stop)
+
+    def _report(self, fraction: float, words: str) -> None:
+        self._progress(Progress(words, 0, 0, fraction))
 
     def run(self, rounds: int, retries: int) -> None:
         """Runs the cases `rounds` times, then up to `retries` times those that are not right. Raises `JobStopped`."""
+        total, watch = n_jobs(self._cases, rounds), self._watch
         with closing(self._trials(rounds, retries)) as trials:
-            for _, run_id in run_trials(self._manager, trials, "", watch=self._watch, stop=self._stop):
+            jobs = run_trials(
+                self._manager, trials, "", total=total, progress=self._progress, watch=watch, stop=self._stop
+            )
+            for _, run_id in jobs:
                 self._run_id = run_id
                 if self._stop():  # Ctrl-C, for example, may have ended the job too, which is no failure of the case
                     break
-                self._done += 1
-                self._ended = time.monotonic()
         if self._stop():
             raise JobStopped("the selftest was stopped")
 
@@ -100,12 +103,10 @@ class Selftest:
         return known.case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
 
     def _trials(self, rounds: int, retries: int) -> Generator[Trial, None, None]:
-        self._total = n_jobs(self._cases, rounds)
         for number in range(rounds + retries):
             cases = self._cases
             if number >= rounds:
                 cases = [case for case in cases if not self.result(case).ok]
-                self._total += n_jobs(cases, 1)
                 self._retrying = True
             for base in dict.fromkeys(case.base for case in cases):
                 group = [case for case in cases if case.base == base]
@@ -113,7 +114,6 @@ class Selftest:
                 try:
                     reference = self._observe(group[0])
                 except JobError as error:
-                    self._total -= len(group)
                     for case in group:
                         self._note(case, f"reference: {one_line(error)}")
                     continue
@@ -155,20 +155,10 @@ class Selftest:
         return known.observe(self._manager.store, self._run_id, case)
 
     def _watch(self, trial: Trial, run_id: int) -> None:
-        """Shows the progress, and starts hogs when the job trains: while it loads PyTorch they would show nothing."""
-        self._report(trial.words)
+        """Starts hogs when the job trains: while it loads PyTorch they would show nothing."""
         hogs = self._hogs
         if hogs is not None and not hogs.begun and self._manager.store.run(run_id).stage == "training":
             hogs.begin()
-
-    def _report(self, words: str) -> None:
-        left_s = math.nan
-        if self._done:
-            each = (self._ended - self._began) / self._done
-            # A job that takes longer than the mean must not shorten the estimate for the jobs after it.
-            left_s = each * (self._total - self._done) - min(each, time.monotonic() - self._ended)
-        fraction = self._done / self._total if self._total else 0.0
-        self._progress(Progress(words, self._done, self._total, fraction, left_s))
 
 
 def _waits(case: Case) -> tuple[int, float]:

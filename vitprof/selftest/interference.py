@@ -49,9 +49,7 @@ class BusyCores:
         return self
 
     def begin(self) -> None:
-        """Makes them busy; does nothing the second time."""
-        if self.begun:
-            return
+        """Makes them busy."""
         self.begun = True
         for hog in self._hogs:
             assert hog.stdin is not None

@@ -102,6 +102,13 @@ class Result:
         checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
         return "; ".join(words for right, words in checks if not right)
 
+    @property
+    def words(self) -> str:
+        found = f"{self.blamed}, {self.reported_ms:.2f} of {self.expected_ms:.2f} ms, idle {self.idle_frac:.1%}"
+        retried = f", {self.retries} of {self.rounds} rounds retried" if self.retries else ""
+        wrong = f": {self.wrong}" if self.wrong else ""
+        return f"{self.status.upper()}: {self.case}. {found} ({self.true_idle_frac:.1%}){retried}{wrong}"
+
 
 @dataclass(frozen=True)
 class Outcome:

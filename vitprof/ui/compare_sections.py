@@ -13,6 +13,7 @@ from vitprof.analysis.compare.comparison import on_one_axis
 from vitprof.analysis.compare.differences import Cell, config_differences
 from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.charts import breakdown, comparison, style
+from vitprof.config import descriptions
 from vitprof.store import StoredRun
 from vitprof.ui import findings, live_chart, tables, texts, widgets
 from vitprof.ui.profile.live import is_simulated_run
@@ -231,7 +232,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     )
     headers = names_of(runs)
     headers[at] += " (baseline)"
-    about = [str(widgets.FIELDS[d.field].metadata.get("description", "")) for d in differences]
+    about = [descriptions()[d.field] for d in differences]
     rows = [[widgets.label(d.field), *map(_value, d.cells), text] for d, text in zip(differences, about, strict=True)]
     shown = pd.DataFrame(rows, columns=["Setting", *headers, "What it is"])
     colours = [["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""] for d in differences]

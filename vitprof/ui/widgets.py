@@ -67,7 +67,7 @@ def label(field: str) -> str:
 
 
 def help_of(field: str) -> str:
-    return sentence(str(FIELDS[field].metadata["description"]))
+    return sentence(config.descriptions()[field])
 
 
 def settings() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
@@ -100,17 +99,8 @@ def test_a_line_that_is_too_long_is_cut() -> None:
     assert during.rows == [""] * 7 + [" " + "x" * 38]
 
 
-def test_at_most_twice_a_second() -> None:
-    terminal = Terminal(
-        [sys.executable, "-c", BEGIN + "for i in range(40):\n    show(f'step {i}', after=0.125)\nline.hide()"]
-    )
-    terminal.end()
-    assert terminal.said.count(b"step ") == 10
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("n_before", [3, 10])
-@pytest.mark.parametrize("size", [(12, 40), (6, 40), (8, 20), (5, 90)])
+@pytest.mark.parametrize(("size", "n_before"), [((12, 40), 3), ((6, 40), 10), ((8, 20), 10), ((5, 90), 3)])
 def test_the_terminal_changes_its_size(size: tuple[int, int], n_before: int) -> None:
     during, after = played(f"""
 for i in range({n_before}):
@@ -129,6 +119,14 @@ line.hide()
     assert [row for row in during.lines if row] == rows, "no line is lost, and none of ours is among them"
     assert (len(during.rows), during.bottom) == (size[0], " step 3")
     assert [row for row in [*after.lines, after.bottom] if row] == rows
+
+
+def test_at_most_twice_a_second() -> None:
+    terminal = Terminal(
+        [sys.executable, "-c", BEGIN + "for i in range(40):\n    show(f'step {i}', after=0.125)\nline.hide()"]
+    )
+    terminal.end()
+    assert terminal.said.count(b"step ") == 10
 
 
 def test_the_end_right_after_a_change_of_size() -> None:
@@ -160,13 +158,6 @@ def test_a_terminal_that_cannot_have_it(rows: int, term: str) -> None:
     assert terminal.said == b"row"
 
 
-def test_what_is_no_terminal() -> None:
-    stream = io.StringIO()
-    with status_line.status_line(stream) as show:
-        show("step 1")
-    assert stream.getvalue() == ""
-
-
 def test_a_program_that_reads_single_keys_has_the_screen_for_itself() -> None:
     """An editor on the alternate screen that resets the region and leaves the cursor in the last row."""
     before, during, after, end = played("""
@@ -191,21 +182,6 @@ line.hide()
     assert [row for row in during.rows if "step" in row] == []
     assert (after.bottom, after.rows[4:7]) == (" step 3", ["and more words", "the end", ""])
     assert (end.rows[:-1], end.bottom) == (after.rows[:-1], "")
-
-
-def test_the_alternate_screen_without_single_keys() -> None:
-    before, end = played("""
-for i in range(10):
-    out(f"row {i}\\n")
-show("step 1")
-mark()
-out("\\033[?1049h\\033[Ha picture")
-show("step 2")
-out("\\033[?1049l")
-show("step 3")
-line.hide()
-""")
-    assert (end.lines, end.bottom) == (before.lines, "")
 
 
 def test_a_program_that_resets_the_region_gets_it_back_later() -> None:

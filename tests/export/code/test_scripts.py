@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
-import io
 import math
 import os
 import pickle
-import runpy
 import shutil
 import subprocess
 import sys
@@ -24,14 +21,13 @@ import torch
 from PIL import Image
 
 from tests.config.configs import legal_combinations
-from tests.engine.storage.writer_helpers import survives
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import ConfigError, VitprofError
-from vitprof.export.code import WITHOUT, script, whole
+from vitprof.export.code import script, whole
 
 N = 60
 CLASSES = 10
@@ -182,7 +178,6 @@ def test_every_script_feeds_each_sample_once(
         ("generator", "photos", {"transfer": "pinned", "shuffle": "none"}),
         ("hdf5-chunked", "digits", {"loader": "dataloader", "cache_mb": 0.01}),
         ("memory", "digits", {"image_size": 56, "model": "tiny", "transfer": "stream"}),
-        ("pt-whole", "digits", {"loader": "ahead", "transfer": "pinned"}),
         ("pt-mmap", "digits", {"loader": "dataloader"}),
         ("prefetch", "photos", {"decoder": "opencv", "workers": 0, "precision": "fp32"}),
     ],
@@ -215,13 +210,10 @@ def test_what_a_spawned_worker_is_sent_reads_the_same(name: str, own_data: dict[
 @pytest.mark.parametrize(
     ("name", "dataset", "settings"),
     [
-        ("per-sample", "digits", {"augment": "cpu"}),
         ("per-sample", "photos", {"augment": "cpu"}),
         ("threads", "photos", {"augment": "cpu"}),
         ("memory", "digits", {"augment": "device", "precision": "bf16", "cudnn_benchmark": True}),
         ("preprocessed", "photos", {"augment": "device"}),
-        ("cache", "photos", {"augment": "device"}),
-        ("tensordataset", "photos", {"augment": "device"}),
         ("dali", "photos", {"augment": "cpu"}),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
@@ -306,7 +298,6 @@ def test_batches_are_copied_from_pinned_memory_without_waiting(
     ("settings", "complaint"),
     [
         ({"strategy": "memory", "replay": "device"}, "no script for what only measures"),
-        ({"strategy": "memory", "inject": "read:5"}, "no script for what only measures"),
         ({"strategy": "threads", "decoder": "pil"}, "decoder: 'pil' .*; choose simplejpeg or opencv"),
         (
             {"strategy": "memory", "loader": "generator"},
@@ -339,26 +330,6 @@ def demo(name: str, folder: Path) -> Path:
     path = folder / "script.py"
     path.write_text(whole(name), encoding="utf-8")
     return path
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in WITHOUT if name != "dali"])
-def test_a_script_trains_on_its_own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a fork that refuses to import vitprof, on the CPU: CUDA cannot be used after a fork."""
-    path, printed = demo(name, tmp_path), io.StringIO()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["script.py", "--demo"])
-    monkeypatch.chdir(tmp_path)
-    torch.set_num_threads(1)
-
-    def work() -> None:
-        sys.modules.update(dict.fromkeys(name for name in sys.modules if name.partition(".")[0] == "vitprof"))
-        with contextlib.redirect_stdout(printed):
-            runpy.run_path(path.name, run_name="__main__")
-        assert "epoch 1: loss" in printed.getvalue()
-
-    survives(work)
-    assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == ["script.py"]
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,8 @@ def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
     assert not report.ok
     assert report.sentence == "selftest on the GPU stopped after 1 of 2 cases: 1 passed"
     assert not descendants()
-    assert (shown[0].words, shown[0].done, shown[0].total, round(shown[0].seconds_left)) == ("a", 0, 2, 150)
-    assert (shown[-1].words, shown[-1].fraction, round(shown[-1].seconds_left)) == ("hangs", 0.5, 50)
+    assert (shown[0].words, shown[0].done, shown[0].total) == ("a", 0, 2)
+    assert (shown[-1].words, shown[-1].fraction) == ("hangs", 0.5)
 
 
 def test_the_cases_fit_into_five_minutes_and_a_line_has_everything() -> None:
@@ -107,9 +106,3 @@ def test_the_sentence_the_advice_and_the_file(vitprof_home: Path, monkeypatch: p
     wrong = SelftestReport((Outcome("failed", figures={"x": float("nan")}),), 1.0, 1, machine={"device_name": "a GPU"})
     assert "send the file in with a bug report" in wrong.advice
     assert json.loads(wrong.to_json())["results"][0]["figures"] == {"x": None}
-
-
-def test_a_read_only_home_says_what_to_do(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITPROF_HOME", str(read_only_dir / "home"))
-    with pytest.raises(Exception, match="cannot write to"):
-        SelftestReport((), time.monotonic(), 0).write()

@@ -111,7 +111,6 @@ def test_what_is_put_in_is_found(bench: MadeUp) -> None:
         ("error_ms", 2.5, "20 ms in read: it reported 22.50 ms of the 20.00 ms added"),
         ("blames", "decode", "20 ms in collate: the verdict blamed decoding, expected collating"),
         pytest.param("idle_ms", 0.8, "it reported an idle share of", marks=pytest.mark.slow),
-        pytest.param("idle_ms", 0.8, "1 ms of work took 1.80 ms", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_wrong_is_told_after_three_rounds(bench: MadeUp, attribute: str, value: Any, wrong: str) -> None:

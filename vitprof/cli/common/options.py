@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof.cli.common.terminal import JSON_HELP, reader
-from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, bounds, catalog, own_script, parts
+from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, bounds, catalog, descriptions, own_script, parts
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
@@ -61,7 +61,7 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     settings: dict[str, Any] = {"show_default": field.default not in (None, False, "")}
-    text = help_text or field.metadata["description"]
+    text = help_text or descriptions()[name]
     kind: type = str
     if type_name == "bool":
         kind, settings["flag"] = bool, f"--{name}/--no-{name}".replace("_", "-")

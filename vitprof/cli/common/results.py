@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from vitprof import formats, store
-from vitprof.analysis.timing.utilisation import device_memory, sm_activity
 from vitprof.analysis.tournament import entries, recommend
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words, spoiled_words, uneven_words
 from vitprof.analysis.tournament.tuning import importances
@@ -16,56 +15,18 @@ from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.experiments.tuning import Tuning, candidate_in_words
-from vitprof.recording.columns import RunSummary
+from vitprof.export.tables import figures_in_words
 from vitprof.recording.verdict import Verdict
 
 MAX_REASONS_SHOWN = 6
 """The most settings whose break-even is shown; they are the fastest of each strategy."""
 
 
-def _storage(s: RunSummary) -> str:
-    prepared = f", made in {formats.seconds(s.storage_prepare_s)}" if s.storage_prepare_s else ""
-    cached = f", {formats.percent(s.page_cached_frac)} in the page cache at the start"
-    return formats.size(s.storage_bytes) + prepared + (cached if math.isfinite(s.page_cached_frac) else "")
-
-
-def _own_cost(s: RunSummary) -> str:
-    inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
-    return formats.percent(s.recording_frac) + (inside if math.isfinite(s.loader_times_frac) else "")
-
-
 def show_run(run: store.StoredRun) -> None:
-    s = run.summary
-    if s is None or not s.n_steps:
+    if run.summary is None or not run.summary.n_steps:
         return
     simulated = " (simulated device)" if run.simulated else ""
-    interval = f"n = {s.n_steady_steps} steps"
-    if math.isfinite(s.samples_per_s_low):
-        low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
-        interval = f"95%: {low} to {high}, {interval}"
-    measured = f"{s.n_epochs_measured} measured" if s.n_epochs_measured else "extrapolated"
-    copied = f"{formats.size(s.stage_bytes)} in {formats.seconds(s.stage_s)}" if s.stage_s > 0 else ""
-    rows = [
-        ("throughput", f"{formats.number(s.samples_per_s, 'samples/s')}  ({interval})"),
-        ("epoch", f"{formats.seconds(s.epoch_s)}  ({measured})"),
-        ("step", f"{formats.number(s.step_ms_median, 'ms')} median, {formats.number(s.step_ms_p95, 'ms')} p95"),
-        ("data wait", formats.percent(s.data_wait_frac)),
-        ("device idle", formats.percent(s.device_idle_frac)),
-        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100)),
-        ("SM activity", sm_activity(s, run.environment).words),
-        *((f"{memory.name}, peak", formats.size(memory.n_bytes)) for memory in device_memory(s)),
-        ("memory, peak", formats.size(s.rss_peak_bytes)),
-        ("CPU", formats.seconds(s.cpu_s_per_sample) + " a sample"),
-        ("loss", f"{formats.number(s.loss_first)} first, {formats.number(s.loss_last)} last"),
-        ("copied first", copied),
-        ("storage", _storage(s)),
-        ("cache hit rate", formats.percent(s.cache_hit_frac)),
-        ("left out", f"{s.n_unreadable:,} unreadable" if s.n_unreadable else ""),
-        ("test accuracy", formats.percent(s.test_accuracy)),
-        ("own recording", _own_cost(s)),
-    ]
-    known = [row for row in rows if row[1] and not row[1].startswith(formats.NOT_AVAILABLE)]
-    terminal.show_table((), known, f"run {run.id}: {run.name}{simulated}", show_header=False)
+    terminal.show_table((), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False)
     if run.verdict is not None:
         _show_verdict(run.verdict)
     if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):

@@ -19,13 +19,14 @@ from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.timing import loading, timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps, idle_interval
 from vitprof.analysis.timing.steady import steady_state, training
-from vitprof.analysis.timing.utilisation import MEANING, device_memory, idle_bins, sm_activity
+from vitprof.analysis.timing.utilisation import idle_bins
 from vitprof.analysis.verdict import headroom as free_data
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.charts import live, style
 from vitprof.charts.breakdown import device_time, loading_bar, waterfall
 from vitprof.charts.comparison import idle_strips
 from vitprof.errors import VitprofError
+from vitprof.export import tables
 from vitprof.export.report.page import Chart, Contents, Table, whole_page
 from vitprof.program import program
 from vitprof.recording.columns import RunSummary
@@ -203,14 +204,8 @@ def _own_headroom(run: StoredRun) -> list[Table]:
 
 def _headroom(run: StoredRun, found: free_data.Headroom) -> list[Chart | Table]:
     batch = run.config.batch_size
-    rows: list[tuple[str, ...]] = []
-    for a in found.anchors:
-        step, low, high = (formats.seconds(v * batch) for v in a.interval)
-        speed = formats.number(1 / a.s_per_sample) if a.n_runs else formats.NOT_AVAILABLE
-        name = f"{a.role}: {free_data.ANCHOR_WORDS[a.role]}"
-        rows.append((name, step, f"{low} to {high}", speed, f"{a.n_steps}, {a.n_runs} runs"))
-    header = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
-    table = Table("Headroom", header, rows, " ".join([free_data.headroom_sentence(found, batch), *found.notes]))
+    note = " ".join([free_data.headroom_sentence(found, batch), *found.notes])
+    table = Table("Headroom", tables.ANCHORS_HEADER, tables.anchors_in_words(found, batch), note)
     says = "What a step takes with free data, and what each stage of loading adds. Measured by replaying batches."
     return [Chart("Headroom", says, 320, partial(waterfall, found, batch)), table]
 
@@ -220,43 +215,8 @@ def _percents(low: float, high: float) -> str:
 
 
 def _headline(run: StoredRun) -> Table:
-    s = run.summary or RunSummary()
-    low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
-    interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
-    epoch = formats.seconds(s.epoch_s)
-    rows = [
-        ("Samples/s", formats.number(s.samples_per_s) + interval, "over the training time, with its 95% interval"),
-        (
-            "Time of an epoch",
-            epoch if s.n_epochs_measured else f"~ {epoch}",
-            "measured" if s.n_epochs_measured else "extrapolated from the throughput",
-        ),
-        ("Step, median", formats.seconds(s.step_ms_median / 1e3), f"of {s.n_steady_steps:,} steady steps"),
-        ("Step, 95% below", formats.seconds(s.step_ms_p95 / 1e3), ""),
-        ("Device idle", formats.percent(s.device_idle_frac), "share of the time between steps without compute"),
-        ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it in which the loop waited for data"),
-        ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it spent on the copy to the device"),
-        ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
-        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
-        ("SM activity", sm_activity(s, run.environment).words or formats.NOT_AVAILABLE, MEANING),
-        *((f"{memory.name}, peak", formats.size(memory.n_bytes), memory.meaning) for memory in device_memory(s)),
-        ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),
-        ("Preparing", formats.seconds(s.prepare_s), "data set and storage, not part of the epoch"),
-        (
-            "Copied first",
-            formats.seconds(s.stage_s if s.stage_s > 0 else None),
-            "to RAM disk or local disk, not part of the epoch",
-        ),
-        ("First batch", formats.seconds(s.first_batch_s), "wait for it, worker start included"),
-        ("Change of epochs", formats.seconds(s.epoch_restart_s), "median wait for the first batch of a later epoch"),
-        ("Whole job", formats.seconds(s.wall_s), "from its start to its end"),
-        ("Training loss", formats.number(s.loss_last), "of the last step"),
-        ("Accuracy", formats.percent(s.test_accuracy), "on the test set, at the last evaluation"),
-        ("Cost of recording", formats.percent(s.recording_frac), "share of the time that vitprof's own recording took"),
-    ]
-    known = [row for row in rows if formats.NOT_AVAILABLE not in row[1]]
     note = "" if run.summary else "This run has no summary: it did not finish."
-    return Table("Figures", ("figure", "value", "meaning"), known, note)
+    return Table("Figures", ("figure", "value", "meaning"), tables.figures_in_words(run), note)
 
 
 def _comparison(found: Sequence[Contents]) -> Table:

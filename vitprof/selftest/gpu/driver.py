@@ -34,10 +34,6 @@ from vitprof.selftest.report import Outcome, SelftestReport, machine_facts, plai
 
 POLL_S = 0.1
 DEVICE = "cuda:0"
-NO_GPU = (
-    "the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and {why}; `{program} doctor` says "
-    "more, and the self-test without --gpu needs none"
-)
 PRIVATE = ("hostname", "gpu_uuid")
 """Facts that name a machine: not for a bug report."""
 
@@ -99,14 +95,12 @@ def run_gpu_selftest(
     began = time.monotonic()
     outcomes: list[Outcome] = []
     facts: dict[str, Any] = {}
-    left_s = sum(case.limit_s for case in cases)
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest-gpu"), ignore_cleanup_errors=True) as directory:
         for case in cases:
             begun = time.monotonic()
 
-            def report(case: GpuCase = case, begun: float = begun, left_s: float = left_s) -> bool:
-                left = max(left_s - (time.monotonic() - begun), 0.0)
-                progress(Progress(case.name, len(outcomes), len(cases), len(outcomes) / len(cases), left))
+            def report(name: str = case.name) -> bool:
+                progress(Progress(name, len(outcomes), len(cases), len(outcomes) / len(cases)))
                 return stop()
 
             try:
@@ -120,7 +114,6 @@ def run_gpu_selftest(
             outcome = replace(outcome, case=case.name, expected=case.expected, seconds=time.monotonic() - begun)
             outcomes.append(outcome)
             ended(outcome)
-            left_s -= case.limit_s
     seconds = time.monotonic() - began
     return SelftestReport(tuple(outcomes), seconds, len(cases), len(outcomes) < len(cases), machine_facts(facts))
 
@@ -165,7 +158,10 @@ def open_bench(name: str, directory: Path) -> Bench:
     from vitprof.measure.devices.cuda import cuda_here
 
     if not cuda_here():
-        raise DeviceError(NO_GPU.format(why=f"this PyTorch ({torch.__version__}) sees none", program=program()))
+        raise DeviceError(
+            f"the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and this one ({torch.__version__}) "
+            f"sees none; `{program()} doctor` says more, and the self-test without --gpu needs none"
+        )
     return Bench(open_device(name, time.perf_counter), kernels_s=device_cases.kernels_s, directory=directory)
 
 

@@ -70,29 +70,36 @@ def prepared(data: Path, ending: str) -> Path:
     return folder / f"{data.name}-{zlib.crc32(os.fsencode(data)):08x}-{SIZE}{ending}"
 
 
+def made_once(target: Path, write) -> Path:
+    """Has `write` make `target`, unless it is there, under another name: it is renamed when it is complete."""
+    if not target.exists():
+        new = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+        write(new)
+        os.replace(new, target)
+    return target
+
+
 def prepare(data: Path, paths) -> Path:
     """Writes all images to one file of pixels, once, and returns its path."""
-    target = prepared(data, {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy"))
-    if target.exists():
-        return target
-    new = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # renamed when complete
     shape = len(paths), SIZE, SIZE, len(MEAN)
-    with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock
-        images = pool.map(fitted, paths)
-        if target.suffix == ".h5":
-            with h5py.File(new, "w") as file:
-                rows = file.create_dataset("images", shape, np.uint8)
+
+    def write(new: Path):
+        with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock
+            images = pool.map(fitted, paths)
+            if STORAGE == "hdf5":
+                with h5py.File(new, "w") as file:
+                    rows = file.create_dataset("images", shape, np.uint8)
+                    for i, image in enumerate(images):
+                        rows[i] = image
+            elif STORAGE in ("pt-single", "pt-whole"):
+                torch.save(torch.from_numpy(np.stack(list(images))), new)
+            else:
+                rows = np.lib.format.open_memmap(new, "w+", np.uint8, shape)
                 for i, image in enumerate(images):
                     rows[i] = image
-        elif target.suffix == ".pt":
-            torch.save(torch.from_numpy(np.stack(list(images))), new)
-        else:
-            rows = np.lib.format.open_memmap(new, "w+", np.uint8, shape)
-            for i, image in enumerate(images):
-                rows[i] = image
-            rows.flush()
-    os.replace(new, target)
-    return target
+                rows.flush()
+
+    return made_once(prepared(data, {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy")), write)
 
 
 def open_images(path: Path):
@@ -163,28 +170,36 @@ class Order:
 class Ahead:
     """Whole batches of a storage, made in the training loop or by a thread while the batch before trains."""
 
+    threads = 1
+
     def __init__(self, storage, device: torch.device):
         self.storage, self.order = storage, Order(len(storage))
         # PyTorch keeps pinned memory and hands it out again once the copy from it is over.
         self.pinned = device.type == "cuda" and TRANSFER in ("pinned", "stream")
 
+    def room(self, n: int):
+        return torch.empty((n, *self.storage.shape), dtype=torch.uint8, pin_memory=self.pinned)
+
     def read(self, indices):
-        images = torch.empty((len(indices), *self.storage.shape), dtype=torch.uint8, pin_memory=self.pinned)
-        return self.storage.read(indices, images), self.storage.labels[indices]
+        return self.storage.read(indices, self.room(len(indices))), self.storage.labels[indices]
+
+    def begin(self, pool, indices):
+        """Has a batch made. Returns the function that waits for it."""
+        return pool.submit(self.read, indices).result
 
     def __iter__(self):
         batches = self.order.indices().split(BATCH_SIZE)
-        if LOADER == "batches":
+        if LOADER in ("batches", "generator"):
             yield from map(self.read, batches)
             return
-        with ThreadPoolExecutor(1) as thread:
-            ready = deque()
+        with ThreadPoolExecutor(self.threads) as pool:
+            under_way = deque()
             for indices in batches:
-                ready.append(thread.submit(self.read, indices))
-                if len(ready) > PREFETCH:
-                    yield ready.popleft().result()
-            while ready:
-                yield ready.popleft().result()
+                under_way.append(self.begin(pool, indices))
+                if len(under_way) > PREFETCH:
+                    yield under_way.popleft()()
+            while under_way:
+                yield under_way.popleft()()
 
 
 class Batches(Dataset):
@@ -212,6 +227,14 @@ def worker_options(device: torch.device) -> dict:
     return {"num_workers": WORKERS, "pin_memory": PIN_MEMORY and device.type == "cuda", **(some if WORKERS else {})}
 
 
+def batches_of(storage, device: torch.device):
+    """Returns the loader that makes whole batches of a storage."""
+    if LOADER != "dataloader":
+        return Ahead(storage, device)
+    options = {"batch_size": BATCH_SIZE, "sampler": Order(len(storage)), "collate_fn": as_it_is}
+    return DataLoader(Batches(storage), **options, **worker_options(device))
+
+
 def make_loader(data: Path, device: torch.device):
     """Returns the loader of batches on the device, and the number of classes."""
     folder = ImageFolder(str(data))
@@ -224,13 +247,7 @@ def make_loader(data: Path, device: torch.device):
         samples, order = TensorDataset(images, labels), torch.Generator().manual_seed(SEED)
         loader = DataLoader(samples, BATCH_SIZE, shuffle=True, generator=order, **worker_options(device))
         return OnDevice(loader, device), n_classes
-    storage = Pixels(path, labels)
-    if LOADER == "dataloader":
-        options = {"batch_size": BATCH_SIZE, "sampler": Order(len(storage)), "collate_fn": as_it_is}
-        loader = DataLoader(Batches(storage), **options, **worker_options(device))
-    else:
-        loader = Ahead(storage, device)
-    return OnDevice(loader, device), n_classes
+    return OnDevice(batches_of(Pixels(path, labels), device), device), n_classes
 
 
 def augment(images):
@@ -246,11 +263,13 @@ def augment(images):
     return F.grid_sample(images, F.affine_grid(theta, list(images.shape), align_corners=False), align_corners=False)
 
 
-def as_floats(images):
-    """Returns images of 0 to 1, channels first, augmented if that is the device's work."""
+def normalised(images, mean, std):
+    """Returns the model's input as floats, channels first; augmented if that is the device's work."""
     if images.dtype == torch.uint8:
         images = images.permute(0, 3, 1, 2).float().div_(255)
-    return augment(images) if AUGMENT == "device" else images
+    if AUGMENT == "device":
+        images = augment(images)
+    return images.sub(mean).div_(std)
 
 
 class OnDevice:
@@ -267,7 +286,9 @@ class OnDevice:
         for batch in self.loader:
             with torch.cuda.stream(self.stream):  # None: the stream that trains
                 images, labels = (part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch)
-                images = self.to_input(images)
+                images = normalised(images, self.mean, self.std)
+                if INPUT_SIZE != SIZE:
+                    images = F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
             if self.stream is not None:
                 training = torch.cuda.current_stream()
                 training.wait_stream(self.stream)
@@ -275,11 +296,6 @@ class OnDevice:
                 images.record_stream(training)
                 labels.record_stream(training)
             yield images, labels
-
-    def to_input(self, images):
-        """Returns the model's input, made on the device: float, normalised."""
-        images = as_floats(images).sub(self.mean).div_(self.std)
-        return images if INPUT_SIZE == SIZE else F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
 
 
 def train(data: Path, epochs: int) -> float:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
@@ -12,6 +11,7 @@ from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
 
+TRANSFER = "blocking"  # one of blocking, pinned, stream; of the labels: a GPU has the images already
 AUGMENT = "crop"  # one of off, crop
 WORKERS = 2  # threads
 PREFETCH = 2  # batches kept ready
@@ -69,19 +69,6 @@ def make_loader(data: Path, device: torch.device):
     return OnDevice(Loader(list(paths), list(labels), device), device), len(folder.classes)
 
 
-class OnDevice:
-    """Batches on the device, normalised there: uint8 until then is a quarter of the bytes to move."""
-
-    def __init__(self, loader, device: torch.device):
-        self.loader, self.device = loader, device
-        self.mean, self.std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
-
-    def __iter__(self):
-        for images, labels in self.loader:  # a GPU has the images already: only labels are copied
-            yield self.to_input(images.to(self.device)), labels.to(self.device, non_blocking=True)
-
-    def to_input(self, images):
-        """Returns the model's input, made on the device: float, normalised."""
-        images = images.permute(0, 3, 1, 2).float().div_(255)
-        images = images.sub(self.mean).div_(self.std)
-        return images if INPUT_SIZE == SIZE else F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
+def normalised(images, mean, std):
+    """Returns the model's input as floats, channels first."""
+    return images.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)

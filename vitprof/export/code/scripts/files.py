@@ -53,17 +53,16 @@ class LmdbFiles(Files):
 
     def __init__(self, root: Path):
         super().__init__(root)
-        self.env, self.process, self.file = None, None, root.with_name(f"{root.name}.lmdb")
-        if self.file.exists():  # delete it when your data change
-            return
-        new = self.file.with_name(f"{self.file.name}.{os.getpid()}.tmp")  # renamed when complete
+        self.env, self.process = None, None
+        self.file = made_once(root.with_name(f"{root.name}.lmdb"), self.write)  # delete it when your data change
+
+    def write(self, new: Path):
         room = 2 * sum(os.path.getsize(path) for path in self.paths) + 2**26  # addresses, not disk
         with lmdb.open(str(new), subdir=False, lock=False, map_size=room) as env:
             with env.begin(write=True) as txn:
                 for i in range(len(self.paths)):
                     txn.put(b"%08d" % i, super().encoded(i), append=True)  # full pages
             env.sync(True)
-        os.replace(new, self.file)
 
     def encoded(self, index: int) -> bytes:
         if self.process != os.getpid():  # once in each process: it must not be forked
@@ -89,17 +88,15 @@ def located(source: Path) -> Path:
     else:
         # The name has the whole path in it: many sets are in a folder called "train".
         parent = Path(LOCAL or tempfile.gettempdir()) / f"staged-{os.getuid()}-{zlib.crc32(os.fsencode(source)):08x}"
-    target = parent / source.name
-    if target.exists():  # delete it when your data change
-        return target
-    new = target.with_name(f"{target.name}.{os.getpid()}.tmp")  # renamed when complete
-    files = [path for path in source.rglob("*") if path.is_file()]
-    for folder in {path.parent for path in files}:
-        (new / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(16) as pool:  # many at once, as each of them waits
-        list(pool.map(shutil.copyfile, files, [new / path.relative_to(source) for path in files]))
-    os.replace(new, target)
-    return target
+
+    def copy(new: Path):
+        files = [path for path in source.rglob("*") if path.is_file()]
+        for folder in {path.parent for path in files}:
+            (new / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(16) as pool:  # many at once, as each of them waits
+            list(pool.map(shutil.copyfile, files, [new / path.relative_to(source) for path in files]))
+
+    return made_once(parent / source.name, copy)  # delete it when your data change
 
 
 def decode(encoded: bytes, out: np.ndarray) -> None:
@@ -178,6 +175,6 @@ def make_loader(data: Path, device: torch.device):
     return OnDevice(loader, device), int(storage.labels.max()) + 1
 
 
-def as_floats(images):
-    """Returns images of 0 to 1, channels first."""
-    return images.permute(0, 3, 1, 2).float().div_(255)
+def normalised(images, mean, std):
+    """Returns the model's input as floats, channels first."""
+    return images.permute(0, 3, 1, 2).float().div_(255).sub_(mean).div_(std)

@@ -9,7 +9,6 @@ import h5py
 import lmdb
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
@@ -155,18 +154,10 @@ def make_loader(data: Path, device: torch.device):
     folder = ImageFolder(str(data))
     labels, n_classes = torch.tensor(folder.targets), len(folder.classes)
     kind, ending = STORAGES[STORAGE]
-    path = prepared(data, ending)
-    if not path.exists():
-        new = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # renamed when complete
+
+    def write(new: Path):
         with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock
             kind(new, labels).write(pool.map(fitted, [file for file, _ in folder.samples]))
-        os.replace(new, path)
-    storage = kind(path, labels)
-    if CACHE_MB:
-        storage = Cached(storage)
-    if LOADER == "dataloader":
-        options = {"batch_size": BATCH_SIZE, "sampler": Order(len(storage)), "collate_fn": as_it_is}
-        loader = DataLoader(Batches(storage), **options, **worker_options(device))
-    else:
-        loader = Ahead(storage, device)
-    return OnDevice(loader, device), n_classes
+
+    storage = kind(made_once(prepared(data, ending), write), labels)
+    return OnDevice(batches_of(Cached(storage) if CACHE_MB else storage, device), device), n_classes

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch.utils.data import DataLoader
 from torchvision import transforms
 from torchvision.datasets import ImageFolder
@@ -33,25 +32,6 @@ def make_loader(data: Path, device: torch.device):
     return OnDevice(loader, device), len(samples.classes)
 
 
-class OnDevice:
-    """Batches on the device, as large as the model wants them."""
-
-    def __init__(self, loader, device: torch.device):
-        self.loader, self.device = loader, device
-        self.stream = torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
-
-    def __iter__(self):
-        # The next batch is requested when the step before it is queued, so that its loading and its copy run
-        # while the device works.
-        for batch in self.loader:
-            with torch.cuda.stream(self.stream):  # None: the stream that trains
-                images, labels = (part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch)
-                if INPUT_SIZE != SIZE:
-                    images = F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
-            if self.stream is not None:
-                training = torch.cuda.current_stream()
-                training.wait_stream(self.stream)
-                # Or the batch's memory could be reused before the step is done.
-                images.record_stream(training)
-                labels.record_stream(training)
-            yield images, labels
+def normalised(images, mean, std):
+    """Returns the model's input: `transforms` have normalised it."""
+    return images
