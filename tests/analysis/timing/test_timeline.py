@@ -116,15 +116,6 @@ def test_full_groups_never_change_while_the_run_grows(y: np.ndarray, k: int, dat
     assert min_max(y[: edge + 1], 0, edge, k).tolist() == min_max(y, 0, edge, k).tolist()
 
 
-@pytest.mark.slow
-@given(values, powers, st.data())
-def test_a_part_of_a_run_is_grouped_like_a_run_of_its_own(y: np.ndarray, k: int, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(y)))
-    stop = data.draw(st.integers(start, len(y)))
-    expected = min_max(y[start:stop].copy(), 0, stop - start, k) + start
-    assert min_max(y, start, stop, k).tolist() == expected.tolist()
-
-
 def test_infinite_values_stand_out_and_nothing_gives_nothing() -> None:
     y = np.array([1.0, np.inf, np.nan, -np.inf, 2.0, 3.0, 3.0, 3.0])
     assert min_max(y, 0, 8, 4).tolist() == [1, 3, 4, 5]
@@ -154,17 +145,6 @@ def test_groups_add_up_to_the_steps(pairs: list[tuple[float, float]], k: int, h2
     assert s.other_s == pytest.approx(np.zeros(len(groups)), abs=1e-9)
     assert k > 1 or s.wait_start_s.tolist() == (steps["t_start_s"] - 90.0).tolist()
     assert (s.wait_start_s[1:] >= s.wait_start_s[:-1] + s.wait_s[:-1] - 1e-9).all()
-
-
-@given(times, powers, st.data())
-def test_slices_of_two_parts(pairs: list[tuple[float, float]], k: int, data: st.DataObject) -> None:
-    waits, computes = zip(*pairs, strict=True)
-    steps = made_steps(waits, computes)
-    n = len(waits)
-    edge = data.draw(st.integers(0, n // k)) * k
-    whole, first, second = (slices(steps, 5.0, *part, k) for part in ((0, n), (0, edge), (edge, n)))
-    for name, column in vars(whole).items():
-        assert [*getattr(first, name), *getattr(second, name)] == pytest.approx(column.tolist()), name
 
 
 @pytest.mark.parametrize(("k", "other_s"), [(2, [0.0, 10.0]), (4, [10.0]), (1, [0.0, 0.0, 10.0, 0.0])])
