@@ -65,7 +65,7 @@ def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(st.floats(1, 1e6), min_size=1, max_size=5))
 def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speeds: list[float]) -> None:
     entries = [entry(f"s{i}", speed, runs=2, seed=i) for i, speed in enumerate(speeds)]
