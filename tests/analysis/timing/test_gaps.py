@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.series import made_steps
@@ -249,6 +249,7 @@ def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str,
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)))
 def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     steps, phases = trace
@@ -263,6 +264,7 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any) -> None:
     steps, phases = trace
@@ -288,6 +290,7 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
         assert (line.start_s[here][order][1:] >= line.end_s[here][order][:-1] - 1e-12).all()
 
 
+@settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)), st.integers(1, 4), st.data())
 def test_gaps_worked_out_in_blocks_are_those_of_all_steps_at_once(trace: Any, block: int, data: Any) -> None:
     steps, phases = trace

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -90,6 +90,7 @@ def test_the_group_size_is_the_smallest_power_of_two_that_is_enough(n: int, most
     assert k == 1 or -(-n // (k // 2)) > most
 
 
+@settings(max_examples=50)
 @given(values, powers)
 def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(y: np.ndarray, k: int) -> None:
     at = min_max(y, 0, len(y), k)
@@ -108,6 +109,7 @@ def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(y: n
             assert sorted(y[pair]) == [np.nanmin(group), np.nanmax(group)]
 
 
+@settings(max_examples=50)
 @given(values, powers, st.data())
 def test_full_groups_never_change_while_the_run_grows(y: np.ndarray, k: int, data: st.DataObject) -> None:
     whole = min_max(y, 0, len(y), k)
@@ -124,6 +126,7 @@ def test_infinite_values_stand_out_and_nothing_gives_nothing() -> None:
     assert len(min_max(np.empty(0), 0, 0, 4)) == 0
 
 
+@settings(max_examples=50)
 @given(times, powers, st.floats(0, 1))
 def test_groups_add_up_to_the_steps(pairs: list[tuple[float, float]], k: int, h2d: float) -> None:
     waits, computes = zip(*pairs, strict=True)

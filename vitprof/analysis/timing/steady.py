@@ -182,8 +182,8 @@ def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
 def stop_sentence(stop: Stop, n_steps: int) -> str:
     """Returns what to know of a stop that fell into `n_steps` steps."""
     what, steps = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}", count(n_steps, "step")
-    left_out = f"are left out: the figures of the steady state are those of the other steps (left out: {steps})"
-    return f"{what} {left_out if n_steps else 'fell into no step'}"
+    others = f"are left out: the figures of the steady state are those of the other steps (left out: {steps})"
+    return f"{what} {others if n_steps else 'fell into no step'}"
 
 
 def _hit(steps: Series, stop: Stop) -> Mask:
