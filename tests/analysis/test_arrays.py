@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 import pytest
 
-from tests import ROOT
 from vitprof.analysis.arrays import highest, known, mean, median, ratio_interval, ratio_intervals
 
 
@@ -22,12 +20,6 @@ def test_what_is_not_known_is_passed_over() -> None:
 def test_nothing_known_is_nan_and_no_warning(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
     assert not len(known(values))
     assert all(math.isnan(of(values)) for of in (mean, median, highest))
-
-
-def test_each_array_type_is_defined_once() -> None:
-    defined = re.compile(r"^(Floats|Ints|Mask|Series)\b.* = ", re.MULTILINE)
-    found = [p.name for p in sorted((ROOT / "vitprof").rglob("*.py")) for _ in defined.findall(p.read_text("utf-8"))]
-    assert found == ["arrays.py"] * 4
 
 
 def test_parts_of_one_whole_are_drawn_together() -> None:
@@ -57,9 +49,9 @@ def test_the_draws_are_those_of_whole_blocks() -> None:
 
 def test_without_enough_time_or_steps_there_is_no_interval_or_not_even_a_value() -> None:
     assert all(math.isnan(v) for v in ratio_interval(np.zeros(9), np.zeros(9)))
-    few = ratio_interval(np.ones(3), np.full(3, 2.0))
-    assert few.value == 0.5
-    assert math.isnan(few.low)
+    for n in (1, 3):
+        few = ratio_interval(np.ones(n), np.full(n, 2.0))
+        assert (few.value, math.isnan(few.low), math.isnan(few.high)) == (0.5, True, True)
     lone = ratio_interval(np.eye(1, 30)[0], np.eye(1, 30)[0])  # many resamples hold no time at all
     assert lone.value == 1
     assert math.isnan(lone.high)
@@ -88,16 +80,6 @@ def test_the_interval_holds_the_estimate_and_closes_around_constant_steps(n: int
     assert throughput_interval(samples, seconds) == (low, high)  # the same figures each time they are asked for
     low, high = throughput_interval(samples * seconds, seconds)  # ragged batches at a constant rate
     assert (low, high) == (pytest.approx(10), pytest.approx(10))
-
-
-def test_the_interval_narrows_with_more_steps_and_is_not_given_for_fewer_than_four() -> None:
-    def width(n: int, spread: float) -> float:
-        low, high = throughput_interval(np.ones(n), noisy(n, seed=3, spread=spread))
-        return high - low
-
-    assert width(1600, 0.3) < width(100, 0.3) / 2
-    assert width(400, 0.05) < width(400, 0.3) / 3
-    assert all(math.isnan(v) for n in range(4) for v in throughput_interval(np.ones(n), np.ones(n)))
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.9])

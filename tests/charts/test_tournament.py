@@ -8,7 +8,7 @@ import math
 import plotly.graph_objects as go
 import pytest
 
-from tests.analysis.tournament.test_tuning import Trial, grid
+from tests.analysis.tournament.test_tuning import grid, tried
 from tests.analysis.tournament.tournament_entries import entry, ranked
 from vitprof.analysis.tournament.leaderboard import Leaderboard, article_table
 from vitprof.analysis.tournament.recommend import pareto
@@ -155,7 +155,7 @@ def test_break_even_marks_where_lines_cross() -> None:
 
 def test_history_and_importances_of_a_search() -> None:
     per_s = (500.0, math.nan, 700.0, 600.0, 900.0)
-    trials = [Trial(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)]
+    trials = [tried(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)]
     figure = optimization_history(trials, [f"<b>{n}" for n in range(5)])
     search, check, best = figure.data
     assert (list(search.x), list(check.x)) == ([1, 3, 4], [5])

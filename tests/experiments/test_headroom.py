@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,22 +148,6 @@ class TestMeasuring:
         assert again is not None
         assert again.anchors == found.anchors
 
-    def test_a_failed_anchor_leaves_the_rest(self, manager: JobManager) -> None:
-        run = profiled(manager, steps=12)
-        assert jobs.find_headroom(manager.store, run) is None
-        for role, config in jobs.anchor_configs(run.config).items():
-            run_id = manager.submit(config, group_key=jobs.group_of(run), role=role)
-            assert manager.wait(run_id, 60)
-            if role == "B":
-                manager.store.update_run(run_id, status="failed", error="the disk is gone")
-        found = jobs.find_headroom(manager.store, run)
-        assert found is not None
-        assert [a.n_runs for a in found.anchors] == [1, 0, 1]
-        assert [p.name for p in found.parts] == ["transfer and preparation"]
-        assert "anchor B: 1 of 1 runs did not finish" in found.notes[0]
-        assert "the disk is gone" in found.notes[0]
-        assert found.speed_up > 0
-
     @pytest.mark.slow
     def test_an_anchor_that_fails_is_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager, steps=12)
@@ -171,12 +156,13 @@ class TestMeasuring:
             raise OSError("no room")
 
         monkeypatch.setattr("vitprof.engine.pipeline.keep_batches", broken)
+        assert jobs.find_headroom(manager.store, run) is None
         found = jobs.measure_headroom(manager, run, repeats=2)
         mine = manager.store.runs(group_key=jobs.group_of(run), oldest_first=True)
         assert [(r.role, r.status) for r in mine] == [("A", "failed"), ("B", "failed"), ("C", "done"), ("C", "done")]
         assert found is not None
         assert [a.n_runs for a in found.anchors] == [0, 0, 2]
-        assert found.notes[0].startswith("anchor A: 1 of 1 runs did not finish")
+        assert re.match(r"anchor A: 1 of 1 runs did not finish \(.*no room", found.notes[0])
         assert math.isnan(found.speed_up)
 
     def test_what_was_stopped_once_or_is_still_to_come(self, manager: JobManager) -> None:

@@ -15,13 +15,13 @@ import pytest
 
 from tests.engine_fixtures import CHEAP, small_home, vitprof_threads, wait_until  # noqa: F401
 from vitprof.analysis.arrays import Interval
-from vitprof.analysis.tournament.tuning import Candidate
+from vitprof.analysis.tournament.tuning import Candidate, Tried
 from vitprof.config import RunConfig
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments import trials
 from vitprof.experiments import tuning as jobs
 from vitprof.experiments.trials import Progress
-from vitprof.experiments.tuning import Tried, Tuning, candidates, enough_of, run_command
+from vitprof.experiments.tuning import Tuning, candidates, enough_of, run_command
 from vitprof.jobs.manager import JobManager
 
 BASE = RunConfig(

@@ -14,7 +14,6 @@ import pytest
 
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
-from vitprof.analysis.verdict.wording import ASLEEP, OUTSIDE_NEXT
 from vitprof.formats import percent
 from vitprof.watch.patching import Guard
 from vitprof.watch.watcher import Watcher
@@ -264,13 +263,15 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     waited_s = sum(got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001)
     measured = np.nansum(steps["data_wait_s"][10:-1]) / (until_s - since_s)
     if how in OUTSIDE:
-        outside = next(note[OUTSIDE_NEXT] for note in reversed(told.note("facts")) if OUTSIDE_NEXT in note)
+        outside = next(
+            note["outside_next_frac"] for note in reversed(told.note("facts")) if "outside_next_frac" in note
+        )
         assert outside > 0.1
         assert f"; another {percent(outside)} of the time passes between the loader and the model" in verdict.sentence
         assert math.isnan(verdict.speed_up_if_free)
         measured += outside
     if how == "renewed":  # its body sleeps after the model's call, and is as long as that of the others
-        asleep = [note[ASLEEP] for note in told.note("facts") if ASLEEP in note]
+        asleep = [note["asleep_frac"] for note in told.note("facts") if "asleep_frac" in note]
         assert abs(asleep[-1] - scripts.BODY_S * len(steps["step"][10:-1]) / (until_s - since_s)) < 0.1
     # on a busy machine time passes between the thread that waited and the script's own clock
     assert -0.12 < measured - waited_s / (until_s - since_s) < (0.12 if how in (*OUTSIDE, "future") else 0.03)

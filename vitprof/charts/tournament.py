@@ -263,7 +263,7 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
     )
 
 
-def optimization_history(trials: Sequence[tuning.TriedSetting], names: Sequence[str]) -> go.Figure:
+def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -> go.Figure:
     figure = go.Figure()
     for name, colour, symbol, of_check in (
         ("search", REST_COLOUR, "circle", False),

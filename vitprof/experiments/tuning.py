@@ -15,7 +15,7 @@ from vitprof.analysis.arrays import UNKNOWN, Interval
 from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
 from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.scores import LEAST_ROUNDS
-from vitprof.analysis.tournament.tuning import Candidate, Rung, rungs, survivors
+from vitprof.analysis.tournament.tuning import Candidate, Tried, rungs, survivors
 from vitprof.config import BUDGETS, PARTS, RunConfig, bounds, catalog, estimates
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
@@ -48,19 +48,6 @@ WARMUP_STEPS = 2
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One run of the search."""
-
-    candidate: Candidate
-    rung: int
-    """From 1; 0 for the runs that check the winner."""
-    run_id: int
-    samples_per_s: float
-    """NaN where it failed, or had too few steps."""
-    error: str
-
-
-@dataclass(frozen=True)
 class Tuning:
     """The result of a search."""
 
@@ -86,10 +73,6 @@ class Tuning:
     """Whether it was stopped before its time was up."""
 
     @property
-    def command(self) -> str:
-        return run_command(self.config)
-
-    @property
     def enough(self) -> bool:
         """Returns whether enough was tried to name the best setting."""
         tried = len({t.candidate for t in self.tried}) >= enough_of(self.n_candidates)
@@ -97,7 +80,7 @@ class Tuning:
 
     @property
     def sentence(self) -> str:
-        n = len({t.candidate for t in self.tried})
+        n, default = len({t.candidate for t in self.tried}), candidate_in_words(self.default)
         of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
             return f"{self.strategy}: none of {of} gave a figure; give more time"
@@ -106,7 +89,6 @@ class Tuning:
             needs_s = seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
             remedy = "it was stopped" if self.stopped else f"give it about {estimates.about(needs_s)}"
             return f"{self.strategy}: {of}, too few to name the best; {remedy}"
-        default = candidate_in_words(self.default)
         if self.winner == self.default:
             return f"{self.strategy}: keep {default}; nothing was faster ({of})"
         speed = formats.number(self.samples_per_s, "samples/s")
@@ -114,10 +96,10 @@ class Tuning:
         learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
         if not self.verified:
             return f"{result}; the gain over {default} was not checked ({of}){learns}"
-        low, high = self.gain.low, self.gain.high
-        spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) and math.isfinite(high) else ""
+        times, low, high = self.gain
+        spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
         tie = "" if low > 1 or high < 1 else "; we cannot tell yet whether that is a gain"
-        return f"{result}, {self.gain.value:.2f} times that of {default}{spread}{tie} ({of}){learns}"
+        return f"{result}, {times:.2f} times that of {default}{spread}{tie} ({of}){learns}"
 
 
 def enough_of(n_candidates: int) -> int:
@@ -162,9 +144,8 @@ def candidates(
         counts = workers or sorted({0, 1, cores, 2 * cores})
     factors: Sequence[int | None] = PREFETCH_FACTORS if "prefetch_factor" in taken else [None]
     if (n := len(sizes) * len(counts) * len(factors)) > bounds.MOST_TRIALS:
-        raise ConfigError(
-            "batch_sizes", len(sizes), f"that makes {n} settings to try; {bounds.MOST_TRIALS} are allowed"
-        )
+        many = f"that makes {n} settings to try; {bounds.MOST_TRIALS} are allowed"
+        raise ConfigError("batch_sizes", len(sizes), many)
     options = [own]
     for size, count, factor in itertools.product(sizes, counts, factors):
         candidate = Candidate(count, factor if count != 0 or "workers" not in taken else None, size)
@@ -194,7 +175,7 @@ def _can_run(base: RunConfig, candidate: Candidate) -> bool:
 def settings_within(seconds: float, n_candidates: int, a_run_s: float) -> int:
     """Returns about how many of the settings a search of `seconds` will try if its shortest run takes `a_run_s`."""
     left_s = seconds - a_run_s
-    steps = ladder(n_candidates, left_s - reserve_s(seconds, left_s, a_run_s), a_run_s)
+    steps = rungs(n_candidates, left_s - reserve_s(seconds, left_s, a_run_s), least_s=a_run_s)
     return steps[0].n if steps else 1
 
 
@@ -207,11 +188,6 @@ def reserve_s(seconds: float, left_s: float, a_run_s: float) -> float:
     """Returns the seconds to keep for the check; 0 where they would leave too little time to try settings."""
     reserve_s = max(seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
     return reserve_s if left_s - reserve_s >= LEAST_RUNS * a_run_s else 0.0
-
-
-def ladder(n_candidates: int, left_s: float, a_run_s: float) -> list[Rung]:
-    """Returns the rungs for the time left, with runs of at least `a_run_s` each; none where nothing fits."""
-    return rungs(n_candidates, left_s, least_s=a_run_s) if left_s > 0 else []
 
 
 def tune(
@@ -309,7 +285,7 @@ class _Search:
     def _halve(self, options: list[Candidate]) -> Iterator[Trial]:
         a_run_s = self._overhead_s + LEAST_S
         kept_s = reserve_s(self._seconds, self._left_s(), a_run_s)
-        steps = ladder(len(options), self._left_s() - kept_s, a_run_s)
+        steps = rungs(len(options), self._left_s() - kept_s, least_s=a_run_s)
         self._alive = options[: steps[0].n] if steps else options[:1]
         for number, rung in enumerate(steps, 1):
             for candidate in self._alive:

@@ -15,7 +15,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.compare import bounds
 from vitprof.analysis.compare.bounds import Bound, Judged, half_interval, judge_bound
 
-N = 200
+N = 100
 Rng = np.random.Generator
 Side = Callable[[Rng], Sequence[Series]]
 

@@ -54,7 +54,7 @@ def noise(n: int, seed: int, mean: float = 0.01, spread: float = 0.2) -> np.ndar
     return mean * np.exp(spread * np.random.default_rng(seed).standard_normal(n))
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+@pytest.mark.parametrize("workers", [2, 8])
 def test_a_stall_at_every_num_workers_th_batch(workers: int) -> None:
     wait = noise(160, seed=workers, mean=0.001)
     wait[::workers] += 0.05
@@ -299,7 +299,7 @@ def test_cpu_that_other_programs_take() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 2, 4])
+@pytest.mark.parametrize("workers", [0, 4])
 def test_no_false_alarm_in_noise(workers: int) -> None:
     """200 steady traces with independent noise, some heavy-tailed, some slowly wandering; 1 to 4 epochs."""
     alarms = []

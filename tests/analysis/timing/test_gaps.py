@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.series import made_steps
@@ -175,21 +175,6 @@ def test_evaluation_is_kept_apart_and_an_epochs_first_batch_is_the_epoch_boundar
     assert gaps.exposed_wait_ns[2] == 18 * MS
 
 
-def test_steady_steps_alone_agree_with_the_steps_own_columns() -> None:
-    rng = np.random.default_rng(0)
-    n = 200
-    epochs = np.arange(n) // 50
-    steps = made_steps(rng.exponential(0.01, n), rng.exponential(0.01, n), h2d=0.001, warmup=5, epochs=epochs)
-    steady = steady_state(steps)
-    gaps = find_gaps(steps, ()).only(steady)
-    assert len(gaps.index) == steady.sum()
-    assert gaps.idle_ns / 1e9 == pytest.approx(steps["gap_s"][steady].sum(), abs=1e-6)
-    assert gaps.busy_ns / 1e9 == pytest.approx(steps["compute_s"][steady].sum(), abs=1e-6)
-    assert gaps.seconds("data_wait") == pytest.approx(steps["data_wait_s"][steady].sum(), abs=1e-6)
-    assert gaps.seconds("h2d") == pytest.approx(steps["h2d_s"][steady].sum(), abs=1e-6)  # old records: no h2d_start_s
-    assert gaps.seconds("epoch_boundary") == 0
-
-
 @st.composite
 def traces(draw: Any, *, on_device: bool = False) -> tuple[dict[str, np.ndarray], list[Phase]]:
     """Marks in any order that a loop, a copy engine and a device can produce, in microseconds, and evaluations.
@@ -264,6 +249,7 @@ def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str,
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)))
 def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     steps, phases = trace
@@ -278,6 +264,7 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any) -> None:
     steps, phases = trace
@@ -303,6 +290,7 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
         assert (line.start_s[here][order][1:] >= line.end_s[here][order][:-1] - 1e-12).all()
 
 
+@settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)), st.integers(1, 4), st.data())
 def test_gaps_worked_out_in_blocks_are_those_of_all_steps_at_once(trace: Any, block: int, data: Any) -> None:
     steps, phases = trace
@@ -388,13 +376,9 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
     found = idle_interval(gaps)
     assert set(found) == {"idle", *IDLE_CAUSES}
     idle, wait = found["idle"], found["data_wait"]
-    assert idle.low < idle.value < idle.high
+    assert (idle.value, wait.value) == pytest.approx((1 - gaps.shares()["busy"], gaps.shares()["data_wait"]))
     assert wait.low < wait.value < wait.high
-    assert (idle.value, wait.value) == (
-        pytest.approx(1 - gaps.shares()["busy"]),
-        pytest.approx(gaps.shares()["data_wait"]),
-    )
-    assert idle.high - idle.low < 0.1
+    assert idle.low < idle.value < idle.high < idle.low + 0.1
     assert found["other"].value == pytest.approx(0, abs=1e-9)
     constant = idle_interval(find_gaps(made_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))["data_wait"]
     assert constant == pytest.approx((2 / 3,) * 3)

@@ -24,7 +24,7 @@ PAIR = entry("base", 1000), entry("a", 2000)
 @pytest.mark.slow
 def test_equal_faster_and_undecided_are_three_things() -> None:
     equal = told = covered = 0
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         moments = rng.normal(0, 0.05, 3)  # the machine's, shared by all that ran in the round
         same, faster = (
@@ -37,9 +37,9 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
         equal += row.against_baseline == "equal"
         told += quick.against_baseline == "faster" and row.standing == "slower" and board.best == faster.key
         covered += quick.speed_up_low <= 1.1 <= quick.speed_up_high
-    assert equal >= 15
-    assert told >= 38
-    assert covered >= 36
+    assert equal >= 7
+    assert told >= 19
+    assert covered >= 18
 
 
 def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None:
@@ -65,7 +65,7 @@ def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(st.floats(1, 1e6), min_size=1, max_size=5))
 def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speeds: list[float]) -> None:
     entries = [entry(f"s{i}", speed, runs=2, seed=i) for i, speed in enumerate(speeds)]
@@ -147,7 +147,7 @@ def test_alike_to_the_last_digit_is_equal_and_so_is_one_percent_more() -> None:
 def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
     """Settings within 8% of each other on a machine whose moments differ: whatever is known of them."""
     seen = set()
-    for seed in range(30):
+    for seed in range(18):
         rng = np.random.default_rng(seed)
         made = [
             entry(name, 1000 * (1 + gain), seed=seed, noise=0.01, moments=rng.normal(0, 0.01 + 0.02 * (seed % 3), 4))

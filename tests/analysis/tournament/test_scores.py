@@ -25,7 +25,7 @@ from vitprof.analysis.tournament.scores import (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [2, 3, 5])
+@pytest.mark.parametrize("rounds", [2, 5])
 def test_the_interval_holds_the_truth(rounds: int) -> None:
     """Runs differ by 1% beyond what their blocks show; of 120 intervals of 95%, 107 or fewer hold it by chance
     in 1%."""
@@ -228,15 +228,6 @@ def looks(rates: np.ndarray, best_low: float) -> bool:
     return any(cannot_win(rates[:n], 1.05 * best_low) for n in range(20, len(rates) + 1, 5))
 
 
-@pytest.mark.slow
-def test_a_trial_that_is_as_good_is_not_cut_however_often_one_looks() -> None:
-    cut = 0
-    for seed in range(150):
-        seconds = 1e-3 * np.exp(np.random.default_rng(seed).normal(0, 0.1, 400))
-        cut += looks(1 / seconds, 1e3 / math.exp(0.005))  # the true mean of these seconds is e**0.005 ms
-    assert cut <= 5  # 1% of 150 is 1.5; six or more have a chance below 0.5%
-
-
 def test_a_slower_trial_is_cut_and_neighbours_that_are_alike_are_not() -> None:
     cut = 0
     for seed in range(100):
@@ -273,8 +264,8 @@ def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drif
 @pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.1, -0.1])
 def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
-    assert sum(cut_while_running(seed, drift=drift) for seed in range(60)) <= 2
-    assert sum(cut_while_running(seed, drift=drift, alike=0.9) for seed in range(60)) <= 2
+    assert sum(cut_while_running(seed, drift=drift) for seed in range(30)) <= 1
+    assert sum(cut_while_running(seed, drift=drift, alike=0.9) for seed in range(30)) <= 1
 
 
 def test_what_other_programs_may_have_made_is_no_evidence() -> None:

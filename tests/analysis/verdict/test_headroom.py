@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.series import made_steps
 from vitprof.analysis.verdict import headroom as module
@@ -22,8 +20,6 @@ def made(role: str, ms: float, spread: float = 0.01) -> module.Anchor:
 
 
 FOUR = [made("A", 4), made("B", 5), made("C", 10), made("D", 16)]
-positive = st.floats(1e-6, 10.0)
-widths = st.floats(0.0, 0.5)
 
 
 class TestAnchor:
@@ -46,17 +42,6 @@ class TestAnchor:
         assert math.isnan(found.low)
         assert not module.headroom([found, made("B", 30)]).parts[0].distinguishable
 
-    @pytest.mark.slow
-    @given(seed=st.integers(0, 1000), n_runs=st.integers(1, 4))
-    def test_the_interval_holds_every_repeat(self, seed: int, n_runs: int) -> None:
-        noise = np.random.default_rng(seed)
-        runs = [made_steps(noise.gamma(2, 0.01, 30), noise.gamma(4, 0.01, 30), warmup=2) for _ in range(n_runs)]
-        found = module.anchor("C", runs)
-        assert found.low <= found.s_per_sample <= found.high
-        for run in runs:
-            single = module.anchor("C", [run])
-            assert found.low <= single.s_per_sample <= found.high
-
 
 class TestHeadroom:
     def test_by_hand(self) -> None:
@@ -70,41 +55,15 @@ class TestHeadroom:
         assert all(p.distinguishable for p in found.parts)
         assert found.parts[0].low == pytest.approx(0.001 - math.hypot(0.00004, 0.00005))
         assert (found.speed_up, found.baseline_role) == (pytest.approx(2.5), "C")
+        assert found.speed_up_low < found.speed_up < found.speed_up_high
         assert module.headroom(FOUR, baseline="D").speed_up == pytest.approx(4)
-
-    @given(st.lists(st.tuples(positive, widths), min_size=4, max_size=4))
-    def test_parts_add_up_and_intervals_hold(self, values: list[tuple[float, float]]) -> None:
-        anchors = [
-            module.Anchor(r, v, v * (1 - w), v * (1 + w), 1, 50) for r, (v, w) in zip("ABCD", values, strict=True)
-        ]
-        found = module.headroom(anchors)
-        total = math.fsum(p.s_per_sample for p in found.parts)
-        assert total == pytest.approx(anchors[3].s_per_sample - anchors[0].s_per_sample, abs=1e-9)
-        for stage in found.parts:
-            assert stage.low <= stage.s_per_sample <= stage.high
-            assert stage.low > 0 or not stage.distinguishable
-            assert stage.distinguishable or stage.low <= 1e-6 * max(a.s_per_sample for a in anchors)
-        assert found.speed_up_low <= found.speed_up * (1 + 1e-12)
-        assert found.speed_up <= found.speed_up_high * (1 + 1e-12)
-        for note, stage in zip(found.notes, [p for p in found.parts if p.high < 0], strict=True):
-            assert note.startswith(stage.name)  # less than nothing is never shown without a word
-        json.dumps(codec.to_plain(found), allow_nan=False)
-        assert "\n" not in module.headroom_sentence(found, 32)
 
     def test_the_keys_that_programs_read_are_those_of_the_first_version(self) -> None:
         found = codec.to_plain(module.headroom(FOUR))
-        assert list(found) == [
-            "anchors",
-            "parts",
-            "speed_up",
-            "speed_up_low",
-            "speed_up_high",
-            "baseline_role",
-            "notes",
-            "simulated",
-            "pending",
-        ]
+        names = "anchors parts speed_up speed_up_low speed_up_high baseline_role notes simulated pending"
+        assert list(found) == names.split()
         assert [stage["name"] for stage in found["parts"]] == ["transfer", "preparation", "storage"]
+        json.dumps(codec.to_plain(module.headroom([])), allow_nan=False)
 
     def test_an_anchor_that_is_missing(self) -> None:
         lost = module.Anchor("B", math.nan, math.nan, math.nan, 0, 0)
@@ -151,6 +110,8 @@ class TestInWords:
     def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
         said = module.headroom_sentence(module.headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
         assert "costs" not in said
+        (note,) = module.headroom([made("A", 10), made("B", 5)]).notes
+        assert note.startswith("transfer: the job took 5.00 ms a sample less with it")
         assert "transfer and preparation cannot be told apart from zero" in said
         assert "at most" in said
 

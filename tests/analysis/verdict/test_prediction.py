@@ -17,33 +17,19 @@ from vitprof.config import RunConfig
 SAMPLES = 10
 
 
-@pytest.fixture(scope="module")
-def foresee() -> Any:
-    def of(
-        fetch: float,
-        compute: Any,
-        h2d: Any = 0.0,
-        *,
-        host: Any = 0.0,
-        n: int = 40,
-        on_cpu: bool = False,
-        cores: int = 4,
-        error: float = 0.0,
-        **parts: Any,
-    ) -> Prediction:
-        """Seconds a step; the loader-only run of a blocking transfer has its copies in its steps."""
-        chosen = RunConfig(**({"loader": "batches", "transfer": "blocking", "threads": 1} | parts))
-        profile = made_steps([0.001] * n, compute, warmup=5, host_s=host)
-        micro = made_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {"h2d_s": np.broadcast_to(h2d, n)}
-        if chosen.transfer != "blocking":  # the copy runs beside the next fetch
-            micro["step_s"] = np.full(n, fetch)
-        found = predict(
-            profile, micro, chosen, profile_transfer="pinned", on_cpu=on_cpu, cores=cores, expected_error=error
-        )
-        assert found is not None
-        return found
-
-    return of
+def foresee(
+    fetch: float, compute: Any, h2d: Any = 0.0, *, host: Any = 0.0, n: int = 40, error: float = 0.0, **parts: Any
+) -> Prediction:
+    """Seconds a step; the loader-only run of a blocking transfer has its copies in its steps."""
+    trains = {name: parts.pop(name, usual) for name, usual in (("on_cpu", False), ("cores", 4))}
+    chosen = RunConfig(**({"loader": "batches", "transfer": "blocking", "threads": 1} | parts))
+    profile = made_steps([0.001] * n, compute, warmup=5, host_s=host)
+    micro = made_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {"h2d_s": np.broadcast_to(h2d, n)}
+    if chosen.transfer != "blocking":  # the copy runs beside the next fetch
+        micro["step_s"] = np.full(n, fetch)
+    found = predict(profile, micro, chosen, profile_transfer="pinned", expected_error=error, **trains)
+    assert found is not None
+    return found
 
 
 def takes(found: Prediction) -> float:
@@ -65,19 +51,17 @@ class TestAsynchronousDevice:
             ("resident", 0.08, 0.05, 0.0, 0.08),
         ],
     )
-    def test_what_overlaps(
-        self, foresee: Any, transfer: str, fetch: float, compute: float, h2d: float, expected: float
-    ) -> None:
+    def test_what_overlaps(self, transfer: str, fetch: float, compute: float, h2d: float, expected: float) -> None:
         found = foresee(fetch, compute, h2d, transfer=transfer)
         assert takes(found) == pytest.approx(expected)
         assert (found.low, found.high) == pytest.approx((found.samples_per_s,) * 2)  # nothing varies
 
     @pytest.mark.parametrize(("loader", "expected"), [("batches", 0.085), ("ahead", 0.08)])
-    def test_launching_keeps_the_loop_from_fetching(self, foresee: Any, loader: str, expected: float) -> None:
+    def test_launching_keeps_the_loop_from_fetching(self, loader: str, expected: float) -> None:
         host = [0.005] * 3 + [0.05] * 37  # then the queue is full
         assert takes(foresee(0.08, 0.05, host=host, loader=loader, transfer="pinned")) == pytest.approx(expected)
 
-    def test_a_copy_that_ended_late_once_is_not_the_copy(self, foresee: Any) -> None:
+    def test_a_copy_that_ended_late_once_is_not_the_copy(self) -> None:
         late = np.where(np.arange(40) == 20, 0.5, 0.001)
         assert takes(foresee(0.01, 0.05, late, transfer="pinned")) == pytest.approx(0.051)
 
@@ -91,14 +75,14 @@ class TestCpu:
             ({"cores": 1, "loader": "dataloader", "workers": 2, "transfer": "pinned"}, 0.07),  # one after another
         ],
     )
-    def test_all_adds_up_in_the_loop_or_on_the_same_core(self, foresee: Any, parts: Any, expected: float) -> None:
+    def test_all_adds_up_in_the_loop_or_on_the_same_core(self, parts: Any, expected: float) -> None:
         assert takes(foresee(0.02, 0.05, on_cpu=True, **parts)) == pytest.approx(expected)
 
     @pytest.mark.slow
     @given(
         fetch=st.floats(0.001, 1.0), compute=st.floats(0.001, 1.0), cores=st.integers(1, 64), workers=st.integers(1, 32)
     )
-    def test_in_the_background(self, foresee: Any, fetch: float, compute: float, cores: int, workers: int) -> None:
+    def test_in_the_background(self, fetch: float, compute: float, cores: int, workers: int) -> None:
         found = foresee(
             fetch, compute, on_cpu=True, cores=cores, loader="dataloader", workers=workers, transfer="pinned"
         )
@@ -107,12 +91,12 @@ class TestCpu:
 
 
 class TestInterval:
-    def test_it_is_widened_by_the_error_so_far(self, foresee: Any) -> None:
+    def test_it_is_widened_by_the_error_so_far(self) -> None:
         found = foresee(0.02, 0.05, error=0.25)
         assert found.low == pytest.approx(found.samples_per_s / 1.25)
         assert found.high == pytest.approx(found.samples_per_s * 1.25)
 
-    def test_noise_widens_it(self, foresee: Any) -> None:
+    def test_noise_widens_it(self) -> None:
         found = foresee(0.001, np.random.default_rng(3).gamma(4, 0.02, 60), n=60, cores=2, transfer="pinned")
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 

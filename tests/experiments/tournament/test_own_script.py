@@ -96,16 +96,6 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_losses_that_differ_by_themselves_are_no_settings_doing(manager: JobManager, tmp_path: Path) -> None:
-    number = made(manager.store, tmp_path, "random")
-    ran(manager, number)
-    agree(manager.store, number)
-    ran(manager, number)
-    by_itself = "the script's losses differ from run to run, from step 0, as it is"
-    assert {e.losses for e in TournamentView(manager.store, number).look().entries} == {by_itself}
-
-
-@pytest.mark.slow
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1)
     ran(manager, number)

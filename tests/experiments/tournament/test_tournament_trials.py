@@ -99,7 +99,7 @@ def test_too_little_time_for_all_takes_some_spread_over_the_list() -> None:
     assert len(left_out) == 8
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 11, 12, 14, 17])
+@pytest.mark.parametrize("after", [0, 5, 12, 17])
 def test_what_was_left_goes_on_as_it_would_have(after: int) -> None:
     whole, begun = Made(20, seconds=RUN_S * 21), Made(20, seconds=RUN_S * 21)
     expected = whole.play()

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, known
-from vitprof.analysis.thresholds import EQUAL_FRAC
+from vitprof.analysis.arrays import Floats, Interval, known
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
+from vitprof.analysis.tournament import scores
 from vitprof.recording.columns import RunSummary
 
 Relation = Literal["baseline", "faster", "slower", "equal", "undecided", "unknown"]
@@ -50,15 +50,10 @@ def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> lis
 def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
     if s is None or base is None or not (s.samples_per_s > 0 and base.samples_per_s > 0):
         return UNKNOWN
-    low = s.samples_per_s_low / base.samples_per_s_high
-    high = s.samples_per_s_high / base.samples_per_s_low
-    relation: Relation = "unknown"
-    if math.isfinite(low) and math.isfinite(high):
-        if low >= 1 - EQUAL_FRAC and high <= 1 / (1 - EQUAL_FRAC):
-            relation = "equal"
-        else:
-            relation = "faster" if low > 1 else "slower" if high < 1 else "undecided"
-    return Compared(s.samples_per_s / base.samples_per_s, low, high, relation)
+    low, high = s.samples_per_s_low / base.samples_per_s_high, s.samples_per_s_high / base.samples_per_s_low
+    gain = Interval(s.samples_per_s / base.samples_per_s, low, high)
+    known = math.isfinite(low) and math.isfinite(high)
+    return Compared(*gain, scores.comparison(gain) if known else "unknown")
 
 
 @dataclass(frozen=True)
@@ -74,13 +69,8 @@ class StepTime:
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:
-        whole = self.whole_s
-        scale = {
-            "step": 1e3,
-            "sample": 1e6 / self.samples if self.samples > 0 else math.nan,
-            "share": 100 / whole if whole > 0 else math.nan,
-        }[unit]
-        return {name: seconds * scale for name, seconds in self.seconds.items()}
+        scale, per = {"step": (1e3, 1.0), "sample": (1e6, self.samples), "share": (100.0, self.whole_s)}[unit]
+        return {name: seconds * (scale / per if per > 0 else math.nan) for name, seconds in self.seconds.items()}
 
 
 def step_time(gaps: Gaps, samples: float) -> StepTime | None:

@@ -86,11 +86,9 @@ def _differs(
     return check
 
 
-ORDERS = {"full": "shuffled samples", "block": "shuffled blocks of neighbours", "none": "as stored"}
-
-
 def _order(run: RunFacts) -> str:
-    return ORDERS[run.config.shuffle or "full"]  # storages that give finished samples are always shuffled
+    orders = {"full": "shuffled samples", "block": "shuffled blocks of neighbours", "none": "as stored"}
+    return orders[run.config.shuffle or "full"]  # storages that give finished samples are always shuffled
 
 
 def _data(run: RunFacts) -> str:
@@ -138,23 +136,25 @@ def _variables(run: RunFacts) -> str | None:
     return None if variables is None else str(variables) or "none"
 
 
+def _loads(run: RunFacts) -> str:
+    return "loading without training" if run.config.loader_only else "training"
+
+
+def _n_samples(run: RunFacts) -> int | None:
+    n: int | None = (run.environment.get("watched") or {}).get("n_samples")
+    return n
+
+
 WORK, SPEED, CPU = "They did not do the same work.", "The device computes at another speed.", "Loading is CPU work."
 NEIGHBOURS = "Neighbours read in one piece load faster than random samples, and train differently."
 WEIGHTS = "Weights and sample order differ, so losses cannot agree."
+DASHBOARD = "There the dashboard's own work slows the loop."
 WHEREVER = "It takes time wherever it is done, and the images are not the same."
 CHANGES = "They can change how fast the device or the CPU computes, and what can overlap."
-VERSIONS: dict[str, str] = {
-    "torch": "PyTorch",
-    "torchvision": "torchvision",
-    "python": "Python",
-    "driver_version": "NVIDIA driver",
-    "cuda_version": "CUDA",
-}
+OLDER = "Its speed may have changed."
 CHECKS: tuple[Check, ...] = (
     _differs("data", "The data differ", _data, WORK),
-    _differs(
-        "data", "The number of samples differs", lambda r: (r.environment.get("watched") or {}).get("n_samples"), WORK
-    ),
+    _differs("data", "The number of samples differs", _n_samples, WORK),
     _differs("model", "The model differs", "config.model", WORK),
     _differs("model", "The image size differs", "config.image_size", WORK),
     _differs("model", "The precision differs", "config.precision", SPEED),
@@ -166,31 +166,21 @@ CHECKS: tuple[Check, ...] = (
     _differs("batch", "The batch size differs", "config.batch_size", "Compare samples/s, not steps.", "note"),
     _differs("device", "Some ran on a simulated accelerator", _kind_of_device, "Only the loading of those was real."),
     _differs("device", "The device differs", device_name, "So does the time that a step computes."),
-    _differs(
-        "device",
-        "Some only loaded",
-        lambda run: "loading without training" if run.config.loader_only else "training",
-        "Without training nothing competes with the loader.",
-    ),
+    _differs("device", "Some only loaded", _loads, "Without training nothing competes with the loader."),
     _differs("device", "The number of training processes differs", "world_size", "They share the machine."),
     _differs("machine", "The machine differs", "hostname", "CPU, drive and memory are not the same."),
     _differs("cpu", "The number of cores differs", "cpu_count", CPU),
     _differs("cpu", "PyTorch's CPU threads differ", "torch_threads", "They compete with loading for cores.", "note"),
-    _differs(
-        "cpu",
-        "Some trained in a thread of the dashboard",
-        lambda run: f"in a {run.config.isolation}",
-        "There the dashboard's own work slows the loop.",
-        "note",
-    ),
+    _differs("cpu", "Some trained in a thread of the dashboard", "config.isolation", DASHBOARD, "note"),
     _shared,
     _differs("power", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."),
     _differs("variables", "Environment variables differ", _variables, CHANGES),
     _differs("vitprof", "The version of vitprof differs", "vitprof", "It may measure in another way."),
-    *(
-        _differs("versions", f"The version of {title} differs", key, "Its speed may have changed.")
-        for key, title in VERSIONS.items()
-    ),
+    _differs("versions", "The version of PyTorch differs", "torch", OLDER),
+    _differs("versions", "The version of torchvision differs", "torchvision", OLDER),
+    _differs("versions", "The version of Python differs", "python", OLDER),
+    _differs("versions", "The version of NVIDIA driver differs", "driver_version", OLDER),
+    _differs("versions", "The version of CUDA differs", "cuda_version", OLDER),
 )
 
 

@@ -6,14 +6,16 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from vitprof.analysis import arrays, thresholds
+from vitprof.analysis import arrays
 from vitprof.analysis.compare.bounds import COLUMNS, FIGURE_STEPS, Kind, n_steady
 from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, config_differences, device_name, which
 from vitprof.analysis.signatures.resources import others_cpu
+from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.loading import host_paced
 from vitprof.analysis.timing.steady import steady_state, while_steady
 from vitprof.analysis.verdict.wording import find_device, not_measurable, outside_loader
@@ -74,27 +76,27 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
 
 def _far_apart(
     topic: str,
+    what: str,
     figure: Callable[[RunFacts], float],
     limit: float,
     words: Callable[[float], str],
-    sentence: str,
+    why: str,
     *,
     relative: bool = False,
 ) -> Check:
     """Returns a check that the lowest and the highest known `figure` are at most `limit` apart (`relative`: a share of
-    the lower). `sentence` has {low} and {high}, formatted by `words`, and their runs {at_low} and {at_high}.
+    the lower); both are in its sentence, as `words` has them.
     """
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
-        ordered = sorted(((v, run.id, run) for run in runs if math.isfinite(v := figure(run))), key=lambda it: it[:2])
-        if len(ordered) < 2:
+        known = sorted((run for run in runs if math.isfinite(figure(run))), key=lambda run: (figure(run), run.id))
+        if not known:
             return None
-        (low, _, lowest), (high, _, highest) = ordered[0], ordered[-1]
+        low, high = figure(known[0]), figure(known[-1])
         if not (high > low * (1 + limit) if relative else high - low > limit):
             return None
-        at_low, at_high = which([lowest]), which([highest])
-        filled = sentence.format(low=words(low), high=words(high), at_low=at_low, at_high=at_high)
-        return Caveat(topic, "warning", filled)
+        ends = "; ".join(f"{words(figure(run))} in {which([run])}" for run in (known[0], known[-1]))
+        return Caveat(topic, "warning", f"{what}: {ends}. {why}")
 
     return check
 
@@ -105,48 +107,26 @@ def _samples_a_step(run: RunFacts) -> float:
     return s.n_samples / s.n_steps if own_script.is_own_script(run.config) and s is not None and s.n_steps else math.nan
 
 
+def _cached(run: RunFacts) -> float:
+    frac = run.facts.get("page_cached_frac")
+    return math.nan if frac is None else float(frac)
+
+
+def _cores(cores: float) -> str:
+    return f"{number(max(cores, 0.0))} cores"
+
+
+SIZES, IN_USE = "Steps of another size run at another speed.", "They may have used the GPU as well."
+HEAT = "Heat, power limit or load lowered it, and with it the speed of compute."
+COLD = "Cold and warm reads are different experiments: set page_cache."
+LACKS = "Loading that lacks a core is slower."
+CLOCK, OTHER_MEMORY, OTHERS = attrgetter("sm_clock_mhz"), attrgetter("other_gpu_bytes"), attrgetter("others_cores")
 MEASURED_CHECKS: tuple[Check, ...] = (
-    _far_apart(
-        "batch",
-        _samples_a_step,
-        BATCH_FRAC,
-        "{:.4g}".format,
-        "A step had {low} samples on average in {at_low} and {high} in {at_high}. Steps of another size run at another "
-        "speed.",
-        relative=True,
-    ),
-    _far_apart(
-        "clocks",
-        lambda run: run.sm_clock_mhz,
-        thresholds.CLOCK_FRAC,
-        "{:.0f} MHz".format,
-        "The GPU's clock was {low} in {at_low} and {high} in {at_high}. "
-        "Heat, power limit or load lowered it, and with it the speed of compute.",
-        relative=True,
-    ),
-    _far_apart(
-        "page-cache",
-        lambda run: float(math.nan if (frac := run.facts.get("page_cached_frac")) is None else frac),
-        thresholds.CACHED_FRAC,
-        percent,
-        "When training began {low} of the files were in the page cache in {at_low} and {high} in {at_high}. "
-        "Cold and warm reads are different experiments: set page_cache.",
-    ),
-    _far_apart(
-        "gpu-processes",
-        lambda run: run.other_gpu_bytes,
-        thresholds.OTHER_MEMORY_BYTES,
-        size,
-        "Other processes held {high} of the GPU's memory in {at_high} and {low} in {at_low}. "
-        "They may have used the GPU as well.",
-    ),
-    _far_apart(
-        "cpu",
-        lambda run: run.others_cores,
-        thresholds.OTHERS_CORES,
-        lambda cores: number(max(cores, 0.0)),
-        "Other programs took {high} cores in {at_high} and {low} in {at_low}. Loading that lacks a core is slower.",
-    ),
+    _far_apart("batch", "Samples a step differ", _samples_a_step, BATCH_FRAC, "{:.4g}".format, SIZES, relative=True),
+    _far_apart("clocks", "The GPU's clock differs", CLOCK, CLOCK_FRAC, "{:.0f} MHz".format, HEAT, relative=True),
+    _far_apart("page-cache", "The share of files in the page cache differs", _cached, CACHED_FRAC, percent, COLD),
+    _far_apart("gpu-processes", "Other processes' GPU memory differs", OTHER_MEMORY, OTHER_MEMORY_BYTES, size, IN_USE),
+    _far_apart("cpu", "The CPU taken by other programs differs", OTHERS, OTHERS_CORES, _cores, LACKS),
 )
 
 

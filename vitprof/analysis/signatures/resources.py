@@ -113,30 +113,21 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
 
 def other_programs(trace: steady.Trace) -> Signature | None:
     """Finds CPU taken by other programs: the whole machine's use minus the job's."""
-    found, cores = _others(trace), _cores(trace)
+    found, cores, queued = _others(trace), _cores(trace), _queued(trace)
     if not _lasts(found, cores):
         return None
     full = found.machine_pct >= thresholds.BUSY_PCT
     effect = "Cores are still free, so this slows the job only a little."
-    if full and _queued(trace) < thresholds.OTHERS_CORES_FRAC:
+    if full and queued < thresholds.OTHERS_CORES_FRAC:
         effect = "All cores are busy, but the job hardly waits for one."
     elif full:
-        waits = "" if math.isnan(_queued(trace)) else ", and the job waits for cores"
+        waits = "" if math.isnan(queued) else ", and the job waits for cores"
         effect = f"All cores are busy{waits}: end those programs and measure again."
-    share = percent(found.cores / cores)
-    return Signature(
-        name="other-programs",
-        sentence=f"Other programs take {number(found.cores)} of the {cores:.0f} cores ({share}). {effect}",
-        cost_s_per_step=math.nan,
-        cost_frac=math.nan,
-        evidence={
-            "others_cores": found.cores,
-            "others_cores_lasting": found.lasting_cores,
-            "cores": cores,
-            "machine_cpu_pct": found.machine_pct,
-        },
-        based_on="psutil: use of all cores minus that of the job's processes",
-    )
+    taken = f"{number(found.cores)} of the {cores:.0f} cores ({percent(found.cores / cores)})"
+    evidence = {"others_cores": found.cores, "others_cores_lasting": found.lasting_cores, "cores": cores}
+    evidence |= {"machine_cpu_pct": found.machine_pct}
+    source = "psutil: use of all cores minus that of the job's processes"
+    return Signature("other-programs", f"Other programs take {taken}. {effect}", math.nan, math.nan, evidence, source)
 
 
 FASTER_EPOCH = 2.0
@@ -170,8 +161,8 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
         at = np.flatnonzero(first)
         if len(at) < MIN_TREND_STEPS or not _rank_correlation(value[at]) < FALLING_TREND:
             return None
-        fifth = len(at) // 5
-        first, later = _only(at[:fifth], usable), _only(at[-fifth:], usable)
+        fifth, rows = len(at) // 5, np.arange(len(usable))
+        first, later = np.isin(rows, at[:fifth]), np.isin(rows, at[-fifth:])
     if min(first.sum(), later.sum()) < thresholds.MIN_STEPS / 4:
         return None
     cold, warm = arrays.median(value[first]), arrays.median(value[later])
@@ -183,22 +174,16 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
         return None
     what = "Reading a batch" if read_known else "The wait for a batch"
     when = "at first, {} towards the end of the same pass" if within else "in the first epoch, {} in later ones"
-    return Signature(
-        name="cold-to-warm",
-        sentence=f"{what} took {seconds(cold * batch)} {when.format(seconds(warm * batch))}: the first pass reads the "
-        "drive, after that the files are in the system's page cache. Steady figures mix both; page_cache=warm or "
-        "page_cache=cold measures one of them.",
-        cost_s_per_step=cost,
-        cost_frac=cost / step,
-        evidence={
-            "cold_s": cold * batch,
-            "warm_s": warm * batch,
-            "times_faster": cold / warm if warm > 0 else math.nan,
-            "within_first_epoch": float(within),
-            "read_measured": float(read_known),
-        },
-        based_on="Measured here: a cold read takes 4.5 to 14 times a warm one; Mohan et al., VLDB 2021 (fetch stalls)",
+    sentence = (
+        f"{what} took {seconds(cold * batch)} {when.format(seconds(warm * batch))}: the first pass reads the drive, "
+        "after that the files are in the system's page cache. Steady figures mix both; page_cache=warm or "
+        "page_cache=cold measures one of them."
     )
+    faster = cold / warm if warm > 0 else math.nan
+    evidence = {"cold_s": cold * batch, "warm_s": warm * batch, "times_faster": faster}
+    evidence |= {"within_first_epoch": float(within), "read_measured": float(read_known)}
+    source = "Measured here: a cold read takes 4.5 to 14 times a warm one; Mohan et al., VLDB 2021 (fetch stalls)"
+    return Signature("cold-to-warm", sentence, cost, cost / step, evidence, source)
 
 
 def memory_growth(trace: steady.Trace) -> Signature | None:
@@ -226,28 +211,18 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
     total = trace.facts.get("memory_bytes")
     left_s = (float(total) - float(rss[-1])) / slope if total else math.nan
     full = f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}." if total else ""
-    workers = trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0
-    sharing = (
-        " Workers that share Python lists with the main process copy them as they read them; arrays are not copied."
-        if workers
-        else ""
+    if trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0:
+        full += (
+            " Workers that share Python lists with the main process copy them as they read them; arrays are not copied."
+        )
+    sentence = (
+        f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), {size(grown)} "
+        f"so far, and does not level off.{full}"
     )
-    return Signature(
-        name="memory-growth",
-        sentence=f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), "
-        f"{size(grown)} so far, and does not level off.{full}{sharing}",
-        cost_s_per_step=math.nan,
-        cost_frac=math.nan,
-        evidence={
-            "bytes_per_s": slope,
-            "bytes_per_s_low": low,
-            "bytes_per_s_high": high,
-            "grown_bytes": grown,
-            "full_in_s": left_s,
-            "n_samples": len(t),
-        },
-        based_on="pytorch issue 13246 (copy-on-write of reference counts); least squares over block means",
-    )
+    evidence = {"bytes_per_s": slope, "bytes_per_s_low": low, "bytes_per_s_high": high, "grown_bytes": grown}
+    evidence |= {"full_in_s": left_s, "n_samples": len(t)}
+    source = "pytorch issue 13246 (copy-on-write of reference counts); least squares over block means"
+    return Signature("memory-growth", sentence, math.nan, math.nan, evidence, source)
 
 
 def _access(trace: steady.Trace) -> str:
@@ -255,16 +230,8 @@ def _access(trace: steady.Trace) -> str:
     return storage.access if storage is not None else ""
 
 
-def _only(at: np.ndarray[tuple[int], np.dtype[np.intp]], like: arrays.Mask) -> arrays.Mask:
-    mask = np.zeros_like(like)
-    mask[at] = True
-    return mask
-
-
 def _rank_correlation(values: arrays.Floats) -> float:
-    ranks = np.argsort(np.argsort(values)).astype(float)
-    order = np.arange(len(values), dtype=float)
-    return float(np.corrcoef(ranks, order)[0, 1]) if len(values) > 1 else 0.0
+    return float(np.corrcoef(np.argsort(np.argsort(values)), np.arange(len(values)))[0, 1])
 
 
 def _slope(t: arrays.Floats, values: arrays.Floats) -> tuple[float, float, float]:

@@ -31,12 +31,9 @@ def worker_period(trace: Trace) -> Signature | None:
     """Finds a stall at every num_workers-th batch: workers start together and take equally long, so the loop takes one
     ready batch after the other, then waits (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
     """
-    workers = trace.config.workers or 0
-    if workers < 2 or trace.n_steady < max(MIN_STEPS, MIN_PERIODS * workers):
-        return None
-    wait = trace.wait_s
+    workers, wait = trace.config.workers or 0, trace.wait_s
     usable = trace.steady & np.isfinite(wait)
-    if usable.sum() < max(MIN_STEPS, MIN_PERIODS * workers):
+    if workers < 2 or usable.sum() < max(MIN_STEPS, MIN_PERIODS * workers):
         return None
     clipped = np.minimum(wait, np.percentile(wait[usable], 95))  # one long stall must not decide
     epoch = trace.steps["epoch"]
@@ -48,26 +45,19 @@ def worker_period(trace: Trace) -> Signature | None:
     place = (np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))) % workers
     folded = np.array([mean(wait[usable & (place == i)]) for i in range(workers)])
     stall = int(np.argmax(folded))
-    others_s = median(wait[usable & (place != stall)])
-    cost = (float(folded[stall]) - others_s) / workers
+    stall_s, others_s = float(folded[stall]), median(wait[usable & (place != stall)])
+    cost = (stall_s - others_s) / workers
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
-    return Signature(
-        name="worker-period",
-        sentence=f"Every {ordinal(workers)} batch stalls: {seconds(float(folded[stall]))} of waiting against "
-        f"{seconds(others_s)} for the others. The {workers} workers deliver in order and finish together, so the loop "
-        "takes one round and waits for the next: together they are slower than the training.",
-        cost_s_per_step=cost,
-        cost_frac=cost / trace.step_s,
-        evidence={
-            "period_steps": workers,
-            "autocorrelation": at[workers],
-            "stall_s": float(folded[stall]),
-            "other_wait_s": others_s,
-            "n_steps": int(usable.sum()),
-        },
-        based_on="PyTorch DataLoader, in_order=True; pytorch issues 19836, 20687 and 105203",
+    sentence = (
+        f"Every {ordinal(workers)} batch stalls: {seconds(stall_s)} of waiting against {seconds(others_s)} for the "
+        f"others. The {workers} workers deliver in order and finish together, so the loop takes one round and waits "
+        "for the next: together they are slower than the training."
     )
+    evidence = {"period_steps": workers, "autocorrelation": at[workers], "stall_s": stall_s, "other_wait_s": others_s}
+    evidence |= {"n_steps": int(usable.sum())}
+    source = "PyTorch DataLoader, in_order=True; pytorch issues 19836, 20687 and 105203"
+    return Signature("worker-period", sentence, cost, cost / trace.step_s, evidence, source)
 
 
 def slow_worker(trace: Trace) -> Signature | None:
@@ -93,23 +83,16 @@ def slow_worker(trace: Trace) -> Signature | None:
     batch = mean(samples[known])
     excess_s = float(medians[worst] - usual) * batch / len(names)
     cost = min(excess_s, mean(trace.wait_s[trace.steady]))
-    return Signature(
-        name="slow-worker",
-        sentence=f"Worker {names[worst]:.0f} takes {slower:.2g} times as long for a batch as the other "
-        f"{len(names) - 1 if len(names) > 2 else 'one'} ({seconds(float(medians[worst]) * batch)} against "
-        f"{seconds(usual * batch)}). Batches come in order, so all wait for it: look for a program that shares its "
-        "core, or samples that only it gets.",
-        cost_s_per_step=cost,
-        cost_frac=cost / trace.step_s,
-        evidence={
-            "worker": float(names[worst]),
-            "times_slower": slower,
-            "made_s": float(medians[worst]) * batch,
-            "others_made_s": usual * batch,
-            "n_batches": len(of[worst]),
-        },
-        based_on="medians and MAD (Iglewicz and Hoaglin 1993); pytorch issue 105203",
+    made_s, others_s = float(medians[worst]) * batch, usual * batch
+    sentence = (
+        f"Worker {names[worst]:.0f} takes {slower:.2g} times as long for a batch as the other "
+        f"{len(names) - 1 if len(names) > 2 else 'one'} ({seconds(made_s)} against {seconds(others_s)}). Batches come "
+        "in order, so all wait for it: look for a program that shares its core, or samples that only it gets."
     )
+    evidence = {"worker": float(names[worst]), "times_slower": slower, "made_s": made_s, "others_made_s": others_s}
+    evidence |= {"n_batches": len(of[worst])}
+    source = "medians and MAD (Iglewicz and Hoaglin 1993); pytorch issue 105203"
+    return Signature("slow-worker", sentence, cost, cost / trace.step_s, evidence, source)
 
 
 def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float:
@@ -142,29 +125,22 @@ def first_batch(trace: Trace) -> Signature | None:
     if trace.n_steady < MIN_STEPS:
         return None
     wait, step = float(trace.steps["data_wait_s"][0]), trace.step_s
-    if not wait >= FIRST_BATCH_S:
-        return None
     usual = median(trace.steps["data_wait_s"][trace.steady])
     cost = wait - usual
     if not (cost >= FIRST_BATCH_S and cost >= FIRST_BATCH_TIMES * step):
         return None
-    workers = trace.config.workers or 0
-    method = trace.config.start_method
+    workers, method, cause = trace.config.workers, trace.config.start_method, "opening the storage and its first reads"
     if workers and trace.config.loader == "dataloader":
         cause = f"starting {workers} worker process{'es' if workers > 1 else ''}"
         cause += f" by {method} (fork is the fastest)" if method in ("spawn", "forkserver") else ""
-    else:
-        cause = "opening the storage and its first reads"
     n = len(trace.steps["step"])
-    return Signature(
-        name="first-batch",
-        sentence=f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is the run's "
-        "start-up, which no figure of training has in it; it makes short trials look slower.",
-        cost_s_per_step=cost / n,
-        cost_frac=cost / (cost + n * step),
-        evidence={"first_batch_s": wait, "usual_wait_s": usual, "n_steps": n},
-        based_on="Measured here: fork starts workers in 0.03 of the time that spawn takes",
+    sentence = (
+        f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is the run's start-up, which "
+        "no figure of training has in it; it makes short trials look slower."
     )
+    evidence = {"first_batch_s": wait, "usual_wait_s": usual, "n_steps": n}
+    source = "Measured here: fork starts workers in 0.03 of the time that spawn takes"
+    return Signature("first-batch", sentence, cost / n, cost / (cost + n * step), evidence, source)
 
 
 def epoch_start(trace: Trace) -> Signature | None:
@@ -188,26 +164,17 @@ def epoch_start(trace: Trace) -> Signature | None:
     usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
     if not for_each_batch and not (restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])):
         return None
-    restarted = (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False
-    explanation = (
-        "The worker processes end with each epoch and are started again (persistent_workers is off)."
-        if restarted
-        else "Nothing is loaded ahead across the end of an epoch, so the queue is empty."
+    why = "Nothing is loaded ahead across the end of an epoch, so the queue is empty."
+    if (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False:
+        why = "The worker processes end with each epoch and are started again (persistent_workers is off)."
+    sentence = (
+        f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; {other}: {seconds(usual)}), "
+        f"{percent(excess / epoch_s)} of an epoch. {why}"
     )
-    return Signature(
-        name="epoch-start",
-        sentence=f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; {other}: "
-        f"{seconds(usual)}), {percent(excess / epoch_s)} of an epoch. {explanation}",
-        cost_s_per_step=excess / steps_of_an_epoch,
-        cost_frac=excess / epoch_s,
-        evidence={
-            "epoch_start_s": restart,
-            "usual_wait_s": usual,
-            "n_epochs": len(later),
-            "steps_of_an_epoch": steps_of_an_epoch,
-        },
-        based_on="PyTorch issue 15849 (persistent_workers); measured here: 0.2x with persistent workers",
-    )
+    evidence = {"epoch_start_s": restart, "usual_wait_s": usual, "n_epochs": len(later)}
+    evidence |= {"steps_of_an_epoch": steps_of_an_epoch}
+    source = "PyTorch issue 15849 (persistent_workers); measured here: 0.2x with persistent workers"
+    return Signature("epoch-start", sentence, excess / steps_of_an_epoch, excess / epoch_s, evidence, source)
 
 
 def garbage_collection(trace: Trace) -> Signature | None:
@@ -220,16 +187,13 @@ def garbage_collection(trace: Trace) -> Signature | None:
     if known.sum() < MIN_STEPS:
         return None
     usual = median(host[known])
-    spikes = known & (host - usual > SPIKE_STEP_FRAC * trace.step_s)
-    if spikes.sum() < MIN_SPIKES:
-        return None
-    spikes &= host - usual > SPIKE_Z * spread(host[known])
+    spikes = known & (host - usual > max(SPIKE_STEP_FRAC * trace.step_s, SPIKE_Z * spread(host[known])))
     at = np.flatnonzero(spikes)
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None
     alone = np.diff(at)
-    period = mean(alone.astype(float))
-    if alone.min() < 2 or float(alone.std()) > MAX_SPACING_VARIATION * period:
+    period, uneven = mean(alone.astype(float)), float(alone.std())
+    if alone.min() < 2 or uneven > MAX_SPACING_VARIATION * period:
         return None
     wait = trace.steps["data_wait_s"]
     waits = wait[spikes] - median(wait[known])
@@ -241,18 +205,11 @@ def garbage_collection(trace: Trace) -> Signature | None:
     looks = own if own_script.is_own_script(trace.config) else "this is what Python's garbage collector looks like"
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
-    return Signature(
-        name="garbage-collection",
-        sentence=f"About every {number(period)} steps one takes {seconds(excess)} longer in Python, not for data "
-        f"({len(at)} times): {looks} when it goes through all objects. gc.freeze() after start-up, or collecting on a "
-        "schedule, takes that out of the steps.",
-        cost_s_per_step=cost,
-        cost_frac=cost / trace.step_s,
-        evidence={
-            "period_steps": period,
-            "spike_s": excess,
-            "n_spikes": len(at),
-            "spacing_variation": float(alone.std()) / period,
-        },
-        based_on="CPython gc, generation 2; torchtitan pull request 148; measured on 2 cores (63 to 220 ms)",
+    sentence = (
+        f"About every {number(period)} steps one takes {seconds(excess)} longer in Python, not for data ({len(at)} "
+        f"times): {looks} when it goes through all objects. gc.freeze() after start-up, or collecting on a schedule, "
+        "takes that out of the steps."
     )
+    evidence = {"period_steps": period, "spike_s": excess, "n_spikes": len(at), "spacing_variation": uneven / period}
+    source = "CPython gc, generation 2; torchtitan pull request 148; measured on 2 cores (63 to 220 ms)"
+    return Signature("garbage-collection", sentence, cost, cost / trace.step_s, evidence, source)

@@ -16,18 +16,19 @@ from vitprof.analysis.timing.chain import LONG_AGO, Chain, Spans, covered_before
 from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.recording.columns import Phase
 
-CAUSE_DOCS: dict[str, str] = {
-    "data_wait": "the loop was blocked in next(loader) for this step's batch, or the device still decoded it",
-    "h2d": "the batch was being copied to the device",
-    "host": "the batch was in hand and its step not launched yet: Python, launches, optimizer bookkeeping",
-    "epoch_boundary": "the loader ended an epoch and began the next: data wait of an epoch's first batch and what "
-    "the loop did between the epochs, such as stopping and starting workers",
-    "logging": "vitprof's own recording and reports, from the previous step's launch to the request for this batch",
-    "outside": "the script did something outside next(loader) and outside the step that it marks (vitprof.step)",
-    "other": "none of these: launched but not begun (launch latency, other programs), or not known",
-    "evaluation": "the device worked on the test set: not idle time, and kept apart from it",
-}
-CAUSES: tuple[str, ...] = tuple(CAUSE_DOCS)
+CAUSES: tuple[str, ...] = (
+    *("data_wait", "h2d", "host", "epoch_boundary", "logging", "outside", "other", "evaluation"),
+)
+"""What a moment of a gap is due to.
+
+data_wait: the loop was blocked in next(loader) for this step's batch, or the device still decoded it. h2d: the batch
+was being copied to the device. host: the batch was in hand and its step not launched yet: Python, launches, optimizer
+bookkeeping. epoch_boundary: the loader ended an epoch and began the next: data wait of an epoch's first batch and what
+the loop did between the epochs, such as stopping and starting workers. logging: vitprof's own recording and reports,
+from the previous step's launch to the request for this batch. outside: the script did something outside next(loader)
+and outside the step that it marks (vitprof.step). other: none of these: launched but not begun (launch latency, other
+programs), or not known. evaluation: the device worked on the test set: not idle time, and kept apart from it.
+"""
 IDLE_CAUSES = CAUSES[:-1]
 BLOCK = 2**15
 """Steps that are worked out together: their columns stay in the processor's cache."""

@@ -71,12 +71,11 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     worked = _added(per_batch[name] for name in columns.TIMED_STAGES)
     # Clocks are read one after the other: the stages may pass the whole by a microsecond.
     per_batch["rest"] = np.full_like(made, np.nan) if threads else np.maximum(made - worked, 0.0)
-    ms = {name: _mean_ms(per_batch[name]) for name in STAGE_WORDS}
+    timed = {name: 1e3 * known(per_batch[name]) for name in STAGE_WORDS}
+    ms = {name: arrays.ratio_interval(values, np.ones(len(values))) for name, values in timed.items()}
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
-    stages = tuple(
-        StageTime(n, STAGE_WORDS[n], ms[n], ms[n].value / total_ms if total_ms > 0 else math.nan) for n in STAGE_WORDS
-    )
-    depth = arrays.known(steps["queue_depth"][keep])
+    stages = tuple(StageTime(n, words, ms[n], ms[n].value / (total_ms or math.nan)) for n, words in STAGE_WORDS.items())
+    depth = known(steps["queue_depth"][keep])
     making = worked if threads else made
     step_s = float(np.nansum(steps["step_s"][keep][np.isfinite(making)]))
     busy = float(np.nansum(making)) / (makers * step_s) if step_s > 0 and np.isfinite(made).any() else math.nan
@@ -92,11 +91,6 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
 
 def _added(stages: Iterable[Floats]) -> Floats:
     return np.asarray(sum(map(np.nan_to_num, stages)))
-
-
-def _mean_ms(values_s: Floats) -> Interval:
-    finite = arrays.known(values_s)
-    return arrays.ratio_interval(finite * 1e3, np.ones(len(finite)))
 
 
 @dataclass(frozen=True)
@@ -331,12 +325,9 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         # A batch is handed over while its worker makes the next one. As long as workers are always busy, the loop waits
         # for their pace, however long the hand-over takes. All threads work on each batch, and on others meanwhile.
         made_s = (thread_s if threads else mean(made)) / workers
-        beyond = (
-            max(0.0, float((gaps.idle_s + gaps.compute_ns / 1e9).mean()) - made_s)
-            if math.isfinite(made_s)
-            else math.inf
-        )
-        handed = handed * min(1.0, beyond / float(handed.mean()))
+        if math.isfinite(made_s):
+            beyond = max(0.0, float((gaps.idle_s + gaps.compute_ns / 1e9).mean()) - made_s)
+            handed = handed * min(1.0, beyond / float(handed.mean()))
     decoded = np.minimum(np.nan_to_num(decode_wait), waited - handed)
     making = waited - handed - decoded
     own_s = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}

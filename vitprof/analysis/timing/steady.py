@@ -11,7 +11,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats, Mask, Series, column, mean
 from vitprof.config import RunConfig
-from vitprof.formats import seconds
+from vitprof.formats import count, seconds
 from vitprof.recording.columns import Stop
 
 
@@ -181,11 +181,9 @@ def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
 
 def stop_sentence(stop: Stop, n_steps: int) -> str:
     """Returns what to know of a stop that fell into `n_steps` steps."""
-    what = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}"
-    if not n_steps:
-        return f"{what} fell into no step"
-    steps = f"{n_steps} step{'s' if n_steps > 1 else ''}"
-    return f"{what} are left out: the figures of the steady state are those of the other steps (left out: {steps})"
+    what, steps = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}", count(n_steps, "step")
+    others = f"are left out: the figures of the steady state are those of the other steps (left out: {steps})"
+    return f"{what} {others if n_steps else 'fell into no step'}"
 
 
 def _hit(steps: Series, stop: Stop) -> Mask:

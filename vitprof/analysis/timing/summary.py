@@ -118,13 +118,11 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     if not len(index):
         return RecordingCost()
     spent = np.maximum(asked[index] - launched[index], 0.0)
-    total = float((asked[index] - steps["t_start_s"][index]).sum())
+    total = float((asked[index] - steps["t_start_s"][index]).sum()) or math.nan
     gaps = find_gaps(steps, phases) if gaps is None else gaps
     timed = np.append(False, followed)[gaps.index]
     known = timed.sum() == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
     exposed = float(gaps.by_step("logging")[timed].sum()) if known else math.nan
-    if not total > 0:
-        return RecordingCost(s_per_step=float(spent.mean()), n=len(index))
     return RecordingCost(float(spent.sum()) / total, float(spent.mean()), exposed / total, len(index))
 
 
@@ -204,10 +202,11 @@ def summarise(
         value = facts.get(name)
         return math.nan if value is None else float(value)
 
-    since_last_s = np.diff(telemetry["t_s"], prepend=-math.inf)  # what figures about the time since then cover
+    # figures of SM activity cover the time since the sample before
+    seen = np.diff(telemetry["t_s"], prepend=-math.inf), steps, phases
     prepare_s = spent("prepare")
     staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
-    cpu_samples = fact("cpu_samples")
+    cpu_samples = fact("cpu_samples") if config.isolation == "process" else math.nan  # in a thread it is the program's
     nvml_peak = highest(telemetry["gpu_mem_job_bytes"])
     reserved_peak = fact("gpu_mem_reserved_peak_bytes")
     return RunSummary(
@@ -229,9 +228,7 @@ def summarise(
         gpu_util_pct_mean=gpu_util_pct(telemetry, steps, phases, facts),
         gpu_mem_peak_bytes=nvml_peak if math.isfinite(nvml_peak) else reserved_peak,
         rss_peak_bytes=highest(telemetry["job_rss_bytes"]),
-        cpu_s_per_sample=(
-            fact("cpu_s") / cpu_samples if config.isolation == "process" and cpu_samples > 0 else math.nan
-        ),
+        cpu_s_per_sample=fact("cpu_s") / cpu_samples if cpu_samples > 0 else math.nan,
         prepare_s=prepare_s,
         n_unreadable=int(facts.get("n_unreadable") or 0),
         startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s if len(steps["step"]) else math.nan,
@@ -251,10 +248,8 @@ def summarise(
         gpu_mem_nvml_peak_bytes=nvml_peak,
         gpu_mem_reserved_peak_bytes=reserved_peak,
         **{name: fact(name) for name in FACT_FIGURES},
-        **{
-            f"{name}_mean": _while_training_mean(telemetry, name, since_last_s, steps, phases)
-            for name in ("gpu_sm_active_pct", "gpu_sm_occupancy_pct")
-        },
+        gpu_sm_active_pct_mean=_while_training_mean(telemetry, "gpu_sm_active_pct", *seen),
+        gpu_sm_occupancy_pct_mean=_while_training_mean(telemetry, "gpu_sm_occupancy_pct", *seen),
         **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
     )
 
@@ -290,13 +285,12 @@ def _while_training_mean(
     return float(seen.mean()) if len(seen) >= MIN_UTILISATION_SAMPLES else math.nan
 
 
-PROCESS, PREPARING, COPYING, MODEL, FIRST_BATCH = "process", "preparing", "copying", "model", "first batch"
 START_WORDS: dict[str, str] = {
-    PROCESS: "Start the process and load PyTorch",
-    PREPARING: "Prepare the data",
-    COPYING: "Copy the data",
-    MODEL: "Open the data, build the model",
-    FIRST_BATCH: "First batch",
+    "startup": "Start the process and load PyTorch",
+    "prepare": "Prepare the data",
+    "stage": "Copy the data",
+    "model": "Open the data, build the model",
+    "first batch": "First batch",
 }
 """Phases in their order -> their names on a page."""
 
@@ -315,19 +309,12 @@ def start_phases(
     t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
 ) -> list[StartPhase]:
     """Returns the phases of a job's start up to `now_s`, monotonic; `copies`: data are copied first."""
-    ended = {p.name: p.t_end_s for p in reversed(phases)}
-    ends = {
-        PROCESS: ended.get("startup"),
-        PREPARING: ended.get("prepare"),
-        COPYING: ended.get("stage"),
-        MODEL: training_since_s,
-        FIRST_BATCH: None,
-    }
-    names = [name for name in START_WORDS if copies or name != COPYING]
+    ends = {p.name: p.t_end_s for p in reversed(phases)} | {"model": training_since_s}
+    names = [name for name in START_WORDS if copies or name != "stage"]
     begin = now_s if t_origin_s is None else t_origin_s
     started: list[StartPhase] = []
     for at, name in enumerate(names):
-        end = next((end for later in names[at:] if (end := ends[later]) is not None), None)
+        end = next((end for later in names[at:] if (end := ends.get(later)) is not None), None)
         if end is None:
             started.append(StartPhase(name, max(now_s - begin, 0.0), running=True))
             return started + [StartPhase(later, math.nan, running=False) for later in names[at + 1 :]]

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -133,15 +132,15 @@ def one_step(steps: Series, at: int) -> OneStep:
     """Returns the step at position `at` of the series."""
     row = {name: float(values[at]) for name, values in steps.items()}
     stages = {stage: row[f"{stage}_s"] for stage in (*TIMED_STAGES, "hand_over")}
-    figures: dict[str, Any] = {f.name: row[f.name] for f in fields(OneStep) if f.name in row}
-    figures |= {
-        "number": int(row["step"]),
-        "stages_s": {name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},
-        "asked_s": row["t_start_s"],
-        "got_s": float(got_s({name: values[at : at + 1] for name, values in steps.items()})[0]),
-        "worker": int(row["worker"]) if math.isfinite(row["worker"]) else None,
-    }
-    return OneStep(**figures)
+    same = ("data_wait_s", "decode_wait_s", "exposed_wait_s", "made_start_s", "made_end_s")
+    return OneStep(
+        **{name: row[name] for name in same},
+        number=int(row["step"]),
+        stages_s={name: seconds for name, seconds in stages.items() if math.isfinite(seconds)},
+        asked_s=row["t_start_s"],
+        got_s=float(got_s(steps)[at]),
+        worker=int(row["worker"]) if math.isfinite(row["worker"]) else None,
+    )
 
 
 def typical_step(steps: Series, keep: Mask) -> int | None:
@@ -166,10 +165,7 @@ def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
 
 def group_size(n: int, max_groups: int) -> int:
     """Returns the smallest power of two that puts `n` points in at most `max_groups` groups."""
-    k = 1
-    while -(-n // k) > max_groups:
-        k *= 2
-    return k
+    return 1 << (max(-(-n // max_groups), 1) - 1).bit_length()
 
 
 def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
@@ -179,15 +175,12 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
     if k == 1 or start >= stop:
         return np.arange(start, stop)
     part = y[start:stop]
-    groups = -(-len(part) // k)
-    padded = np.full(groups * k, np.nan)
-    padded[: len(part)] = part
-    table = padded.reshape(groups, k)
+    table = np.pad(part, (0, -len(part) % k), constant_values=np.nan).reshape(-1, k)
     unknown = np.isnan(table)
     low = np.where(unknown, np.inf, table).argmin(axis=1)
     high = np.where(unknown, -np.inf, table).argmax(axis=1)
     pairs = np.sort(np.stack([low, high], axis=1), axis=1)
-    return np.asarray((pairs + np.arange(groups)[:, None] * k).ravel() + start, dtype=np.int64)
+    return np.asarray((pairs + np.arange(len(table))[:, None] * k).ravel() + start, dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,8 @@ def idle_bins(
         return np.empty(0), np.empty(0)
     ends = starts + gaps.compute_ns - gaps.prepare_ns
     edges = np.linspace(int(starts[0]), int(ends[-1]), bins + 1).astype(np.int64)
-    rows = [np.stack([starts, ends], axis=1)]
-    if gaps.prepare_ns.any():
-        rows.append(np.stack([prepared, prepared + gaps.prepare_ns], axis=1))
-    return edges / 1e9, idle_share(union(np.concatenate(rows)), edges, apart=evaluated(phases))
+    computing, preparing = np.stack([starts, ends], axis=1), np.stack([prepared, prepared + gaps.prepare_ns], axis=1)
+    return edges / 1e9, idle_share(union(np.concatenate([computing, preparing])), edges, apart=evaluated(phases))
 
 
 NOT_AVAILABLE_OF_RUN = "sm_activity_not_available"
@@ -99,18 +97,12 @@ class MemoryFigure:
 
 def device_memory(summary: RunSummary) -> list[MemoryFigure]:
     """Returns the known peaks, the widest first. Runs made before they were told apart have a single one."""
-    figures = [
-        MemoryFigure(
-            "GPU memory, NVML",
-            summary.gpu_mem_nvml_peak_bytes,
-            "all that the job's processes held, CUDA itself included",
-        ),
-        MemoryFigure(
-            "GPU memory, reserved", summary.gpu_mem_reserved_peak_bytes, "held by PyTorch's allocator, used or not"
-        ),
-        MemoryFigure("GPU memory, allocated", summary.gpu_mem_allocated_peak_bytes, "in PyTorch's tensors"),
+    s, nvml = summary, "all that the job's processes held, CUDA itself included"
+    peaks = [
+        MemoryFigure("GPU memory, NVML", s.gpu_mem_nvml_peak_bytes, nvml),
+        MemoryFigure("GPU memory, reserved", s.gpu_mem_reserved_peak_bytes, "held by PyTorch's allocator, used or not"),
+        MemoryFigure("GPU memory, allocated", s.gpu_mem_allocated_peak_bytes, "in PyTorch's tensors"),
     ]
-    known = [figure for figure in figures if math.isfinite(figure.n_bytes)]
-    if not known and math.isfinite(summary.gpu_mem_peak_bytes):
-        return [MemoryFigure("GPU memory", summary.gpu_mem_peak_bytes, "NVML's, or PyTorch's where it has none")]
-    return known
+    single = MemoryFigure("GPU memory", s.gpu_mem_peak_bytes, "NVML's, or PyTorch's where it has none")
+    known = [peak for peak in peaks if math.isfinite(peak.n_bytes)]
+    return known or ([single] if math.isfinite(single.n_bytes) else [])

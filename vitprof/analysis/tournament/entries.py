@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from vitprof import formats
 from vitprof.analysis.arrays import Floats
 from vitprof.config import own_script, strategies
 from vitprof.recording.columns import RunSummary
@@ -116,7 +117,7 @@ def _joined(
     if batch_size is not None:
         parts.append(f"batch {batch_size:,}")
     if workers is not None:
-        parts.append("1 worker" if workers == 1 else f"{workers} workers")
+        parts.append(formats.count(workers, "worker"))
     if page_cache != "as-is":
         parts.append(f"{page_cache} cache")
     return ", ".join(parts)
@@ -147,16 +148,13 @@ class LossEffect:
     @property
     def sentence(self) -> str:
         """Returns the effect in words, for the middle of a sentence; "" if there is nothing to say."""
-        match self.effect:
-            case "changes":
-                more = f", and they differ from run to run from step {self.own_step}" if self.own_step >= 0 else ""
-                return f"changes the losses: from step {self.step}{more}"
-            case "not yet":
-                return f"other losses from step {self.step}; one more round tells whether the setting changes them"
-            case "differs by itself":
-                return f"the script's losses differ from run to run, from step {self.step}, as it is"
-            case _:
-                return ""
+        more = f", and they differ from run to run from step {self.own_step}" if self.own_step >= 0 else ""
+        sentences = {
+            "changes": f"changes the losses: from step {self.step}{more}",
+            "not yet": f"other losses from step {self.step}; one more round tells whether the setting changes them",
+            "differs by itself": f"the script's losses differ from run to run, from step {self.step}, as it is",
+        }
+        return sentences.get(self.effect, "")
 
 
 def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffect:

@@ -78,9 +78,8 @@ def spoiled_words(row: LeaderboardRow) -> str:
     if not row.spoiled:
         return ""
     *others, last = map(str, row.spoiled)
-    rounds = f"{', '.join(others)} and {last}" if others else last
-    n = "rounds" if others else "round"
-    return f"{n} {rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
+    rounds = f"rounds {', '.join(others)} and {last}" if others else f"round {last}"
+    return f"{rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
 
 
 @dataclass(frozen=True)
@@ -202,8 +201,7 @@ Summaries = Mapping[int, RunSummary]
 
 
 def _summaries(entry: Entry, runs: scoring.Rounds) -> Summaries:
-    counted = [o for o in entry.outcomes if o.status not in OUT_OF_THE_RACE and len(scoring.usable(o.blocks_per_s))]
-    last = {o.round: o.summary for o in counted}
+    last = {o.round: o.summary for o in entry.outcomes if scoring.counts(o)}
     return {number: s for number, s in last.items() if number in runs and s is not None}
 
 

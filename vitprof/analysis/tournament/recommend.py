@@ -129,8 +129,7 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
 def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
     name = setting_in_words(best.entry)
     if best.too_few is not None:
-        steps = f"{best.too_few} steady {'step' if best.too_few == 1 else 'steps'}"
-        are = "is" if best.too_few == 1 else "are"
+        steps, are = formats.count(best.too_few, "steady step"), "is" if best.too_few == 1 else "are"
         return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
     if len(ranked) < 2:
         rest = "there is nothing to compare it with" if len(board.rows) == 1 else "nothing else has given a figure yet"
@@ -223,7 +222,7 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> 
     use = f"Use {setting_in_words(chosen.entry)}: {speed}"
     if base is None or not math.isfinite(chosen.speed_up):
         return f"{use}; the baseline gave no figures to compare with; {sure}"
-    runs = f"{chosen.n_runs} {'run' if chosen.n_runs == 1 else 'runs'}"
+    runs = formats.count(chosen.n_runs, "run")
     low, high = (formats.number(v) for v in (chosen.speed_up_low, chosen.speed_up_high))
     of = f"{low} to {high}, {runs}" if math.isfinite(chosen.speed_up_low) else runs
     equal = ", as fast within 5%" if chosen.against_baseline == "equal" else ""
@@ -322,7 +321,8 @@ def _sentence(row: LeaderboardRow, extra: float, gain: float, interval: tuple[fl
         return f"as fast as the baseline, within 5%{saved}"
     if gain < 0 and extra < 0:
         ahead = math.floor(extra / gain)
-        until = f"ahead for the first {_count(ahead)} only" if ahead else "the first epoch already costs more than that"
+        first = f"ahead for the first {formats.count(ahead, 'epoch')} only"
+        until = first if ahead else "the first epoch already costs more than that"
         return f"slower, but saves {cost} of preparation: {until}"
     if math.isinf(epochs):
         return f"never pays: it is slower than the baseline{f' and costs {cost} of preparation more' if extra else ''}"
@@ -331,11 +331,7 @@ def _sentence(row: LeaderboardRow, extra: float, gain: float, interval: tuple[fl
     spread = ""
     if math.isfinite(low) and (low, high) != (epochs, epochs):
         spread = f" ({low:,} to {f'{high:,}' if math.isfinite(high) else 'never'})"
-    return f"pays for its preparation ({cost}) after {_count(epochs)}{spread}"
-
-
-def _count(epochs: float) -> str:
-    return "1 epoch" if epochs == 1 else f"{epochs:,} epochs"
+    return f"pays for its preparation ({cost}) after {formats.count(int(epochs), 'epoch')}{spread}"
 
 
 def cost_of(row: LeaderboardRow, against: Cost) -> float:
@@ -347,14 +343,9 @@ def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
     """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first (Pareto,
     Manuale di economia politica, 1906, chapter 3). Settings alike in both are on it together.
     """
-    known = [row for row in board.rows if row.rank is not None and math.isfinite(cost_of(row, against))]
-    known.sort(key=lambda row: (cost_of(row, against), -row.samples_per_s, row.key))
-    front: list[LeaderboardRow] = []
-    for row in known:
-        same = front and (cost_of(row, against), row.samples_per_s) == (
-            cost_of(front[-1], against),
-            front[-1].samples_per_s,
-        )
-        if not front or same or row.samples_per_s > front[-1].samples_per_s:
-            front.append(row)
-    return tuple(row.key for row in front)
+    points = [(cost_of(row, against), -row.samples_per_s, row.key) for row in board.rows if row.rank is not None]
+    front: list[tuple[float, float, str]] = []
+    for point in sorted(point for point in points if math.isfinite(point[0])):
+        if not front or point[:2] == front[-1][:2] or point[1] < front[-1][1]:
+            front.append(point)
+    return tuple(key for _, _, key in front)

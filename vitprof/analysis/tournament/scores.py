@@ -25,7 +25,7 @@ import numpy as np
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Series
 from vitprof.analysis.timing.steady import steady_state, whole_epochs
-from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, Outcome
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 
 SCORE_QUANTILE = 0.8
@@ -78,12 +78,14 @@ def spoiled(entry: Entry) -> dict[int, float]:
 
 def rounds_of(entry: Entry) -> dict[int, Floats]:
     """Returns the blocks of a setting's runs that count, by round; if a round has two runs, the later one's."""
-    runs, out = {}, spoiled(entry)
-    for outcome in entry.outcomes:
-        blocks = usable(outcome.blocks_per_s)
-        if outcome.status not in OUT_OF_THE_RACE and len(blocks) and outcome.round not in out:
-            runs[outcome.round] = blocks
+    out = spoiled(entry)
+    runs = {o.round: usable(o.blocks_per_s) for o in entry.outcomes if counts(o) and o.round not in out}
     return dict(sorted(runs.items()))
+
+
+def counts(run: Outcome) -> bool:
+    """Returns whether a run gave a figure, and did not fail."""
+    return run.status not in OUT_OF_THE_RACE and len(usable(run.blocks_per_s)) > 0
 
 
 def throughput(runs: Rounds, samples: Mapping[int, float], key: str) -> Interval:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -45,11 +44,8 @@ class Rung:
 
 def rungs(candidates: int, budget_s: float, *, least_s: float = 0.0) -> list[Rung]:
     """Returns the ladder for so many candidates: sum of n * seconds <= budget_s. `least_s` is the shortest run that
-    says anything. If not all fit, the first rung's `n` says how many; empty for none. Raises ValueError for a budget
-    that is not a finite number above 0.
+    says anything. If not all fit, the first rung's `n` says how many; empty if none does.
     """
-    if not 0 < budget_s < math.inf:
-        raise ValueError(f"budget_s is {budget_s}: give a finite number of seconds above 0")
     for n in range(candidates, 0, -1):
         sizes = rung_sizes(n)
         seconds = [math.floor(budget_s / (len(sizes) * size) * 1e3) / 1e3 for size in sizes]
@@ -84,20 +80,17 @@ def survivors(scores: Sequence[float]) -> list[int]:
     return sorted(known, key=lambda i: -scores[i])[: math.ceil(len(scores) / HALVING_RATE)]
 
 
-class TriedSetting(Protocol):
-    """A trial of a search, as far as its charts need it."""
+@dataclass(frozen=True)
+class Tried:
+    """One run of the search."""
 
-    @property
-    def candidate(self) -> Candidate:
-        """Returns the setting."""
-
-    @property
-    def rung(self) -> int:
-        """Returns the level of the search, from 1; 0 for a run that checks the winner."""
-
-    @property
-    def samples_per_s(self) -> float:
-        """Returns the throughput; NaN without one."""
+    candidate: Candidate
+    rung: int
+    """From 1; 0 for the runs that check the winner."""
+    run_id: int
+    samples_per_s: float
+    """NaN where it failed, or had too few steps."""
+    error: str
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ class Importances:
     """What the shares are based on, or why there are none."""
 
 
-def importances(trials: Sequence[TriedSetting]) -> Importances:
+def importances(trials: Sequence[Tried]) -> Importances:
     """Returns how much of the differences in throughput each parameter explains: how much less a linear model of
     log(samples/s) explains without it (sums of squares of type II: Yates, JASA 1934). Each setting counts once, with
     its last and longest run.
@@ -122,14 +115,14 @@ def importances(trials: Sequence[TriedSetting]) -> Importances:
     settings, speeds = list(known), np.log(list(known.values()))
     effects = {words: effect for name, words in PARAMETERS.items() if (effect := _effects(settings, name)).shape[1]}
     needed = 1 + sum(effect.shape[1] for effect in effects.values()) + FREE_SETTINGS
-    n = len(settings)
+    n, why_none = len(settings), ""
     if n < needed or not effects:
         few = f"{n} {'setting has' if n == 1 else 'settings have'} a figure"
-        return Importances({}, math.nan, n, f"Too few trials: {few}, at least {needed} are needed. Give more time.")
-    if float(np.std(speeds)) < ALIKE_FRAC:
-        return Importances(
-            {}, math.nan, n, f"No parameter matters: all {n} settings are within about 1% of each other."
-        )
+        why_none = f"Too few trials: {few}, at least {needed} are needed. Give more time."
+    elif float(np.std(speeds)) < ALIKE_FRAC:
+        why_none = f"No parameter matters: all {n} settings are within about 1% of each other."
+    if why_none:
+        return Importances({}, math.nan, n, why_none)
     left = _unexplained(speeds, list(effects.values()))
     own = {
         words: max(_unexplained(speeds, [effect for other, effect in effects.items() if other != words]) - left, 0.0)

@@ -14,6 +14,7 @@ from vitprof.analysis.verdict.advice_rules import (
     LAUNCH_LESS,
     Situation,
     advice_of_rules,
+    argument,
     epoch_starts,
     part_of_machine,
     workers_wanted,
@@ -54,7 +55,8 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     if "strategy" in settings:
         changes |= dict.fromkeys((*PARTS, *KNOBS))
         combination = strategies.strategy(str(settings["strategy"])).combination(info)
-        chosen = _chosen_transfer(config)
+        usual = strategies.strategy(config.strategy).combination(info).transfer
+        chosen = config.transfer if config.transfer not in (usual, RESIDENT) else None
         if chosen and "transfer" not in settings and combination.transfer != RESIDENT:
             combination = replace(combination, transfer=chosen)
             changes["transfer"] = chosen
@@ -68,12 +70,6 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     if not storage.on_disk or combination.location == "ram-disk":
         changes["page_cache"] = "as-is"
     return _without_idle_injection(replace(config, **(changes | dict(settings))))
-
-
-def _chosen_transfer(config: RunConfig) -> str | None:
-    info = catalog.dataset_info(config.dataset, config.n_images)
-    own = strategies.strategy(config.strategy).combination(info).transfer
-    return config.transfer if config.transfer not in (own, RESIDENT) else None
 
 
 def _without_idle_injection(config: RunConfig) -> RunConfig:
@@ -140,8 +136,7 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
     others = ("augment", "batch_size", "precision", "compile", "compile_mode", "fused_optimizer", "page_cache")
-    names = (*PARTS, *KNOBS, *others)
-    return tuple(getattr(config, name) for name in names)
+    return tuple(getattr(config, name) for name in (*PARTS, *KNOBS, *others))
 
 
 def _fits(config: RunConfig, situation: Situation) -> bool:
@@ -179,33 +174,26 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)
     elif making:
-        name = loader.get("dataset") or "what makes the batches"
-        words = (
-            f"more workers or threads in {name}, or a DataLoader around its samples, whose workers make batches ahead"
-        )
+        name, ahead = loader.get("dataset") or "what makes the batches", "whose workers make batches ahead"
+        words = f"more workers or threads in {name}, or a DataLoader around its samples, {ahead}"
         yield Advice({}, words, f"The loop waits for {name} to make a batch.")
     if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
         reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
-        yield _argument(s, "prefetch_factor", 4, reason)
+        yield argument(s, "prefetch_factor", 4, reason)
     for cause in dict.fromkeys((*making, s.cause) if workers else making):
         yield from _lighter(s, cause)
     if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
         reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
-        yield _argument(s, "pin_memory", True, reason)
-
-
-def _argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") -> Advice:
-    """Returns the advice to set an argument of the DataLoader, where the script's framework has it."""
-    return Advice({}, f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}", reason)
+        yield argument(s, "pin_memory", True, reason)
 
 
 def _fewer_workers(s: Situation, workers: int) -> Iterator[Advice]:
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
     if workers and s.making_ms < s.idle_ms:
         takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
-        yield _argument(s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over.")
+        yield argument(s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over.")
     elif 0 < cores < workers:
-        yield _argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
+        yield argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
 
 
 def _lighter(s: Situation, cause: str) -> Iterator[Advice]:
@@ -257,4 +245,4 @@ def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
     reason = f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
     if s.waits:
         reason = f"Batches are made {now}, each mostly a wait: workers wait at the same time, on any number of cores."
-    yield _argument(s, "num_workers", wanted, reason, part_of_machine(s))
+    yield argument(s, "num_workers", wanted, reason, part_of_machine(s))

@@ -12,7 +12,7 @@ from vitprof.analysis.signatures.stalls import FEW_STEPS
 from vitprof.analysis.timing.loading import synchronous
 from vitprof.config import PARTS, RunConfig, catalog, estimates, own_script, parts
 from vitprof.cores import cores_in_words
-from vitprof.formats import percent, size
+from vitprof.formats import count, percent, size
 from vitprof.recording.verdict import Advice, Signature
 
 
@@ -43,9 +43,13 @@ class Situation:
     """Stages with a large share of the idle time, the largest first; their advice follows that for `cause`."""
 
     @property
+    def info(self) -> catalog.DatasetInfo:
+        return catalog.dataset_info(self.config.dataset, self.config.n_images)
+
+    @property
     def jpeg(self) -> bool:
         """Returns whether the data set is of kind "jpeg" (`DatasetInfo.kind`)."""
-        return catalog.dataset_info(self.config.dataset, self.config.n_images).kind == "jpeg"
+        return self.info.kind == "jpeg"
 
     @property
     def form(self) -> str:
@@ -106,6 +110,11 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
             yield from RULES.get(cause, _preparing)(s)
 
 
+def argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") -> Advice:
+    """Returns the advice to set an argument of the DataLoader, where the script's framework has it."""
+    return Advice({}, f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}", reason)
+
+
 def epoch_starts(s: Situation) -> Iterator[Advice]:
     """Yields what shortens the waits with which epochs begin, where they are long."""
     long = next((x for x in s.signatures if x.name == "epoch-start"), None)
@@ -113,10 +122,7 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     workers, restarts = s.config.workers or 0, (s.config.workers or 0) > 0 and s.config.persistent_workers is False
 
     def setting(name: str, value: Any, words: str, reason: str) -> Advice:
-        if own:
-            argument = own_script.argument_words(s.facts.get("watched") or {}, own_script.ARGUMENTS[name], value)
-            return Advice({}, f"setting {argument}", reason)
-        return Advice({name: value}, words, reason)
+        return argument(s, own_script.ARGUMENTS[name], value, reason) if own else Advice({name: value}, words, reason)
 
     if own and long is not None and long.evidence.get("steps_of_an_epoch", math.inf) < FEW_STEPS:
         reason = "Each iter(loader) starts the workers and fetches ahead anew, here for a batch or two."
@@ -155,8 +161,7 @@ def _cache(budget: int, reason: str) -> Advice:
 def _slow_drive(s: Situation) -> Iterator[Advice]:
     reason = "Large blocks once instead of a slow read for each file in every epoch; the copy is counted."
     yield Advice({"location": "staged"}, "staging: the files copied to the local disk first", reason)
-    info = catalog.dataset_info(s.config.dataset, s.config.n_images)
-    whole = estimates.footprint(parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), info)
+    whole = estimates.footprint(parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), s.info)
     budget = math.ceil((whole.prepared_bytes or whole.source_bytes) / 1e6)
     yield _cache(budget, "What is in memory need not be read from the slow drive again.")
     yield from _more_workers(s, "Their waits for the drive overlap.")
@@ -182,7 +187,6 @@ def _read(s: Situation) -> Iterator[Advice]:
 
 
 def _preparing(s: Situation) -> Iterator[Advice]:
-    info = catalog.dataset_info(s.config.dataset, s.config.n_images)
     if s.cause == "transform" and s.config.augment == "cpu":
         reason = "Once for a batch there, not for each sample here."
         yield Advice({"augment": "device"}, "augmentation on the device", reason)
@@ -190,7 +194,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
         yield from _in_memory(s, "No decoding and no Python for each sample: a batch is one gather of uint8 rows.")
     if s.form == "encoded":
         if s.config.decoder is not None:
-            best = parts.DECODERS[info.kind][0]
+            best = parts.DECODERS[s.info.kind][0]
             yield _choose("decoder", best, _faster_than(s.config.decoder, jpeg=s.jpeg))
         reason = "Threads that decode outside Python's lock, straight into the batch: no copies between processes."
         yield _choose("loader", "threads", reason)
@@ -246,7 +250,7 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
         return
     settings = {"workers": wanted}
-    words = f"{wanted} worker{'s' if wanted > 1 else ''}{part_of_machine(s)}"
+    words = f"{count(wanted, 'worker')}{part_of_machine(s)}"
     if s.config.loader == "dataloader" and not workers:
         yield Advice({"strategy": "workers", **settings}, f"strategy workers with {words}", reason)
     yield Advice(settings, words, reason)
@@ -267,8 +271,7 @@ def part_of_machine(s: Situation) -> str:
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
     if s.config.storage == "memory":
         return
-    info = catalog.dataset_info(s.config.dataset, s.config.n_images)
-    takes = f"it takes {size(estimates.pixel_bytes(info))} of RAM"
+    takes = f"it takes {size(estimates.pixel_bytes(s.info))} of RAM"
     crops = " Crops are then taken from the stored size." if s.jpeg else ""
     yield Advice({"strategy": "memory"}, f"strategy memory ({takes})", reason + crops)
     yield _choose("strategy", "memory-ahead", "The next batch is made while this one trains.")
@@ -284,7 +287,5 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "slow_drive": _slow_drive,
     "hand_over": _hand_over,
     "transfer": _transfer,
-    "launches": lambda s: iter(()),
-    "epoch_start": lambda s: iter(()),
-    "": lambda s: iter(()),
+    **dict.fromkeys(("launches", "epoch_start", ""), lambda s: iter(())),
 }

@@ -64,11 +64,11 @@ def judge(
     if reason := wording.not_measurable(facts, n_all):
         return inconclusive(reason)
     if n < thresholds.MIN_STEPS:
-        known = n and not facts.get(wording.UNTIMED_DEVICE)
+        known = n and not facts.get("untimed_device")
         starved = _starved(gaps or RunGaps.of(steps, phases)) if known else math.nan
         few = wording.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved)
         return inconclusive(wording.trained_again(facts) + few)
-    if untimed := facts.get(wording.UNTIMED_DEVICE):
+    if untimed := facts.get("untimed_device"):
         return inconclusive(wording.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
     exposure = find_exposure(config, steps, phases, gaps)
     idle, low, high = exposure.idle
@@ -81,9 +81,9 @@ def judge(
         "host_frac": exposure.host.value,
         "launch_frac": exposure.launches.value,
         "shares": exposure.shares,
+        "single_event": exposure.event,
     }
     kind = _kind(exposure)
-    measured["single_event"] = exposure.event
     if low < thresholds.MODERATE_FRAC and high > thresholds.INPUT_BOUND_FRAC:
         reason = (
             f"{wording.waits(device, exposure, percent(idle))}, but over {n} steps that may be anything from "
@@ -143,11 +143,11 @@ def _starved(gaps: RunGaps) -> float:
 
 def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]) -> tuple[float, float]:
     """Returns the share of the loop's time that it waits for data, and an estimate of the device's idle time in it, if
-    each step's work takes the device as long as the sampled ones did (`wording.ESTIMATED_STEP_S`).
+    each step's work takes the device as long as the sampled ones did (`estimated_step_s`).
     """
     rows = np.flatnonzero(steady[:-1] & steady[1:])
     since_s, wait_s = steps["t_start_s"], steps["data_wait_s"]
-    step_s, got_s = float(facts.get(wording.ESTIMATED_STEP_S) or math.nan), since_s + wait_s
+    step_s, got_s = float(facts.get("estimated_step_s") or math.nan), since_s + wait_s
     behind_s = step_s * np.arange(len(got_s))
     done_s = np.maximum.accumulate(got_s - behind_s) + behind_s + step_s  # each begins once it has its batch, in order
     idle_s = np.clip(got_s - np.concatenate([[-math.inf], done_s[:-1]]), 0.0, wait_s)
@@ -173,8 +173,7 @@ def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Content
     largest = exposure.shares[0]
     if largest.name == "read" and trace.config.location == "slow-drive":
         return "slow_drive", largest.frac, largest.exposed_ms
-    queued = contention.waited_ms >= thresholds.QUEUED_FRAC * largest.exposed_ms
-    if largest.name in CPU_WORK and queued and not contention.of_training_too:
+    if largest.name in CPU_WORK and contention.inflates(largest.exposed_ms) and not contention.of_training_too:
         return "cpu_contention", contention.waited_ms / exposure.idle_ms, contention.waited_ms
     return largest.name, largest.frac, largest.exposed_ms
 

@@ -31,7 +31,7 @@ class Device:
 def find_device(config: RunConfig, facts: Mapping[str, Any], util_pct: float = math.nan) -> Device:
     """Returns the device that the run's environment (in `facts`) names, else the one that `config` asks for."""
     name = str(facts.get("device") or config.device)
-    if untested := facts.get(UNTESTED_DEVICE):
+    if untested := facts.get("untested_device"):
         words = f"the {untested} device (its timing is untested on hardware) is idle"
         return Device(words, simulated=False, on_cpu=False)
     if name.startswith("simulated"):
@@ -184,7 +184,7 @@ def verdict_sentence(
     waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n)) + _starts(exposure)
     gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
     try_first = f"; try {advice[0].words}" if advice else ""
-    outside_frac = max(exposure.outside.value, float(situation.facts.get(BETWEEN_STEPS) or 0.0) * device.on_cpu)
+    outside_frac = max(exposure.outside.value, float(situation.facts.get("between_steps_frac") or 0.0) * device.on_cpu)
     outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
     asleep = asleep_in_steps(situation)
     if config.replay:
@@ -206,10 +206,8 @@ def verdict_sentence(
     if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
         waited += f"; another {outside} (logging, metrics, checkpoints, or loading that vitprof does not see)"
     waited += asleep and f"; another {asleep}"
-    if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and situation.cause not in (
-        "epoch_start",
-        "cpu_contention",
-    ):
+    of_steps = situation.cause not in ("epoch_start", "cpu_contention")
+    if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and of_steps:
         cause_frac /= sum(share.frac for share in exposure.shares if share.name != "epoch_start")  # of what is between
     of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
@@ -291,29 +289,9 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
     return f" ({number(without)}x without the other programs: they make data look slower)"
 
 
-UNTIMED_DEVICE = "untimed_device"
-"""Fact of the environment of a run on an accelerator that is not timed (`watch`): its name."""
-UNTESTED_DEVICE = "untested_device"
-"""Fact of the environment of a run on an accelerator whose times no hardware has tried: its name."""
-ESTIMATED_STEP_S, ESTIMATED_FROM_STEPS = "estimated_step_s", "estimated_from_steps"
-"""Facts of a watched run: the device's time for a step, from so many steps at whose ends the host waited for it."""
-OUTSIDE_NEXT, ASLEEP, BETWEEN_STEPS = "outside_next_frac", "asleep_frac", "between_steps_frac"
-"""Facts of a watched run: the shares of the time that the script works on batches after `next()`, before the model gets
-them, that it sleeps from there to the optimizer's step, and that passes from that to the next request."""
-UNKNOWN_WAIT_STEPS, FETCHED_BY = "unknown_wait_steps", "fetched_by"
-"""Facts of a watched run: the steady steps that got their batch where it was not seen, and what gave it."""
-PARTLY_WATCHED = "partly_watched"
-"""Fact of a watched run whose watching ended before its training: why."""
-SIDE_STREAM_STEPS = "side_stream_steps"
-"""Fact of a watched run: the steady steps for which another CUDA stream worked while that of training was idle."""
-SEVERAL_THREADS_TRAIN, UNCLEAR_LOADERS_STEPS, LOADERS = "several_threads_train", "unclear_loaders_steps", "loaders"
-"""Facts of a watched run: whether another thread trains too, the steps after which it is not clear what another
-loader is for, and the loaders of steps that ask several."""
-
-
 def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Returns the loader waited for longest of those of steps that ask several, with its `share` of the wait."""
-    loaders = [loader for loader in facts.get(LOADERS) or [] if loader["wait_s"]]
+    loaders = [loader for loader in facts.get("loaders") or [] if loader["wait_s"]]
     total_s = sum(loader["wait_s"] for loader in loaders)
     if not total_s:
         return None
@@ -324,18 +302,18 @@ def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) -> str:
     """Returns what is known of a run on an accelerator that is not timed; `waiting` and `idle`: shares of its time."""
     waits = f"the loop waits for data {percent(waiting)} of the time"
-    n = int(facts.get(ESTIMATED_FROM_STEPS) or 0)
+    n = int(facts.get("estimated_from_steps") or 0)
     if n < thresholds.MIN_SAMPLED_STEPS or not math.isfinite(idle):
         return f"{waits}; whether the device idles meanwhile is not known: vitprof cannot time {device}"
     return (
         f"{waits}; {device} idles meanwhile for {percent(idle)} of the time, estimated: as if each step took the "
-        f"{seconds(float(facts[ESTIMATED_STEP_S]))} of the {n} steps in which the host waited for the device"
+        f"{seconds(facts['estimated_step_s'])} of the {n} steps in which the host waited for the device"
     )
 
 
 def outside_loader(facts: Mapping[str, Any]) -> str:
     """Returns what passes between the loader and the model, where batches may be prepared, too; "" if little."""
-    outside = float(facts.get(OUTSIDE_NEXT) or 0.0)
+    outside = float(facts.get("outside_next_frac") or 0.0)
     if outside <= thresholds.OUTSIDE_NEXT_FRAC:
         return ""
     return (
@@ -351,7 +329,7 @@ FREE_CORES = 0.25
 
 def asleep_in_steps(situation: Situation) -> str:
     """Returns a clause on the time asleep after the model's call; "" if little, or not known to be sleep."""
-    asleep = float(situation.facts.get(ASLEEP) or 0.0)
+    asleep = float(situation.facts.get("asleep_frac") or 0.0)
     if asleep < thresholds.OUTSIDE_TOLD_FRAC or not situation.free_cores >= FREE_CORES:
         return ""
     return (
@@ -362,30 +340,31 @@ def asleep_in_steps(situation: Situation) -> str:
 
 def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
-    if ended := facts.get(PARTLY_WATCHED):
+    if ended := facts.get("partly_watched"):
         return f"partly watched: watching ended after {n_steps:,} steps, and the script may have trained on ({ended})"
-    if facts.get(SEVERAL_THREADS_TRAIN):
+    if facts.get("several_threads_train"):
         return "several threads of the script train, and vitprof watches one; let one train alone"
-    unknown = int(facts.get(UNKNOWN_WAIT_STEPS) or 0)
-    known = unknown <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
-    if not known and facts.get(FETCHED_BY) == "no loader":
+    most = thresholds.UNCLEAR_LOADERS_FRAC * n_steps
+    unknown, sided, unclear = (
+        int(facts.get(f"{name}_steps") or 0) for name in ("unknown_wait", "side_stream", "unclear_loaders")
+    )
+    if unknown > most and facts.get("fetched_by") == "no loader":
         return (
             f"the script takes its batches from no loader that vitprof knows: the waits of {unknown:,} of "
             f"{n_steps:,} steps are not known; watch what gives the batches: for batch in vitprof.watch(batches)"
         )
-    if not known:
+    if unknown > most:
         return (
             "the script fetches batches in another thread than the one that trains, so the waits measured are not the "
             "training's; watch what the training loop iterates over: for batch in vitprof.watch(batches)"
         )
-    if int(facts.get(SIDE_STREAM_STEPS) or 0) > thresholds.UNCLEAR_LOADERS_FRAC * n_steps:
+    if sided > most:
         return (
             "the GPU works in another stream while that of the optimizer is idle: for how long it is idle is not "
             "known; put `with vitprof.step():` around the work of all streams, at whose end the optimizer's waits for "
             "them (wait_stream)"
         )
-    unclear = int(facts.get(UNCLEAR_LOADERS_STEPS) or 0)
-    if unclear > thresholds.UNCLEAR_LOADERS_FRAC * n_steps:
+    if unclear > most:
         return (
             f"after {unclear:,} of {n_steps:,} steps the script iterated over another loader with gradients on: it is "
             "not clear whether to train or to validate; validate under torch.no_grad(), or watch what gives all "

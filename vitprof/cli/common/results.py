@@ -14,7 +14,7 @@ from vitprof.cli.common import terminal
 from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.experiments.tuning import Tuning, candidate_in_words
+from vitprof.experiments.tuning import Tuning, candidate_in_words, run_command
 from vitprof.export.tables import figures_in_words
 from vitprof.recording.verdict import Verdict
 
@@ -157,7 +157,7 @@ def show_tuning(tuning: Tuning) -> None:
     sentence = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
     terminal.show(f"hyperparameter importances: {sentence}", tuning.sentence)
     if tuning.enough:
-        terminal.show(tuning.command)
+        terminal.show(run_command(tuning.config))
 
 
 def tuning_object(tuning: Tuning) -> dict[str, Any]:

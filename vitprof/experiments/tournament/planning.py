@@ -151,9 +151,8 @@ def keep_command(command: Sequence[str]) -> tuple[str, ...]:
 def command_of(script: own_script.OwnScript) -> tuple[str, ...]:
     """Returns the command to start. Raises `ConfigError` where its secrets were given to another program."""
     if script.command not in _commands and any(MASKED in part for part in script.command):
-        raise ConfigError(
-            "command", shlex.join(script.command), "its secrets are not stored; give the whole command again after --"
-        )
+        why = "its secrets are not stored; give the whole command again after --"
+        raise ConfigError("command", shlex.join(script.command), why)
     return _commands.get(script.command, script.command)
 
 
@@ -220,8 +219,7 @@ def written_words(script: own_script.OwnScript) -> str:
         return f"the first trial wrote no file under {script.directory}"
     few = ", ".join(script.writes[:WRITES_NAMED])
     more = f" and {len(script.writes) - WRITES_NAMED} more" if len(script.writes) > WRITES_NAMED else ""
-    n = "1 file" if len(script.writes) == 1 else f"{len(script.writes)} files"
-    gone = ", all of them gone with it" if not script.lasting else ""
+    n, gone = formats.count(len(script.writes), "file"), "" if script.lasting else ", all of them gone with it"
     return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {few}{more}"
 
 

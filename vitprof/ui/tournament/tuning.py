@@ -117,7 +117,7 @@ def _draw_found(tuning: search.Tuning) -> None:
         if tuning.enough:
             if table.use_button("tune-use"):
                 table.use_setting(tuning.config, "the tuning")
-            st.code(tuning.command, language="bash", wrap_lines=True)
+            st.code(search.run_command(tuning.config), language="bash", wrap_lines=True)
     names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
