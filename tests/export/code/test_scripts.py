@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from tests.config.configs import legal_combinations
-from tests.engine.storage.writer_helpers import survives
+from tests.engine_fixtures import survives
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DATASETS, dataset_info
