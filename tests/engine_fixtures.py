@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import itertools
-import math
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,15 @@ def small_digits(home: Path, info: DatasetInfo = SMALL) -> Iterator[None]:
         yield
 
 
+def shared_by_all(factory: pytest.TempPathFactory) -> Path:
+    """A directory of all processes of this pytest: making a data set is safe where several do it."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
-    """A home of that name in the session's directory, with `digits` in it (`photos` in that of this name)."""
-    home = factory.getbasetemp() / name
+    """A home of that name for the whole session, with `digits` in it (`photos` in that of this name)."""
+    home = (factory.getbasetemp() if name == "small-digits" else shared_by_all(factory)) / name
     home.mkdir(exist_ok=True)
     if name == "small-digits":
         with small_digits(home):
@@ -64,12 +71,11 @@ def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
 @pytest.fixture(scope="session")
 def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A VITPROF_HOME in which `digits` has been made."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # preparing is safe where several do it
+    home = shared_by_all(tmp_path_factory) / "digits"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITPROF_HOME", str(shared / "digits"))
+        patch.setenv("VITPROF_HOME", str(home))
         datasets.prepare("digits")
-    return shared / "digits"
+    return home
 
 
 @pytest.fixture(scope="session")
@@ -242,5 +248,26 @@ def vitprof_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("vitprof")]
 
 
-def not_available(value: float) -> bool:
-    return math.isnan(value)
+@contextlib.contextmanager
+def error_in_one_line(kind: type[Exception], match: str = "") -> Iterator[None]:
+    """The block ends with an error of this kind, whose message matches and is one line."""
+    with pytest.raises(kind, match=match) as caught:
+        yield
+    assert "\n" not in str(caught.value)
+
+
+def survives(work: Callable[[], object]) -> None:
+    """Do `work` in a child process, which must come to its end: a broken one could end this process too."""
+    if not (child := os.fork()):
+        status = 1
+        try:
+            work()
+            gc.collect()
+            status = 0
+        except BaseException:
+            with contextlib.suppress(OSError):  # it may not write any more
+                traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -15,6 +15,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.config.configs import legal_combinations
+from tests.engine.storage.preparing import open_files
 from tests.engine_fixtures import Recorded, never, small_digits
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
@@ -88,18 +90,11 @@ def cases() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home where small sets and their storages are made once; each test finds them ready."""
-    home = tmp_path_factory.mktemp("contract")
-    with small_digits(home, DIGITS), torch_on_one_thread():
+    home, threads = tmp_path_factory.mktemp("contract"), torch.get_num_threads()
+    torch.set_num_threads(1)
+    with small_digits(home, DIGITS):
         yield home
-
-
-class torch_on_one_thread:
-    def __enter__(self) -> None:
-        self._before = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self._before)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
@@ -134,16 +129,9 @@ def config_of(name: str, parts: Combination, **more: Any) -> RunConfig:
     return resolve(RunConfig(**(values | more)))
 
 
-@pytest.fixture
-def pipeline() -> Any:
-    """Opens pipelines of this test."""
-
-    def opened(config: RunConfig, *, evaluate: bool = True) -> Any:
-        return open_pipeline(
-            config, CpuDevice(time.perf_counter), Recorded(), never, time.perf_counter, evaluate=evaluate
-        )
-
-    return opened
+def opened(config: RunConfig, *, evaluate: bool = True) -> AbstractContextManager[Pipeline]:
+    device = CpuDevice(time.perf_counter)
+    return open_pipeline(config, device, Recorded(), never, time.perf_counter, evaluate=evaluate)
 
 
 REFERENCE: dict[tuple[str, bool], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
@@ -190,23 +178,6 @@ def check_epoch(name: str, parts: Combination, got: Any, order: NDArray[np.int64
         assert np.array_equal(np.rint(images), wanted_images[order])
 
 
-def open_files() -> set[str]:
-    """What this process has open, without sockets and pipes of the test runner."""
-    found = set()
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except FileNotFoundError:
-            continue
-    return {path for path in found if path.startswith("/") and not path.startswith(("/dev/pts", "/dev/null"))}
-
-
-def mapped_files(under: Path) -> set[str]:
-    """Files of the home that are mapped into this process."""
-    text, path = Path("/proc/self/maps").read_text(encoding="utf-8"), str(under)
-    return {line.split(maxsplit=5)[5] for line in text.splitlines() if path in line} if path in text else set()
-
-
 def loose_files(home: Path) -> set[str]:
     """What a job may only leave for as long as it runs."""
     ram_disk = Path("/dev/shm") / f"vitprof-{os.getuid()}"  # where other programs have theirs too
@@ -224,26 +195,21 @@ def test_each_part_meets_every_other_part(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "parts"), list(cases()))
-def test_contract(name: str, parts: Combination, home: Path, pipeline: Any) -> None:
+def test_contract(name: str, parts: Combination, home: Path) -> None:
     config = config_of(name, parts)
     info = dataset_info(name, config.n_images)
-    before = open_files()
-    with pipeline(config) as opened:
-        assert isinstance(opened, Pipeline)
-        assert opened.test is not None
+    with opened(config) as pipeline:
+        assert pipeline.test is not None
         n = len(reference(name, True)[1])
-        assert opened.train.n == n
-        block = 128
-        if parts.storage == "hdf5-chunked":
-            block = _block_of(config, info)
+        assert pipeline.train.n == n
+        block = _block_of(config, info) if parts.storage == "hdf5-chunked" else 128
         for epoch in (0, 1):
             order = epoch_order(n, SEED, epoch, config.shuffle or "full", block).numpy()
-            check_epoch(name, parts, delivered(opened.train, info, epoch), order, train=True)
+            check_epoch(name, parts, delivered(pipeline.train, info, epoch), order, train=True)
         stored_order = np.arange(len(reference(name, False)[1]))
-        check_epoch(name, parts, delivered(opened.test, info, 0), stored_order, train=False)
-        del opened
-    assert open_files() - before == set()
-    assert mapped_files(home) == set()
+        check_epoch(name, parts, delivered(pipeline.test, info, 0), stored_order, train=False)
+        del pipeline
+    assert open_files(home) == open_files(Path("/dev/shm/vitprof")) == []
     assert loose_files(home) == set()
 
 
@@ -258,14 +224,16 @@ def _block_of(config: RunConfig, info: DatasetInfo) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoder", ["simplejpeg", "opencv", "torchvision", "pil"])
-@pytest.mark.parametrize("loader", ["threads", "generator", "dataloader"])
-def test_decoders_agree(decoder: str, loader: str, pipeline: Any) -> None:
+@pytest.mark.parametrize(
+    ("loader", "decoder"),
+    [("threads", "simplejpeg"), ("generator", "opencv"), ("dataloader", "torchvision"), ("dataloader", "pil")],
+)
+def test_decoders_agree(loader: str, decoder: str) -> None:
     parts = Combination("files", "disk", loader, "blocking")
     config = config_of("photos", parts, decoder=decoder)
     info = dataset_info("photos", N_PHOTOS)
-    with pipeline(config, evaluate=False) as opened:
-        images, labels, _ = delivered(opened.train, info, 0)
+    with opened(config, evaluate=False) as pipeline:
+        images, labels, _ = delivered(pipeline.train, info, 0)
     wanted, wanted_labels = reference("photos", True)
     order = epoch_order(N_PHOTOS, SEED, 0).numpy()
     assert labels.tolist() == wanted_labels[order].tolist()
@@ -276,15 +244,15 @@ def test_decoders_agree(decoder: str, loader: str, pipeline: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", [s for s in STORAGES if STORAGES[s].form == "encoded"])
-def test_every_loader_crops_a_sample_alike(storage: str, pipeline: Any) -> None:
+def test_every_loader_crops_a_sample_alike(storage: str) -> None:
     """Random crops depend on seed, epoch and sample alone, so runs of different loaders can be compared."""
     info = dataset_info("photos", N_PHOTOS)
     seen = []
-    for loader, workers in (("threads", 2), ("generator", None), ("dataloader", 0), ("dataloader", 2)):
+    for loader, workers in (("threads", 2), ("generator", None), ("dataloader", 2)):
         parts = Combination(storage, "disk", loader, "blocking")
-        with pipeline(config_of("photos", parts, augment="cpu", workers=workers), evaluate=False) as opened:
-            first, _, _ = delivered(opened.train, info, 0)
-            second, _, _ = delivered(opened.train, info, 1)
+        with opened(config_of("photos", parts, augment="cpu", workers=workers), evaluate=False) as pipeline:
+            first, _, _ = delivered(pipeline.train, info, 0)
+            second, _, _ = delivered(pipeline.train, info, 1)
         assert not np.array_equal(
             first[np.argsort(epoch_order(N_PHOTOS, SEED, 0))], second[np.argsort(epoch_order(N_PHOTOS, SEED, 1))]
         )

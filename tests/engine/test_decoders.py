@@ -85,12 +85,10 @@ def test_decoders_agree(name: str, crop: functools.partial[Crop] | Crop) -> None
     reference = decoded("pil", photo(), crop)
     assert reference.std() > 20
     tolerance = SAME if name in ("pil", "torchvision") else RESIZED
-    assert within(differ(decoded(name, photo(), crop), reference), tolerance)
-
-
-def test_simplejpeg_and_opencv_are_the_same() -> None:
-    for crop in (CENTRE, Crop(10, 20, 300, 260, flip=True)):
-        assert within(differ(decoded("simplejpeg", photo(), crop), decoded("opencv", photo(), crop)), SAME)
+    found = decoded(name, photo(), crop)
+    assert within(differ(found, reference), tolerance)
+    if name == "simplejpeg":  # which OpenCV resizes too
+        assert within(differ(found, decoded("opencv", photo(), crop)), SAME)
 
 
 @pytest.mark.parametrize("name", JPEG)
@@ -105,7 +103,7 @@ def test_a_crop_of_the_samples_size_is_not_resampled(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", JPEG)
-@pytest.mark.parametrize("zoom", [2, 4, 7])
+@pytest.mark.parametrize("zoom", [2, 7])
 def test_large_photographs(name: str, zoom: int) -> None:
     """Where simplejpeg lets libjpeg decode to a smaller size; the crop must not move by that."""
     crop = Crop(37 * zoom + 1, 21 * zoom + 2, 275 * zoom, 233 * zoom + 1)
@@ -149,35 +147,19 @@ def test_exif_orientation_is_left_alone(name: str) -> None:
     assert np.array_equal(decoded(name, turned), decoded(name, photo()))
 
 
-def bad(kind: str) -> bytes:
-    good = photo() if kind.startswith("jpeg") else png()
-    rest = kind.split()[1]
-    return {
-        "empty": b"",
-        "start": good[:3],
-        "header": good[:40],
-        "half": good[: len(good) // 2],
-        "end": good[:-1],
-        "noise": np.random.default_rng(1).bytes(5000),
-        "zeros": bytes(len(good)),
-        "hole": good[: len(good) // 2] + bytes(len(good) - len(good) // 2),
-        "text": b"<html>\n<body>not found</body>\n</html>\n",
-    }[rest]
-
-
-BAD = ["empty", "start", "header", "half", "end", "noise", "zeros", "hole", "text"]
-
-
-@pytest.mark.parametrize("rest", BAD)
 @pytest.mark.parametrize(("kind", "name"), [("jpeg", name) for name in JPEG] + [("png", name) for name in PNG])
-def test_a_broken_file_is_refused_in_one_short_line(kind: str, name: str, rest: str) -> None:
+def test_a_broken_file_is_refused_in_one_short_line(kind: str, name: str) -> None:
     how = () if kind == "jpeg" else (functools.partial(centre_crop, size=28), 28, 1)
-    with pytest.raises(ValueError) as caught:
-        decoded(name, bad(f"{kind} {rest}"), *how)
-    error = str(caught.value)
-    assert 0 < len(error) < 120
-    assert "\n" not in error
-    assert "0x" not in error
+    good = photo() if kind == "jpeg" else png()
+    half = good[: len(good) // 2]
+    broken = [b"", good[:3], good[:40], half, good[:-1], bytes(len(good)), half + bytes(len(good) - len(half))]
+    for encoded in (*broken, np.random.default_rng(1).bytes(5000), b"<html>\n<body>not found</body>\n</html>\n"):
+        with pytest.raises(ValueError) as caught:
+            decoded(name, encoded, *how)
+        error = str(caught.value)
+        assert 0 < len(error) < 120
+        assert "\n" not in error
+        assert "0x" not in error
 
 
 @pytest.mark.parametrize("name", JPEG)
@@ -196,12 +178,12 @@ def test_a_thumbnails_end_is_not_the_images(name: str) -> None:
 @pytest.mark.parametrize("name", JPEG)
 def test_in_threads_and_pickled(name: str) -> None:
     decode: Decoder = pickle.loads(pickle.dumps(open_decoder(name)))
-    crops = [Crop(i, 2 * i, 200 + i, 224 + i, flip=bool(i % 2)) for i in range(32)]
+    crops = [Crop(i, 2 * i, 200 + i, 224 + i, flip=bool(i % 2)) for i in range(16)]
     out = np.zeros((len(crops), 224, 224, 3), np.uint8)
     torch.set_num_threads(1)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: decode(photo(), lambda height, width: crops[i], out[i]), range(len(crops))))
-    for i in (0, 13, 31):
+    for i in (0, 7, 15):
         assert np.array_equal(out[i], decoded(name, photo(), crops[i]))
 
 

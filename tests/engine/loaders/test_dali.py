@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
-from tests.engine.storage.writer_helpers import survives
-from tests.engine_fixtures import N_PHOTOS
+from tests.engine_fixtures import N_PHOTOS, survives
 from vitprof.engine.loaders import dali, open_loader
 from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.contract import epoch_order

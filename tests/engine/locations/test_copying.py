@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.locations import Time
 from tests.engine_fixtures import never, silent
 from vitprof.config.catalog import SlowDrive
 from vitprof.engine.locations.copying import BLOCK_BYTES, copy_tree, tree_bytes, walk
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped
-
-Told = list[tuple[float, str]]
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def contents(top: Path) -> dict[str, bytes]:
 
 
 def test_everything_is_copied(source: Path, tmp_path: Path) -> None:
-    told: Told = []
+    told: list[tuple[float, str]] = []
     target = tmp_path / "deep" / "target"
     ticks = iter(range(1000))
     copied = copy_tree(
@@ -57,21 +56,6 @@ def test_everything_is_copied(source: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     assert copy_tree(tmp_path / "nothing", tmp_path / "t", throttle=None, progress=silent, stop=never).n_bytes == 0
     assert (tmp_path / "t").is_dir()
-
-
-class Time:
-    """A clock for many threads, moved by the latest of their sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._lock = threading.Lock()
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        with self._lock:
-            self.now += seconds
 
 
 @pytest.mark.parametrize(("serial", "at_least"), [(True, 34 * 0.1), (False, 0.0)])
@@ -137,16 +121,11 @@ def test_what_cannot_be_read_is_named(source: Path, tmp_path: Path) -> None:
     check_fails(source, tmp_path, "train/gone.jpg cannot be read")
 
 
-def test_permission_is_asked_for(read_only_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=str(read_only_dir)):
-        copy_tree(read_only_dir, read_only_dir / "t", throttle=None, progress=silent, stop=never)
-
-
 def test_no_room_is_seen_before_anything_is_written(source: Path, tmp_path: Path) -> None:
     free = os.statvfs(tmp_path)
     with (source / "sparse").open("wb") as file:
         file.truncate(2 * free.f_bavail * free.f_frsize + 2**30)
-    message = check_fails(source, tmp_path, "no room for a copy")
+    message = check_fails(source, tmp_path, "disk full: .* choose another location")
     assert "needs" in message
 
 
@@ -160,7 +139,7 @@ def small_files_only() -> Iterator[None]:
 
 
 def test_a_file_that_cannot_be_written_is_named(source: Path, tmp_path: Path, small_files_only: None) -> None:
-    check_fails(source, tmp_path, r"cannot write .*big\.npy")
+    check_fails(source, tmp_path, r"big\.npy exceeds the limit on file size")
 
 
 def test_a_full_disk_is_called_so(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +147,7 @@ def test_a_full_disk_is_called_so(source: Path, tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)  # a real one takes a file system of its own, which takes root
-    check_fails(source, tmp_path, "disk full while copying to")
+    check_fails(source, tmp_path, "disk full while writing .*; free some space or choose another location")
 
 
 def test_a_target_that_is_there_stays(source: Path, tmp_path: Path) -> None:
@@ -179,11 +158,12 @@ def test_a_target_that_is_there_stays(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "t" / "mine").exists()
 
 
-def test_in_order_of_their_names_and_links_in_a_circle_end(tmp_path: Path) -> None:
+def test_in_order_of_their_names_and_links_in_a_circle_are_named(tmp_path: Path) -> None:
     (tmp_path / "train" / "007").mkdir(parents=True)
     for name, n_bytes in (("train/007/b.jpg", 3), ("train/007/a.jpg", 2), ("z", 5), ("empty", 0)):
         (tmp_path / name).write_bytes(b"x" * n_bytes)
     in_order = [("empty", 0), ("z", 5), ("train/007/a.jpg", 2), ("train/007/b.jpg", 3)]
     assert (list(walk(tmp_path)), tree_bytes(tmp_path)) == (in_order, 10)
     (tmp_path / "train" / "up").symlink_to(tmp_path)
-    assert list(walk(tmp_path)) == in_order
+    with pytest.raises(DataError, match="Too many levels of symbolic links"):
+        list(walk(tmp_path))

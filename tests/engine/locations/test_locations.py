@@ -14,7 +14,7 @@ from vitprof.config import RunConfig
 from vitprof.engine.locations import Located, open_location
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.engine.storage.contract import Place
-from vitprof.errors import DataError, JobStopped
+from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs
 
 FAST: dict[str, Any] = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0}
@@ -123,12 +123,6 @@ def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
         for name in theirs:
             assert not (located.place.root / name).exists()
             assert (located.unmeasured.root / name).exists()
-
-
-def test_a_stop_while_staging(directory: Path) -> None:
-    config = RunConfig(location="staged", slow_latency_ms=600_000)
-    with pytest.raises(JobStopped), open_location(config, directory, progress=silent, stop=lambda: True):
-        pass
 
 
 @pytest.mark.parametrize("location", ["disk", "ram-disk", "slow-drive", "staged"])

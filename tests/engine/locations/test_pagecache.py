@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine_fixtures import never, silent
+from tests.engine_fixtures import error_in_one_line, never, silent
 from vitprof.engine.locations import pagecache
 from vitprof.engine.locations.pagecache import STILL_CACHED, cached_fraction, drop, set_page_cache, warm
 from vitprof.errors import DataError, JobStopped
@@ -81,17 +81,14 @@ def in_ram() -> Iterator[Path]:
 
 
 def test_a_ram_disk_cannot_be_dropped(in_ram: Path) -> None:
-    with pytest.raises(DataError, match="on a RAM disk") as caught:
+    with error_in_one_line(DataError, match="on a RAM disk"):
         drop([in_ram])
-    assert "\n" not in str(caught.value)
 
 
 def test_nothing_to_tell(tmp_path: Path) -> None:
     assert math.isnan(cached_fraction([]))
     (tmp_path / "empty").touch()
     assert math.isnan(set_page_cache(tmp_path, "as-is", silent, never))
-    with pytest.raises(ValueError, match="lukewarm"):
-        set_page_cache(tmp_path, "lukewarm", silent, never)
 
 
 def test_files_of_others_are_not_told(read_only_dir: Path) -> None:

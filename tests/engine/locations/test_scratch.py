@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
 from vitprof.engine.locations import remove_leftovers, scratch_directory
 from vitprof.errors import DataError
 
-OWNER = """
-import sys
-from pathlib import Path
-from vitprof.engine.locations import scratch_directory
-with scratch_directory(Path(sys.argv[1]), "memmap") as scratch:
-    (scratch / "train.npy").write_bytes(b"x")
-    print(scratch, flush=True)
-    sys.stdin.read()
-"""
 
+class Owner:
+    """A process that has a scratch directory."""
 
-def owner(parent: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A process that has a scratch directory, and that directory."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(parent)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"PYTHONPATH": str(ROOT)},
-    )
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+    def __init__(self, parent: Path) -> None:
+        self.read, write = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                with scratch_directory(parent, "memmap") as scratch:
+                    (scratch / "train.npy").write_bytes(b"x")
+                    os.write(write, str(scratch).encode())
+                    signal.sigwait({signal.SIGTERM})
+            finally:
+                os._exit(0)
+        os.close(write)
+        self.scratch = Path(os.read(self.read, 4096).decode())
+
+    def end(self, how: signal.Signals) -> None:
+        os.kill(self.pid, how)
+        os.waitpid(self.pid, 0)
+        os.close(self.read)
 
 
 def test_nothing_stays(tmp_path: Path) -> None:
@@ -51,34 +49,32 @@ def test_nothing_stays(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_leave_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    killed, left = owner(tmp_path)
-    alive, used = owner(tmp_path)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # for the owners, who wait for it
+    killed, alive = Owner(tmp_path), Owner(tmp_path)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    killed.end(signal.SIGKILL)
+    elsewhere = tmp_path / "memmap.another-host.1.0123abcd"
+    elsewhere.mkdir()
+    (tmp_path / f"{elsewhere.name}.lock").touch()
+    (tmp_path / "notes").mkdir()
+    assert killed.scratch.is_dir()
     try:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-        elsewhere = tmp_path / "memmap.another-host.1.0123abcd"
-        elsewhere.mkdir()
-        (tmp_path / f"{elsewhere.name}.lock").touch()
-        (tmp_path / "notes").mkdir()
-        assert left.is_dir()
         with scratch_directory(tmp_path, "memmap") as mine:
             remove_leftovers(tmp_path)
             assert mine.is_dir()
-            assert not left.exists()
-            assert not left.with_name(f"{left.name}.lock").exists()
-            assert (used / "train.npy").exists()
+            assert not killed.scratch.exists()
+            assert not killed.scratch.with_name(f"{killed.scratch.name}.lock").exists()
+            assert (alive.scratch / "train.npy").exists()
             assert elsewhere.is_dir()
             assert (tmp_path / "notes").is_dir()
     finally:
-        for process in (killed, alive):
-            process.communicate()
-    assert alive.returncode == 0
-    assert not used.exists()
+        alive.end(signal.SIGTERM)
+    assert not alive.scratch.exists()
 
 
 def test_a_parent_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cannot write to .*file") as caught, scratch_directory(tmp_path / "file", "x"):
+    with pytest.raises(DataError, match=r"cannot write .*file") as caught, scratch_directory(tmp_path / "file", "x"):
         pass
     assert "\n" not in str(caught.value)
     remove_leftovers(tmp_path / "nowhere")

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests.engine.locations import Time
+from tests.engine_fixtures import error_in_one_line
 from vitprof.config.catalog import SLOW_DRIVES, SlowDrive
 from vitprof.engine.locations.throttle import BURST_S, TokenBucket, describe
 from vitprof.errors import DataError
 
 NETWORK = SlowDrive(10.0, 100.0, serial=False)
 DISK = SlowDrive(10.0, 100.0, serial=True)
-
-
-class Time:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def bucket(tmp_path: Path, drive: SlowDrive, time: Time) -> TokenBucket:
@@ -72,45 +59,37 @@ def test_latencies_overlap_on_a_network_and_not_on_a_disk(tmp_path: Path) -> Non
     assert due == pytest.approx([0.11, 0.22, 0.33], abs=2 * BURST_S)
 
 
-SCRIPT = """
-import multiprocessing, sys, threading
-from pathlib import Path
-from vitprof.config.catalog import SlowDrive
-from vitprof.engine.locations.throttle import TokenBucket
-
-def clock():
+def zero() -> float:
+    """A clock that stands still."""
     return 0.0
 
-def reserve(bucket):
+
+def reserve(slow: TokenBucket) -> None:
     for _ in range(50):
-        bucket._reserve(1_000_000, 0)
-
-def work(bucket):
-    threads = [threading.Thread(target=reserve, args=(bucket,)) for _ in range(2)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-
-if __name__ == "__main__":
-    bucket = TokenBucket(Path(sys.argv[2]), SlowDrive(1.0, 0.0, False), clock=clock)
-    bucket._reserve(1_000_000, 0)  # open here too, before a fork
-    context = multiprocessing.get_context(sys.argv[1])
-    workers = [context.Process(target=work, args=(bucket,)) for _ in range(2)]
-    for worker in workers: worker.start()
-    work(bucket)
-    for worker in workers: worker.join()
-    print(bucket._reserve(0, 0))
-"""
+        slow._reserve(1_000_000, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_processes_and_threads_share_it(tmp_path: Path, method: str) -> None:
-    script = tmp_path / "readers.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, str(script), method, str(tmp_path / "drive")]
-    root = str(ROOT)
-    ended = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": root})
-    assert float(ended.stdout) == 301  # 1 + 3 processes * 2 threads * 50, none lost
+def work(slow: TokenBucket) -> None:
+    threads = [threading.Thread(target=reserve, args=(slow,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_processes_and_threads_share_it(tmp_path: Path) -> None:
+    """A forked process has what its parent has open, one that is sent the bucket as it is pickled has not."""
+    slow = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 0.0, False), clock=zero)
+    slow._reserve(1_000_000, 0)  # open here too, before a fork
+    sent = pickle.dumps(slow)
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=work, args=(slow,)), context.Process(target=lambda: work(pickle.loads(sent)))]
+    for worker in workers:
+        worker.start()
+    work(slow)
+    for worker in workers:
+        worker.join()
+    assert slow._reserve(0, 0) == 301  # 1 + 3 processes * 2 threads * 50, none lost
 
 
 def test_it_can_be_pickled(tmp_path: Path) -> None:
@@ -147,6 +126,5 @@ def test_a_stop_and_a_removed_state_end_a_wait(tmp_path: Path) -> None:
 def test_it_says_what_the_drive_does_and_where_its_state_cannot_be_written(tmp_path: Path) -> None:
     assert describe(SlowDrive(30.0, 207.0, serial=False)) == "throttled to 30.0 MB/s and 207 ms for each file"
     assert "one after another" in describe(SLOW_DRIVES["mechanical-disk"])
-    with pytest.raises(DataError, match="nowhere/drive") as caught:
+    with error_in_one_line(DataError, match="nowhere/drive"):
         TokenBucket(tmp_path / "nowhere" / "drive", NETWORK)
-    assert "\n" not in str(caught.value)

@@ -1,11 +1,13 @@
-"""What tests of storages share: a storage of the small `digits` made in the test's own home, and a few photos."""
+"""What tests of storages share: one made in the test's own home or in one for all, ways to read and to damage it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +16,54 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.engine_fixtures import SMALL, never, silent
+from tests.engine_fixtures import SMALL, made_once, never, silent
 from vitprof.config import catalog
 from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
 from vitprof.engine.data import datasets
+from vitprof.engine.data.contract import Source
 from vitprof.engine.data.datasets import open_source
+from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place
 from vitprof.engine.storage.prepare import Prepared, prepare_storage
+from vitprof.errors import DataError
 
 PHOTOS = dataclasses.replace(catalog.dataset_info("photos", 20), n_test=2)
 
 
+def info_of(name: str) -> DatasetInfo:
+    """The data set that a storage is made from here."""
+    return PHOTOS if name.endswith("-encoded") else SMALL
+
+
 def prepare(
-    name: str, info: DatasetInfo = SMALL, *, progress: Callable[[float, str], None] = silent, **options: Any
+    name: str, info: DatasetInfo | None = None, *, progress: Callable[[float, str], None] = silent, **options: Any
 ) -> Prepared:
     """`prepare_storage` of a data set that is there already or quick to make."""
+    info = info or info_of(name)
     root = datasets.prepare(info.name, info.n_train if info.any_size else None, skip_unreadable=True)
     return prepare_storage(name, info, root, progress=progress, **({"stop": never} | options))
 
 
-def place(name: str, info: DatasetInfo = SMALL, **options: Any) -> Place:
+def place(name: str, info: DatasetInfo | None = None, **options: Any) -> Place:
     """Where the storage of that name lies, made if need be."""
     return Place(prepare(name, info, **options).directory)
 
 
+def opened(name: str, root: Path | None = None, *, train: bool = True, throttle: Any = None) -> Any:
+    """The storage of that name, under `root` or where it is made."""
+    return open_storage(name, info_of(name), Place(root or place(name).root, throttle), train=train)
+
+
+def source_of(info: DatasetInfo = SMALL, *, train: bool = True) -> Source:
+    """A split of the data set itself."""
+    root = datasets.prepare(info.name, info.n_train if info.any_size else None)
+    return open_source(info, root, train=train)
+
+
 def images_of(info: DatasetInfo = SMALL, *, train: bool = True) -> NDArray[np.uint8]:
     """The images of a split (n, height, width, channels), read from the data set itself."""
-    root = datasets.prepare(info.name, info.n_train if info.any_size else None)
-    source = open_source(info, root, train=train)
+    source = source_of(info, train=train)
     return source.pixels(0, len(source.ids))
 
 
@@ -51,31 +73,81 @@ def read_all(storage: Any) -> NDArray[np.uint8]:
     return images
 
 
-def open_files() -> set[str]:
-    """What this process has open: targets of its descriptors, and files mapped into its memory."""
-    found = set()
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except OSError:
-            continue  # the one that listed them
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    return found | {fields[5] for line in maps if len(fields := line.split(maxsplit=5)) == 6}
+def samples(storage: Any) -> list[bytes]:
+    """The bytes of every sample: of its pixels, or of its file."""
+    if hasattr(storage, "read"):
+        return [image.tobytes() for image in read_all(storage)]
+    return [storage.read_encoded(i) for i in range(len(storage))]
+
+
+def expected(name: str, *, train: bool = True) -> list[bytes]:
+    """What `samples` gives of the storage called `name`, from the data set itself."""
+    source = source_of(info_of(name), train=train)
+    if STORAGES[name].form == "encoded":
+        return source.encoded(0, len(source.ids))
+    return [image.tobytes() for image in source.pixels(0, len(source.ids))]
+
+
+def assert_whole(name: str, root: Path | None = None) -> None:
+    """Both splits are those of the data set."""
+    for train in (True, False):
+        storage = opened(name, root, train=train)
+        assert samples(storage) == expected(name, train=train)
+        assert np.array_equal(storage.labels.numpy(), source_of(info_of(name), train=train).labels)
+        storage.close()
+
+
+def refused(name: str, root: Path, *words: str, train: bool = True) -> None:
+    """Opening the storage fails with one line that has these words in it, and leaves nothing open."""
+    with pytest.raises(DataError) as caught:
+        opened(name, root, train=train)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in (*words, f"delete {root}"):
+        assert word in message
+    assert open_files(root) == []
+
+
+class Counting:
+    """A throttle that holds nothing back and notes what is read."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[int, int]] = []
+
+    def wait(self, n_bytes: int, n_files: int) -> None:
+        self.reads.append((n_bytes, n_files))
+
+    @property
+    def total(self) -> tuple[int, int]:
+        return sum(n for n, _ in self.reads), sum(n for _, n in self.reads)
+
+
+def open_files(directory: Path) -> list[str]:
+    """Files below `directory` that this process has open or mapped."""
+    found = [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return [path.strip() for path in found if str(directory) in path]
 
 
 def copy_of(name: str, target: Path) -> Path:
-    """A copy of a storage under `target`, which a test may damage. Image files are links: replace them as a whole."""
+    """A copy of a storage under `target`, which a test may damage. Files in folders are links: replace them whole."""
+    root = place(name).root
 
     def link(source: str, copy: str) -> None:
-        (shutil.copy if Path(source).suffix in (".json", ".npz") else os.link)(source, copy)
+        (shutil.copy if Path(source).parent == root else os.link)(source, copy)
 
-    return Path(shutil.copytree(place(name).root, target / name, copy_function=link))
+    return Path(shutil.copytree(root, target / name, copy_function=link))
 
 
-def damage_file(path: Path, how: str) -> None:
-    """Replaces a file by nothing, by a directory, or by one of other content."""
-    whole = path.read_bytes()
-    path.unlink()
+def damage_file(path: Path, how: str, whole: bytes | None = None) -> None:
+    """Replaces a file, or a directory in its place, by nothing, by a directory, or by one of other content."""
+    whole = path.read_bytes() if whole is None else whole
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
     contents = {"empty": b"", "cut": whole[:-1], "half": whole[: len(whole) // 2], "longer": whole + b"x"}
     contents["garbage"] = b"x" * len(whole)
     if how == "directory":
@@ -84,20 +156,33 @@ def damage_file(path: Path, how: str) -> None:
         path.write_bytes(contents[how])
 
 
-def few_photos_made_once(factory: pytest.TempPathFactory) -> Path:
-    """A home with 20 photos for training and 2 for testing."""
-    home = factory.getbasetemp() / "few-photos"
-    if not home.exists():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("VITPROF_HOME", str(home))
-            datasets.prepare("photos", PHOTOS.n_train)
-    return home
+@pytest.fixture
+def few_photos(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own with 20 photos and 2 for testing, which it may damage; returns the data set's root."""
+    shared, home = made_once(tmp_path_factory, "small-digits"), tmp_path / "photos-home"
+    monkeypatch.setenv("VITPROF_HOME", str(shared))
+    made = datasets.prepare("photos", PHOTOS.n_train)
+    monkeypatch.setenv("VITPROF_HOME", str(home))
+    return Path(shutil.copytree(made, home / "data" / PHOTOS.directory))
 
 
 @pytest.fixture
-def few_photos(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own with a few photos, which it may damage; returns the root of the data set."""
-    home = tmp_path / "photos-home"
-    shutil.copytree(few_photos_made_once(tmp_path_factory) / "data", home / "data")
-    monkeypatch.setenv("VITPROF_HOME", str(home))
-    return home / "data" / PHOTOS.directory
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MB. It takes root to have one."""
+    top = tmp_path / "small disk"
+    top.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", top], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield top
+    subprocess.run(["umount", "--lazy", top], check=True)
+
+
+def fill(disk: Path, left: int = 0) -> Path:
+    """Fills a small disk but for `left` bytes. Returns the file that takes the room."""
+    filler = disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while shutil.disk_usage(disk).free > left:
+            file.write(bytes(4096))
+    return filler

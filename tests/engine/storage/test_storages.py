@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.engine.storage.preparing import images_of, place, read_all
-from tests.engine.storage.writer_helpers import Counting
-from tests.engine_fixtures import SMALL
+from tests.engine.storage.preparing import (
+    Counting,
+    copy_of,
+    expected,
+    images_of,
+    open_files,
+    opened,
+    place,
+    read_all,
+    refused,
+    samples,
+)
+from tests.engine_fixtures import SMALL, survives
 from vitprof.engine.data import datasets, mnist
 from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.contract import Place
+from vitprof.engine.storage.contract import Place, Process
 from vitprof.engine.storage.torchvision_datasets import IdxStorage
 from vitprof.errors import DataError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory", "hdf5", "hdf5-chunked", "lmdb"]
-NO_FILES = ["memory", "memory-float", "idx"]
-
-
-def opened(name: str, *, train: bool = True) -> Any:
-    return open_storage(name, SMALL, place(name), train=train)
+LIBRARY = ["hdf5", "hdf5-chunked", "lmdb", "hdf5-encoded", "lmdb-encoded"]
+"""Those in a file of HDF5 or LMDB, which must be opened anew in each process."""
+PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory", *LIBRARY[:3]]
+EVERY = [*PIXELS, "files", *LIBRARY[3:]]
 
 
 @pytest.mark.parametrize("name", PIXELS)
@@ -49,79 +54,104 @@ def test_images_in_whole_batches_and_into_a_buffer(name: str) -> None:
         out = ring[1]
         assert storage.read(indices, out).data_ptr() == out.data_ptr()
         assert np.array_equal(out.numpy(), images[indices.numpy()])
-    assert bool((ring[0] == 77).all())
     last = ring[0, :10]
     storage.read(torch.arange(590, 600), last)  # a last batch that is shorter
     assert np.array_equal(last.numpy(), images[590:])
     assert bool((ring[0, 10:] == 77).all())
     if name == "memory":
         storage.read(torch.arange(600)).zero_()  # a batch is the caller's own
-        assert np.array_equal(read_all(storage), images_of())
+        assert np.array_equal(read_all(storage), images)
     storage.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["memmap", "raw-files", "pt", "pt-single", "hdf5", "hdf5-chunked", "lmdb"])
-def test_several_threads_at_once(name: str) -> None:
-    storage, images = opened(name), images_of()
-    storage.close()  # opened again by whoever comes first
-    orders = [torch.randperm(600)[:100] for _ in range(8)]
-    with ThreadPoolExecutor(4) as pool:
-        for order, batch in zip(orders, pool.map(storage.read, orders), strict=True):
-            assert np.array_equal(batch.numpy(), images[order.numpy()])
-    storage.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PIXELS)
-def test_pickled_without_its_images(name: str) -> None:
+@pytest.mark.parametrize("name", EVERY)
+def test_in_several_threads_from_the_first_moment_on(name: str) -> None:
+    wanted = expected(name)
     storage = opened(name)
+    storage.close()  # opened again by whoever comes first
+    orders = [torch.randperm(len(wanted))[:60] for _ in range(8)]
+
+    def read(order: torch.Tensor) -> list[bytes]:
+        if hasattr(storage, "read"):
+            return [image.tobytes() for image in storage.read(order).numpy()]
+        return [storage.read_encoded(i) for i in order.tolist()]
+
+    with ThreadPoolExecutor(8) as pool:
+        for order, batch in zip(orders, pool.map(read, orders), strict=True):
+            assert batch == [wanted[i] for i in order.tolist()]
+    storage.close()
+    storage.close()
+    assert open_files(place(name).root) == []
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_a_worker_is_sent_holds_neither_images_nor_what_its_parent_has_open(name: str) -> None:
+    storage = opened(name, train=False)
+    wanted = samples(storage)
     content = pickle.dumps(storage)
-    assert np.array_equal(read_all(pickle.loads(content)), images_of())
-    if name not in NO_FILES:
-        assert len(content) < 100_000 < images_of().nbytes
+    storage.close()
+    assert open_files(place(name).root) == []
+    copy = pickle.loads(content)
+    assert samples(copy) == wanted
+    copy.close()
+    if name != "memory":
+        assert len(content) < 30_000 < sum(map(len, wanted))
 
 
-def _send_batches(storages: dict[str, Any], to_parent: Connection) -> None:
-    torch.set_num_threads(1)  # as DataLoader's workers do: OpenMP's threads do not survive a fork
-    to_parent.send({name: read_all(storage).tobytes() for name, storage in storages.items()})
+def test_a_forked_child_opens_files_anew() -> None:
+    """With its parent's descriptor it would read wrong data, or its parent would."""
+    keys = [*((name, False) for name in EVERY), *((name, True) for name in LIBRARY)]
+    storages = {(name, train): opened(name, train=train) for name, train in keys}
+    wanted = {(name, train): expected(name, train=train) for name, train in keys}
+    assert {key: samples(storage) for key, storage in storages.items()} == wanted
+    generation = Process.generation
 
+    def work() -> None:
+        torch.set_num_threads(1)  # as DataLoader's workers do: OpenMP's threads do not survive a fork
+        assert {key: samples(storage) for key, storage in storages.items()} == wanted
+        assert {storages[name, True]._opened_by for name in LIBRARY} == {generation + 1}
+        assert storages["lmdb", True]._opened is storages["lmdb", False]._opened
+        for storage in storages.values():
+            storage.close()
+        assert not [file for name in LIBRARY for file in open_files(place(name).root)]
 
-@pytest.mark.slow
-def test_read_in_a_forked_process() -> None:
-    storages = {name: opened(name) for name in PIXELS}
-    for storage in storages.values():
-        storage.read(torch.arange(2))
-    here, there = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_send_batches, args=(storages, there))
-    child.start()
-    there.close()
-    with here:
-        batches = here.recv()
-    child.join()
-    expected = images_of().tobytes()
-    assert batches == dict.fromkeys(PIXELS, expected)
-    assert all(read_all(storage).tobytes() == expected for storage in storages.values())  # and here, afterwards
+    survives(work)
+    for key, storage in storages.items():  # and here, afterwards
+        assert samples(storage) == wanted[key]
+        storage.close()
 
 
 @pytest.mark.parametrize(
     ("name", "files_to_open", "files_a_batch"),
-    [("memmap", 1, 0), ("pt-single", 1, 0), ("pt-whole", 1, 0), ("raw-files", 0, 10), ("pt", 0, 10)],
+    [("memmap", 1, 0), ("pt-single", 1, 0), ("pt-whole", 1, 0), ("raw-files", 0, 10), ("pt", 0, 10), ("files", 0, 10)]
+    + [(name, 0, 0) for name in LIBRARY],
 )
 def test_a_slow_drive_is_told_what_is_read(name: str, files_to_open: int, files_a_batch: int) -> None:
     throttle = Counting()
-    storage = open_storage(name, SMALL, Place(place(name).root, throttle), train=True)
+    storage = opened(name, throttle=throttle)
     whole = name == "pt-whole"  # delivered once
     assert throttle.total == ((place(name).root / "train.pt").stat().st_size if whole else 0, files_to_open)
-    storage.read(torch.arange(10))
-    files = [Path(p) for p in getattr(storage, "_paths", [])[:10]]
-    n_bytes = sum(p.stat().st_size for p in files) if files else 7840
-    assert throttle.total == (throttle.told[0][0] if whole else n_bytes, files_to_open + files_a_batch)
+    if hasattr(storage, "read"):
+        storage.read(torch.arange(10))
+        files = [Path(p) for p in getattr(storage, "_paths", [])[:10]]
+        n_bytes = sum(p.stat().st_size for p in files) if files else 7840
+    else:
+        n_bytes = sum(len(storage.read_encoded(i)) for i in range(10))
+    assert throttle.total == (throttle.reads[0][0] if whole else n_bytes, files_to_open + files_a_batch)
     storage.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["memory", "memory-float", "idx"])
+@pytest.mark.parametrize("name", LIBRARY)
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    root = copy_of(name, tmp_path)
+    (path,) = root.glob("data.*")
+    assert sorted(os.listdir(root)) == [path.name, "labels.npz", "manifest.json"]
+    path.unlink()
+    refused(name, root, str(path), "No such file")
+    refused(name, tmp_path / "nowhere", "nowhere", "No such file")
+
+
+@pytest.mark.parametrize("name", ["memory-float", "idx"])
 def test_a_damaged_idx_file_is_named_in_one_line(name: str, tmp_path: Path) -> None:
     raw = mnist.raw_dir(tmp_path)
     raw.mkdir(parents=True)

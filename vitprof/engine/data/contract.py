@@ -1,4 +1,4 @@
-"""What a data set's own files are made by (`Maker`) and read through (`Source`), how makers report, stop and fail."""
+"""What a data set's own files are read through (`Source`), and how whatever makes or reads files reports and fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -32,15 +32,11 @@ def never() -> bool:
     return False
 
 
-class Maker(Protocol):
-    """A module that makes a data set."""
-
-    IDENTITY: dict[str, int | str]
-    """Identity of what it makes; a set on disk with a different one is made again."""
-
-    @property
-    def make(self) -> Callable[..., None]:
-        """The function `make(directory, [n_train, n_test,] *, progress, stop)`: fills the existing `directory`."""
+def report(progress: OnProgress, stop: Stop, fraction: float, message: str, activity: str) -> None:
+    """Reports progress. Raises `JobStopped`, "stopped while" `activity`, if a stop is asked for."""
+    if stop():
+        raise JobStopped(f"stopped while {activity}")
+    progress(fraction, message)
 
 
 class Source(Protocol):
@@ -58,36 +54,60 @@ class Source(Protocol):
         """Returns images [start, stop) as the bytes of JPEG or PNG files. Raises a `SampleError` with the file."""
 
 
+def made_again(root: Path) -> str:
+    """Returns what to do about a data set or storage under `root` that is damaged."""
+    return f"delete {root} and it is made again"
+
+
+READABLE = "make it readable, or remove it"
+
+
+def read_error(path: Path | str, reason: object, remedy: str = READABLE) -> DataError:
+    """Returns the `DataError` to raise if `path` cannot be read: one line. `reason` is a text or what was raised."""
+    if isinstance(reason, OSError):
+        reason = reason.strerror or reason
+    return DataError(f"{path} cannot be read ({' '.join(str(reason).split())}); {remedy}")
+
+
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def reading(path: Path | str, remedy: str = READABLE) -> Iterator[None]:
+    """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could not be read."""
+    try:
+        yield
+    except OSError as error:
+        raise read_error(path, error, remedy) from error
+
+
+OTHER_HOME = "set VITPROF_HOME to a directory with more room that can be written to"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def writing(path: Path | str, remedy: str = OTHER_HOME) -> Iterator[None]:
     """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could not be written."""
     try:
         yield
     except OSError as error:
-        raise write_error(path, error) from error
+        raise write_error(path, error, remedy) from error
 
 
-def write_error(path: Path, error: OSError) -> DataError:
+def write_error(path: Path | str, error: OSError, remedy: str = OTHER_HOME) -> DataError:
     """Returns the `DataError` to raise if writing `path` failed with `error`."""
-    remedy = "set VITPROF_HOME to a directory with more room"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        what = "disk" if error.errno == errno.ENOSPC else "disk quota"
-        return DataError(f"{what} full while writing {path}; free some space or {remedy}")
     if error.errno == errno.EFBIG:
         return DataError(f"{path} exceeds the limit on file size; raise the limit (ulimit -f) or {remedy}")
-    return DataError(
-        f"cannot write {path}: {error.strerror or error}; set VITPROF_HOME to a directory that can be written to"
-    )
+    if error.errno in NO_ROOM:
+        return DataError(f"disk full while writing {path}; free some space or {remedy}")
+    return DataError(f"cannot write {path}: {error.strerror or error}; {remedy}")
 
 
-def ensure_space(directory: Path, needed_bytes: int) -> None:
+def ensure_space(directory: Path, needed_bytes: int, remedy: str = OTHER_HOME) -> None:
     """Raises `DataError` if the file system of the existing `directory` has less than `needed_bytes` free."""
-    with writing(directory):
+    with writing(directory, remedy):
         free_bytes = shutil.disk_usage(directory).free
     if free_bytes < needed_bytes:
         raise DataError(
             f"disk full: {directory.parent} needs {needed_bytes / 1e6:.1f} MB and has {free_bytes / 1e6:.1f} MB free; "
-            "free some space or set VITPROF_HOME to a directory with more room"
+            f"free some space or {remedy}"
         )
 
 
@@ -100,6 +120,17 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+def put_in_place(made: Path, root: Path) -> None:
+    """Moves the finished directory `made` to `root`, in place of what is there. Raises `OSError`."""
+    outdated = root.with_name(f".{root.name}.old")
+    shutil.rmtree(outdated, ignore_errors=True)
+    if root.is_dir():
+        root.rename(outdated)
+    os.replace(made, root)
+    fsync(root.parent)
+    shutil.rmtree(outdated, ignore_errors=True)
+
+
 POLL_S = 0.2
 
 
@@ -110,16 +141,11 @@ def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         while True:
-            try:
+            with writing(path), suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:
-                pass
-            except OSError as error:
-                raise write_error(path, error) from error
-            if stop():
-                raise JobStopped(f"stopped while waiting for another process that is {doing}")
-            progress(0.0, f"another process is {doing}")
+            activity = f"waiting for another process that is {doing}"
+            report(progress, stop, 0.0, f"another process is {doing}", activity)
             time.sleep(POLL_S)
         yield
     finally:

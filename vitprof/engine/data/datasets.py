@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.engine.data import digits, mnist, photos
-from vitprof.engine.data.contract import Maker, OnProgress, Source, Stop, fsync, locked, never, silent, writing
+from vitprof.engine.data import contract, digits, mnist, photos
+from vitprof.engine.data.contract import OnProgress, Source, Stop, never, silent
 from vitprof.errors import DataError, SampleError
 
 MANIFEST = "manifest.json"
@@ -21,15 +20,12 @@ MANIFEST = "manifest.json"
 
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
     there, hashed = _files(info, directory), _hashed(info)
-    files = {
-        name: {"size": path.stat().st_size} | ({"sha256": _sha256(path)} if hashed else {})
-        for name, path in there.items()
-    }
+    files = {name: _facts(path, hashed) for name, path in there.items()}
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8")
     parents = {parent for path in there.values() for parent in path.parents if parent.is_relative_to(directory)}
     for path in (*(there.values() if hashed else ()), manifest, *sorted(parents, reverse=True)):
-        fsync(path)
+        contract.fsync(path)
 
 
 def read_manifest(
@@ -45,53 +41,47 @@ def read_manifest(
             raise TypeError
     except (FileNotFoundError, NotADirectoryError):
         if root.is_dir() and any(root.iterdir()):
-            raise DataError(f"{path} is missing; delete {root} and it is made again") from None
+            raise DataError(f"{path} is missing; {contract.made_again(root)}") from None
         return None
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}; make it readable, or delete {root}") from error
+        raise contract.read_error(path, error, f"make it readable, or {contract.made_again(root)}") from error
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{path} is damaged; delete {root} and it is made again") from None
+        raise DataError(f"{path} is damaged; {contract.made_again(root)}") from None
     return manifest
 
 
 def check(root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
     """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs."""
-    remedy = f"delete {root} and it is made again"
+    remedy = contract.made_again(root)
     recorded: dict[str, Any] = manifest["files"]
     hashed = _hashed(info)
-    try:
+    with contract.reading(root, remedy):
         there = _files(info, root)
-    except OSError as error:
-        raise DataError(f"cannot read {root}: {error.strerror or error}; {remedy}") from error
     for name in sorted(there.keys() | recorded.keys()):
-        facts, path = recorded.get(name), there.get(name, root / name)
+        path = there.get(name, root / name)
         if name not in recorded and not hashed:
             raise DataError(f"{path} is not one of the set's files; move it away")
-        try:
-            if not isinstance(facts, dict) or path.stat().st_size != facts.get("size"):
-                what = "size"
-            elif hashed and _sha256(path) != facts.get("sha256"):
-                what = "hash"
-            else:
-                continue
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataError(f"{path} is missing; {remedy}") from None
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}; {remedy}") from error
-        if hashed:
-            raise DataError(f"{path} is damaged ({what} differs from {MANIFEST}); {remedy}")
-        if not skip_unreadable:
-            raise SampleError(
-                f"{path} is damaged ({what} differs from {MANIFEST}); skip unreadable samples, or {remedy}"
-            )
+        with contract.reading(path, remedy):
+            differs = _facts(path, hashed) != recorded.get(name)
+        what = f"{path} is damaged (it differs from {MANIFEST})"
+        if differs and hashed:
+            raise DataError(f"{what}; {remedy}")
+        if differs and not skip_unreadable:
+            raise SampleError(f"{what}; skip unreadable samples, or {remedy}")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb", buffering=0) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
+    """Returns what the manifest says of a file. Raises `OSError`."""
+    facts: dict[str, int | str] = {"size": path.stat().st_size}
+    if hashed:
+        with path.open("rb", buffering=0) as file:
+            facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+    return facts
 
 
-MAKERS: dict[str, Maker] = {"digits": digits, "mnist": mnist, "photos": photos}
+MAKERS: dict[str, Any] = {"digits": digits, "mnist": mnist, "photos": photos}
+"""The module that makes each data set with `make(directory, [n_train, n_test,] *, progress, stop)`, which fills an
+existing directory. `IDENTITY` is the identity of what that makes: a set on disk with a different one is made again."""
 
 
 def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
@@ -144,14 +134,14 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
     parent, resumable = home.ensure_dir(root.parent), not _hashed(info)
     identity = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
-    with locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
+    with contract.locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
         if _is_made(info, root):  # by the process that held the lock
             return
         for other in parent.glob(f".{root.name}.partial-*"):
             if other != partial or not resumable:
                 shutil.rmtree(other, ignore_errors=True)
         try:
-            with writing(partial):
+            with contract.writing(partial):
                 partial.mkdir(exist_ok=True)
             _fill(info, partial, root, progress, stop)
         except BaseException as error:
@@ -166,13 +156,7 @@ def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, 
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
     maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
     progress(0.95, f"{root.name}: recording {'checksums' if _hashed(info) else 'sizes'}")
-    with writing(directory):
+    with contract.writing(directory):
         seal(directory, info, maker.IDENTITY)
-    with writing(root):
-        outdated = root.with_name(f".{root.name}.old")
-        shutil.rmtree(outdated, ignore_errors=True)
-        if root.is_dir():
-            root.rename(outdated)
-        os.replace(directory, root)
-        fsync(root.parent)
-        shutil.rmtree(outdated, ignore_errors=True)
+    with contract.writing(root):
+        contract.put_in_place(directory, root)

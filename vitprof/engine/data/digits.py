@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from vitprof.cores import job_cores
 from vitprof.engine.data import mnist
-from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, writing
-from vitprof.errors import JobStopped
+from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, report, silent, writing
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
@@ -61,9 +60,8 @@ def make(
     def chunk_done(n: int) -> None:
         nonlocal done
         done += n
-        if stop():
-            raise JobStopped("stopped while the data set digits was being made")
-        progress(done / max(n_train + n_test, 1), f"drawing digits: {done:,} of {n_train + n_test:,}")
+        message = f"drawing digits: {done:,} of {n_train + n_test:,}"
+        report(progress, stop, done / max(n_train + n_test, 1), message, "the data set digits was being made")
 
     chunk_done(0)
     for train, n in ((True, n_train), (False, n_test)):

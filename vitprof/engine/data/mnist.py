@@ -11,15 +11,15 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, write_error, writing
-from vitprof.errors import DataError, JobStopped
+from vitprof.engine.data import contract
+from vitprof.engine.data.contract import OnProgress, Stop, never, silent
+from vitprof.errors import DataError
 
 MAGICS: dict[int, int] = {1: 0x00000801, 3: 0x00000803}
 """Number of axes -> magic number: 0x08 stands for unsigned bytes, the last byte is the number of axes."""
@@ -49,7 +49,7 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
     if array.dtype != np.uint8 or array.ndim not in MAGICS:
         raise ValueError(f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}")
     header = struct.pack(f">{1 + array.ndim}I", MAGICS[array.ndim], *array.shape)
-    with writing(path):
+    with contract.writing(path):
         file = path.open("wb")
         try:
             with file:
@@ -62,35 +62,26 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Reads a file as a writable uint8 array, (n,) or (n, height, width). Raises `DataError` if it is damaged."""
+    remedy = contract.made_again(path.parents[2])
     try:
-        with path.open("rb") as file:
+        with contract.reading(path, remedy), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            magic = _header(path, file.read(4), 1)[0]
+            (magic,) = struct.unpack(">I", file.read(4))
             axes = {number: n for n, number in MAGICS.items()}.get(magic)
             if axes is None:
-                raise _unusable(path, f"magic number 0x{magic:08x} instead of 0x00000801 or 0x00000803")
-            shape = _header(path, file.read(4 * axes), axes)
+                raise contract.read_error(
+                    path, f"magic number 0x{magic:08x} instead of 0x00000801 or 0x00000803", remedy
+                )
+            shape = struct.unpack(f">{axes}I", file.read(4 * axes))
             expected = 4 + 4 * axes + math.prod(shape)
             if size != expected:  # checked before allocating: a damaged header may ask for any size
-                raise _unusable(path, f"{size} bytes long, and its header says {expected}")
+                raise contract.read_error(path, f"{size} bytes long, and its header says {expected}", remedy)
             flat = np.empty(math.prod(shape), np.uint8)
             if file.readinto(flat.data) != flat.nbytes:
-                raise _unusable(path, "it became shorter while it was read")
-    except FileNotFoundError:
-        raise _unusable(path, "it is missing") from None
-    except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from error
+                raise contract.read_error(path, "it became shorter while it was read", remedy)
+    except struct.error:
+        raise contract.read_error(path, "it ends inside its header", remedy) from None
     return flat.reshape(shape)
-
-
-def _header(path: Path, raw: bytes, n: int) -> tuple[int, ...]:
-    if len(raw) != 4 * n:
-        raise _unusable(path, "it ends inside its header")
-    return struct.unpack(f">{n}I", raw)
-
-
-def _unusable(path: Path, reason: str) -> DataError:
-    return DataError(f"{path} cannot be read ({reason}); delete the data set's directory and it is made again")
 
 
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -100,7 +91,7 @@ def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
     if images.shape != (*labels.shape, 28, 28) or labels.max(initial=0) > 9:
         raise DataError(
             f"{images_file} {images.shape} and {labels_file.name} {labels.shape} are not images of 28 x 28 with "
-            f"labels 0 to 9; delete {root} and it is made again"
+            f"labels 0 to 9; {contract.made_again(root)}"
         )
     return images, labels.astype(np.int64)
 
@@ -133,15 +124,15 @@ IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 TIMEOUT_S = 20.0
 """How long the network may be silent. torchvision tries up to three addresses before it gives up."""
 
+ACTIVITY = "MNIST was being downloaded"
 NEEDED_BYTES = 70_000_000
 """Room for the archives (12 MB) and the unpacked files (55 MB), which exist together for a moment."""
 
 
 def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) -> None:
     """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. Raises `DataError` and `JobStopped`."""
-    ensure_space(directory, NEEDED_BYTES)
-    progress(0.0, "downloading MNIST")
-    _stop_if_asked(stop)
+    contract.ensure_space(directory, NEEDED_BYTES)
+    contract.report(progress, stop, 0.0, "downloading MNIST", ACTIVITY)
     from torchvision.datasets import MNIST
 
     # torchvision prints what it downloads; a command's standard output may have to be JSON.
@@ -149,21 +140,15 @@ def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) 
         try:
             MNIST(str(directory), train=True, download=True)
         except (OSError, RuntimeError, http.client.HTTPException, EOFError) as error:
-            if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT, EFBIG):
-                raise write_error(directory, error) from error
+            if isinstance(error, OSError) and error.errno in contract.NO_ROOM:
+                raise contract.write_error(directory, error) from error
             raise DataError(
                 f"MNIST could not be downloaded ({_reason(error)}); choose the data set 'digits', which is made here"
             ) from error
-    _stop_if_asked(stop)
-    with writing(directory):
+    with contract.writing(directory):
         for archive in raw_dir(directory).glob("*.gz"):
             archive.unlink()
-    progress(1.0, "downloaded MNIST")
-
-
-def _stop_if_asked(stop: Stop) -> None:
-    if stop():
-        raise JobStopped("stopped while MNIST was being downloaded")
+    contract.report(progress, stop, 1.0, "downloaded MNIST", ACTIVITY)
 
 
 @contextmanager

@@ -13,8 +13,18 @@ from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.cores import job_cores
-from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, silent, writing
-from vitprof.errors import DataError, JobStopped, SampleError
+from vitprof.engine.data.contract import (
+    OnProgress,
+    Stop,
+    ensure_space,
+    made_again,
+    never,
+    reading,
+    report,
+    silent,
+    writing,
+)
+from vitprof.errors import DataError, SampleError
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
@@ -86,9 +96,8 @@ def make(
         return len(jobs)
 
     def tell() -> None:
-        if stop():
-            raise JobStopped("stopped while the data set photos was being made; the images made so far are kept")
-        progress(done / max(n, 1), f"making photos: {done:,} of {n:,}")
+        activity = "the data set photos was being made; the images made so far are kept"
+        report(progress, stop, done / max(n, 1), f"making photos: {done:,} of {n:,}", activity)
 
     tell()
     # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
@@ -134,27 +143,23 @@ class PhotosSource:
     def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
         self._shape = (info.image_size, info.image_size, info.channels)
         split = root / ("train" if train else "test")
-        remedy = f"delete {root} and it is made again"
+        remedy = made_again(root)
         self._paths: list[Path] = []
         labels: list[int] = []
-        try:
+        with reading(split, remedy):
             classes = sorted(entry.name for entry in os.scandir(split) if entry.is_dir())
             for label, name in enumerate(classes):
                 images = sorted(n for n in os.listdir(split / name) if n.lower().endswith(SUFFIXES))
                 self._paths += [split / name / image for image in images]
                 labels += [label] * len(images)
-        except OSError as error:
-            raise DataError(f"cannot read {error.filename}: {error.strerror or error}; {remedy}") from error
         if len(classes) != info.classes:
             raise DataError(f"{split} has {len(classes)} class folders instead of {info.classes}; {remedy}")
-        if not labels:
-            raise DataError(f"{split} has no images; {remedy}")
+        expected = info.n_train if train else info.n_test
+        if len(labels) != expected:
+            raise DataError(f"{split} has {len(labels):,} images instead of {expected:,}; {remedy}")
         self.ids = [path.stem for path in self._paths]
+        """Unique: `datasets.check` lets no file in that `make` has not made."""
         self.labels = np.array(labels, np.int64)
-        first: dict[str, Path] = {}
-        for path in self._paths:
-            if first.setdefault(path.stem, path) is not path:
-                raise DataError(f"{path} has the same name as {first[path.stem]}, and names are IDs; {remedy}")
 
     def path(self, index: int) -> Path:
         """Returns the path of a sample's file."""

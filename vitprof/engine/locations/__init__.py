@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitprof import home
 from vitprof.config import RunConfig, catalog
-from vitprof.engine.data.contract import OnProgress, Stop
+from vitprof.engine.data.contract import OnProgress, Stop, writing
 from vitprof.engine.locations.copying import Copied, copy_tree, is_for_training, tree_bytes
 from vitprof.engine.locations.throttle import TokenBucket, describe
 from vitprof.errors import DataError
@@ -25,8 +26,6 @@ from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
 
 if TYPE_CHECKING:
     from vitprof.engine.storage.contract import Place
-
-NOTHING_COPIED = Copied(0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Located:
     place: Place
     note: str
     """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
-    copied: Copied = NOTHING_COPIED
+    copied: Copied = Copied(0, 0.0)
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
@@ -68,32 +67,25 @@ def open_location(
 
     remove_copies()
     on_disk = home.home() / "locations"
+    copy = partial(copy_tree, directory, progress=progress, stop=stop, clock=clock)
     if config.location in (None, "disk"):
         yield Located(Place(directory), "")
     elif config.location == "ram-disk":
         tmpfs = ram_disk(tree_bytes(directory))
         with scratch_directory(own_directory(tmpfs), directory.name) as scratch:
-            copied = copy_tree(directory, scratch / "copy", throttle=None, progress=progress, stop=stop, clock=clock)
+            copied = copy(scratch / "copy", throttle=None)
             yield Located(Place(scratch / "copy"), f"copied to the RAM disk {tmpfs.path}", copied)
     else:
         with scratch_directory(on_disk, directory.name) as scratch:
             drive = catalog.slow_drive(config)
             bucket = TokenBucket(scratch / "drive", drive, clock=clock)
-            slow, local, real = Place(directory, bucket), Place(scratch / "copy"), Place(directory)
             try:
                 if config.location == "slow-drive":
-                    yield Located(slow, describe(drive), unmeasured=real)
+                    yield Located(Place(directory, bucket), describe(drive), unmeasured=Place(directory))
                 else:
-                    copied = copy_tree(
-                        directory,
-                        local.root,
-                        throttle=bucket,
-                        progress=progress,
-                        stop=stop,
-                        wanted=is_for_training,
-                        clock=clock,
-                    )
-                    yield Located(local, f"copied first from a drive {describe(drive)}", copied, unmeasured=real)
+                    copied = copy(scratch / "copy", throttle=bucket, wanted=is_for_training)
+                    note = f"copied first from a drive {describe(drive)}"
+                    yield Located(Place(scratch / "copy"), note, copied, unmeasured=Place(directory))
             finally:
                 bucket.close()
 
@@ -123,7 +115,7 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
 
 def _make(parent: Path, name: str) -> int:
     """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
-    try:
+    with writing(parent, "make it writable, or choose another location"):
         for _ in range(10):  # more than once only if another process removed the parent or the lock file meanwhile
             with suppress(FileNotFoundError):
                 parent.mkdir(parents=True, exist_ok=True)
@@ -138,10 +130,6 @@ def _make(parent: Path, name: str) -> int:
                     os.close(descriptor)
                     raise
                 os.close(descriptor)
-    except OSError as error:
-        raise DataError(
-            f"cannot write to {parent}: {error.strerror or error}; make it writable, or choose another location"
-        ) from error
     raise DataError(f"{parent} keeps being removed by other processes; stop them and try again")
 
 

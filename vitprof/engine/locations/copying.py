@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -14,9 +13,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from vitprof.engine.data.contract import OnProgress, Stop
+from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, read_error, reading, writing
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import number, seconds
@@ -27,17 +27,11 @@ OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
 
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
     """Yields relative path and bytes of each regular file under `directory`, by name. Raises `DataError`."""
-    seen: set[tuple[int, int]] = set()
 
     def fail(error: OSError) -> None:
-        raise unreadable(error.filename or directory, error) from error
+        raise read_error(error.filename, error) from error
 
     for top, folders, names in os.walk(directory, followlinks=True, onerror=fail):
-        facts = os.stat(top)
-        if (facts.st_dev, facts.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((facts.st_dev, facts.st_ino))
         folders.sort()
         inside = os.path.relpath(top, directory)
         for name in sorted(names):
@@ -59,30 +53,9 @@ def is_for_training(name: str) -> bool:
     return not OF_TEST_SPLIT.match(name)
 
 
-def unreadable(path: str | Path, error: Exception) -> DataError:
-    """Returns the error to raise for a file or directory that cannot be read."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return DataError(f"{path} cannot be read ({reason}); make it readable, or remove it")
-
-
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Turns an `OSError` or a `ValueError` raised inside into a `DataError` that names the file that is read."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
-
-
-@contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"disk full while copying to {path}; free some space or choose another location") from error
-        raise DataError(f"cannot write {path}: {error.strerror or error}; choose another location") from error
-
+ELSEWHERE = "choose another location"
+"""What to do where there is no room for a copy, or it cannot be written."""
+_writing = partial(writing, remedy=ELSEWHERE)
 
 BLOCK_BYTES = 2**20
 """Bytes read at once. A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were
@@ -128,7 +101,7 @@ def copy_tree(
         target.mkdir(parents=True)  # fails if it exists: that would not be ours to remove
     try:
         with _writing(target):
-            _ensure_room(target, total)
+            ensure_space(target, total, ELSEWHERE)
             for top, folders, _ in os.walk(source, followlinks=True):  # empty folders too: a class may have no image
                 for folder in folders:
                     (target / os.path.relpath(top, source) / folder).mkdir()
@@ -147,20 +120,11 @@ def _message(done: int, total: int, taken: float) -> str:
     return f"copied {number(done / 1e6)} of {number(total / 1e6, 'MB')}{rate}"
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A file, or the range [start, stop) of a large one."""
-
-    name: str
-    start: int
-    stop: int
-    whole: bool
-
-
-def _pieces(files: list[tuple[str, int]]) -> Iterator[_Piece]:
+def _pieces(files: list[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
+    """Yields name, first byte and end of each piece: a file, or a part of a large one."""
     for name, n_bytes in files:
         for start in range(0, max(n_bytes, 1), PIECE_BYTES):
-            yield _Piece(name, start, min(start + PIECE_BYTES, n_bytes), n_bytes <= PIECE_BYTES)
+            yield name, start, min(start + PIECE_BYTES, n_bytes)
 
 
 class _Copy:
@@ -175,9 +139,6 @@ class _Copy:
         self._block = min(block, max([1, *(n for _, n in files)]))
         self._pieces = deque(_pieces(files))
         self._threads = max(1, min(_threads(throttle, files), MOST_COPY_THREADS, len(self._pieces)))
-        for name in {piece.name for piece in self._pieces if not piece.whole}:
-            with _opened(f"{self._target}{os.sep}{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, _writing):
-                pass  # the threads write their pieces to it
         self._done = [0] * self._threads
         self._halt = threading.Event()
 
@@ -199,23 +160,21 @@ class _Copy:
         buffer = memoryview(bytearray(self._block))
         while not self._halt.is_set():
             try:
-                piece = self._pieces.popleft()
+                name, start, stop = self._pieces.popleft()
             except IndexError:
                 return
-            source, target = f"{self._source}{os.sep}{piece.name}", f"{self._target}{os.sep}{piece.name}"
-            new = os.O_CREAT | os.O_EXCL if piece.whole else 0
-            self._pay(min(self._block, piece.stop - piece.start), 1 if piece.start == 0 else 0)
-            if self._halt.is_set():
-                return
+            source, target = f"{self._source}{os.sep}{name}", f"{self._target}{os.sep}{name}"
+            self._pay(min(self._block, stop - start), 1 if start == 0 else 0)  # before: few files are open at once
             with (
                 _opened(source, os.O_RDONLY, reading) as read_from,
-                _opened(target, os.O_WRONLY | new, _writing) as written_to,
+                _opened(target, os.O_WRONLY | os.O_CREAT, _writing) as written_to,
             ):
-                if not piece.whole:
-                    _read_ahead(read_from)
-                for at in range(piece.start, max(piece.stop, 1), self._block):
-                    block = buffer[: min(self._block, piece.stop - at)]
-                    if at > piece.start:
+                if stop - start > self._block and hasattr(os, "posix_fadvise"):
+                    # reads further ahead than by default; WILLNEED was slower, cold and cached (n = 6)
+                    os.posix_fadvise(read_from, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+                for at in range(start, max(stop, 1), self._block):
+                    block = buffer[: min(self._block, stop - at)]
+                    if at > start:
                         self._pay(len(block), 0)
                     if self._halt.is_set():
                         return
@@ -245,12 +204,6 @@ def _write(descriptor: int, path: str, block: memoryview, at: int) -> None:
             written += os.pwrite(descriptor, block[written:], at + written)
 
 
-def _read_ahead(descriptor: int) -> None:
-    """Makes the system read further ahead than by default. WILLNEED was slower, cold and cached (n = 6)."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
-
 @contextmanager
 def _opened(path: str, flags: int, doing: Callable[[str], AbstractContextManager[None]]) -> Iterator[int]:
     with doing(path):
@@ -268,12 +221,3 @@ def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
     mean_bytes = max(1.0, sum(n for _, n in files) / len(files))
     on_the_way = throttle.drive.mb_s * 1e6 * throttle.drive.latency_ms / 1e3
     return int(COPY_THREADS + on_the_way / mean_bytes)
-
-
-def _ensure_room(target: Path, needed_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(target).free
-    if needed_bytes > free_bytes:
-        raise DataError(
-            f"no room for a copy: {target} needs {needed_bytes / 1e6:.1f} MB and has {free_bytes / 1e6:.1f} MB free; "
-            "free some space or choose another location"
-        )

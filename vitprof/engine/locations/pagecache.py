@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vitprof.engine.data.contract import OnProgress, Stop, never, silent
-from vitprof.engine.locations.copying import BLOCK_BYTES, reading, walk
-from vitprof.errors import DataError, JobStopped
+from vitprof.engine.data.contract import OnProgress, Stop, never, reading, report, silent
+from vitprof.engine.locations.copying import BLOCK_BYTES, walk
+from vitprof.errors import DataError
 from vitprof.formats import percent
 from vitprof.telemetry.tmpfs import is_in_ram
 
@@ -22,14 +22,13 @@ MOST_FILES_ASKED = 2000
 """Most files that are examined; if there are more, evenly spaced ones are."""
 STILL_CACHED = 0.03
 """Share that may stay cached after `drop`: pages being read or written at that moment."""
+ACTIVITY = "the page cache was being set up"
 
 
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
     """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold"; call it before opening a
     storage. Returns the share in the page cache afterwards (NaN: unknown). Raises `DataError`, `JobStopped`.
     """
-    if wanted not in ("as-is", "warm", "cold"):
-        raise ValueError(wanted)
     paths = [directory / name for name, _ in walk(directory)]
     if wanted == "cold":
         return drop(paths, progress, stop)
@@ -70,7 +69,7 @@ def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = neve
     cached = math.nan
     for _ in range(2):  # twice, since pages that the system is moving between its lists survive the first time
         for i, path in enumerate(paths):
-            _tell(progress, stop, i, len(paths), "dropping files from the page cache")
+            report(progress, stop, i / len(paths), "dropping files from the page cache", ACTIVITY)
             _drop(path)
         cached = cached_fraction(paths)
         if not cached > STILL_CACHED:
@@ -96,13 +95,7 @@ def warm(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = neve
         with reading(path), path.open("rb", buffering=0) as file:
             while n := file.readinto(buffer):
                 done += n
-                _tell(progress, stop, done, total, "reading files into the page cache")
-
-
-def _tell(progress: OnProgress, stop: Stop, done: int, total: int, message: str) -> None:
-    if stop():
-        raise JobStopped("stopped while the page cache was being set up")
-    progress(min(1.0, done / max(total, 1)), message)
+                report(progress, stop, done / total, "reading files into the page cache", ACTIVITY)
 
 
 def _bytes(path: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitprof.config.catalog import SlowDrive
-from vitprof.engine.data.contract import Stop
+from vitprof.engine.data.contract import Stop, writing
 from vitprof.errors import DataError
 from vitprof.formats import number
 
@@ -50,12 +50,8 @@ class TokenBucket:
         self._clock = clock
         self._sleep = sleep
         self._local = threading.local()
-        try:
+        with writing(path, "make it writable, or choose another location"):
             path.touch()
-        except OSError as error:
-            raise DataError(
-                f"cannot write {path}: {error.strerror or error}; make it writable, or choose another location"
-            ) from error
 
     def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
         """Returns when the drive would have delivered this, sooner if `stop()` turns true. Raises `DataError`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, TensorDataset
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.contract import OnProgress, Stop
+from vitprof.engine.data.contract import OnProgress, Stop, report
 from vitprof.engine.data.mnist import read_split
 from vitprof.engine.storage import contract
-from vitprof.errors import DataError, JobStopped, SampleError
+from vitprof.errors import DataError, SampleError
 from vitprof.formats import size
 from vitprof.measure.stopwatch import Stopwatch
 
@@ -73,8 +74,10 @@ class MemmapStorage(contract.StoredSplit):
         return torch.index_select(self._here(), 0, indices, out=out)
 
 
-IMAGES_AT_ONCE = 256
-"""Images copied or converted at once, so that the whole set is never in memory twice."""
+SAMPLES_AT_ONCE = 256
+"""Samples converted at once, so that the whole set is never in memory twice, or read into the cache between two
+progress reports.
+"""
 
 
 class _InMemory:
@@ -121,27 +124,21 @@ class FloatStorage(_InMemory):
 
 def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryStorage:
     """Returns the split as stored, one byte for each pixel value. Raises `DataError`, also if it does not fit."""
-    source = _stored(info, place, train)
+    source = _stored(info, place, train, bytes_a_value=1)
     if isinstance(source, MemoryStorage):
         return source
-    ensure_memory(len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
-    images = torch.empty((len(source), *source.shape), dtype=torch.uint8)
-    for start in range(0, len(source), IMAGES_AT_ONCE):
-        rows = torch.arange(start, min(start + IMAGES_AT_ONCE, len(source)))
-        source.read(rows, images[start : start + IMAGES_AT_ONCE])
+    images = source.read(torch.arange(len(source)))
     source.close()
     return MemoryStorage(images, source.labels)
 
 
 def open_float(info: DatasetInfo, place: contract.Place, train: bool) -> FloatStorage:
     """Returns the split as one float32 tensor in 0..1: four bytes for each pixel value. Raises as `open_uint8` does."""
-    source = _stored(info, place, train)
-    ensure_memory(4 * len(source) * math.prod(source.shape), f"the {'train' if train else 'test'} split of {info.name}")
+    source = _stored(info, place, train, bytes_a_value=4)
     height, width, channels = source.shape
     images = torch.empty((len(source), channels, height, width))
-    for start in range(0, len(source), IMAGES_AT_ONCE):
-        rows = torch.arange(start, min(start + IMAGES_AT_ONCE, len(source)))
-        images[start : start + IMAGES_AT_ONCE] = source.read(rows).permute(0, 3, 1, 2)
+    for rows in torch.split(torch.arange(len(source)), SAMPLES_AT_ONCE):
+        images[rows[0] : rows[-1] + 1] = source.read(rows).permute(0, 3, 1, 2)
     source.close()
     return FloatStorage(images.div_(255), source.labels)
 
@@ -156,22 +153,27 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
         )
 
 
-def _stored(info: DatasetInfo, place: contract.Place, train: bool) -> contract.PixelStorage:
-    if info.kind != "idx":
-        return MemmapStorage(info, place, train)
-    images, labels = read_split(place.root, train)
-    return MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
+def _stored(
+    info: DatasetInfo, place: contract.Place, train: bool, *, bytes_a_value: int
+) -> MemmapStorage | MemoryStorage:
+    """Returns the split as it is stored. Raises `DataError` if there is no memory for so many bytes a pixel value."""
+    source: MemmapStorage | MemoryStorage
+    if info.kind == "idx":
+        images, labels = read_split(place.root, train)
+        source = MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
+    else:
+        source = MemmapStorage(info, place, train)
+    n_bytes = bytes_a_value * len(source) * math.prod(source.shape)
+    ensure_memory(n_bytes, f"the {'train' if train else 'test'} split of {info.name}")
+    return source
 
 
 BYTES_A_MB = 1e6
-SAMPLES_AT_ONCE = 256
-"""Samples read at once while the cache is filled, between two progress reports."""
+MESSAGE, ACTIVITY = "filling the cache", "the cache was being filled"
 
 
 class Cached:
     """The common part of caches of pixels and of encoded images: which sample is in which slot of the cache."""
-
-    hit_frac: float
 
     def __init__(self, storage: Any, resident: torch.Tensor) -> None:
         n = len(storage)
@@ -205,7 +207,7 @@ class CachedPixels(Cached):
         kept: list[torch.Tensor] = []
         n = 0
         for start in range(0, len(resident), SAMPLES_AT_ONCE):
-            _report(progress, stop, start, len(resident))
+            report(progress, stop, start / len(resident), MESSAGE, ACTIVITY)
             indices, _ = contract.read_readable(storage, resident[start : start + SAMPLES_AT_ONCE], self._images[n:])
             kept.append(indices)
             n += len(indices)
@@ -235,7 +237,7 @@ class CachedEncoded(Cached):
         free = n_bytes
         for i, index in enumerate(order.tolist()):
             if i % SAMPLES_AT_ONCE == 0:
-                _report(progress, stop, n_bytes - free, n_bytes)
+                report(progress, stop, 1 - free / n_bytes, MESSAGE, ACTIVITY)
             try:
                 encoded = storage.read_encoded(index)
             except SampleError:
@@ -246,11 +248,8 @@ class CachedEncoded(Cached):
             pieces.append(bytes(encoded))
             free -= len(encoded)
         super().__init__(storage, torch.tensor(kept, dtype=torch.int64))
-        self._ends = [0]
-        for piece in pieces:
-            self._ends.append(self._ends[-1] + len(piece))
-        joined = b"".join(pieces)
-        self._bytes = torch.frombuffer(bytearray(joined or b"\0"), dtype=torch.uint8)
+        self._ends = list(itertools.accumulate(map(len, pieces), initial=0))
+        self._bytes = torch.frombuffer(bytearray(b"".join(pieces) or b"\0"), dtype=torch.uint8)
         self._where: list[int] = self._slot.tolist()
 
     def read_encoded(self, index: int) -> bytes:
@@ -270,9 +269,3 @@ def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: On
     sample_bytes = math.prod(storage.shape)
     resident = order[: min(n, int(budget_mb * BYTES_A_MB // sample_bytes))]
     return CachedPixels(storage, resident.sort().values, progress, stop)
-
-
-def _report(progress: OnProgress, stop: Stop, done: float, total: float) -> None:
-    if stop():
-        raise JobStopped("stopped while the cache was being filled")
-    progress(done / total, "filling the cache")

@@ -6,8 +6,8 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
+from vitprof.engine.data.contract import made_again, read_error
+from vitprof.engine.data.contract import reading as reading_file
 from vitprof.errors import DataError, SampleError
 
 Pixels = Literal["uint8", "unit", "normalised"]
@@ -91,7 +93,7 @@ class StoredSplit:
         self._place = place
         self._split = "train" if train else "test"
         self.shape = (info.image_size, info.image_size, info.channels)
-        self._remedy = f"delete {place.root} and it is made again"
+        self._remedy = made_again(place.root)
         self._opened: Any = None
         self._opened_by = 0
 
@@ -213,21 +215,21 @@ def image_bytes(info: DatasetInfo) -> int:
     return info.image_size**2 * info.channels
 
 
-def unusable(path: Path, reason: str) -> DataError:
+def unusable(path: Path, reason: object) -> DataError:
     """Returns the error to raise for the file at `path`, directly in a storage: one line that says what to do."""
-    reason = " ".join(reason.split())
-    return DataError(f"{path} cannot be read ({reason}); delete {path.parent} and it is made again")
+    return read_error(path, reason, made_again(path.parent))
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turns an `OSError` raised inside into the `DataError` for the file at `path`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise unusable(path, "it is missing") from None
-    except OSError as error:
-        raise unusable(path, error.strerror or str(error)) from error
+def reading(path: Path) -> AbstractContextManager[None]:
+    """Turns an `OSError` raised inside into the `DataError` for the file at `path`, directly in a storage."""
+    return reading_file(path, made_again(path.parent))
+
+
+def halved_until_small(n: int, bytes_each: int, most_bytes: int) -> int:
+    """Returns `n`, halved until that many of `bytes_each` are at most `most_bytes`; at least 1."""
+    while n > 1 and n * bytes_each > most_bytes:
+        n //= 2
+    return n
 
 
 LABELS = "labels.npz"

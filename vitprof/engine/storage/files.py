@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,8 @@ RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(
 
 
 def _paths(root: Path, train: bool, suffix: str = "") -> list[str]:
-    return [
-        f"{root}/{sample_path(i, name, train=train)}{suffix}"
-        for i, name in enumerate(contract.read_ids(root, train=train))
-    ]
+    names = contract.read_ids(root, train=train)
+    return [f"{root}/{sample_path(i, name, train=train)}{suffix}" for i, name in enumerate(names)]
 
 
 class RawFilesStorage(StoredSplit):
@@ -211,12 +210,9 @@ class PtStorage(_Loaded):
         self.labels = torch.tensor([labels[name] for name in ids], dtype=torch.int64)
 
     def _read_json(self, path: Path) -> dict[str, Any]:
-        try:
+        content = None
+        with contract.reading(path), suppress(ValueError):
             content = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise self._unusable(f"{path} cannot be read ({error.strerror or error})") from error
-        except ValueError:
-            content = None
         if not isinstance(content, dict):
             raise self._unusable(f"{path} is damaged (not a JSON object)")
         return content
@@ -272,14 +268,14 @@ class SingleStorage(_Loaded):
             self._place.reading(n_bytes)
         self._place.reading(0, 1)
         content = self._load(str(self._path), mmap=self._mapped)
-        images, labels = (content.get(name) if isinstance(content, dict) else None for name in ("images", "labels"))
-        if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
-            raise self._unusable(f"{self._path} holds no images and labels")
-        if labels.dtype != torch.int64 or labels.dim() != 1:
-            raise self._unusable(f"{self._path} holds labels {_described(labels)}, not int64 with one axis")
-        wanted = (len(labels), *self.shape)
-        if images.dtype != torch.uint8 or images.shape != wanted:
-            raise self._unusable(f"{self._path} holds images {_described(images)}, not uint8 {wanted}")
+        parts: Any = content if isinstance(content, dict) else {}
+        images: torch.Tensor = parts.get("images")
+        labels: torch.Tensor = parts.get("labels")
+        n = len(labels) if isinstance(labels, torch.Tensor) and labels.dim() else 0
+        found = f"images {_described(images)} and labels {_described(labels)}"
+        wanted = f"images uint8 {(n, *self.shape)} and labels int64 {(n,)}"
+        if found != wanted:
+            raise self._unusable(f"{self._path} holds {found}, not {wanted}")
         self.labels = labels.clone()  # not a part of the mapped file
         return images
 
@@ -288,9 +284,7 @@ class SingleStorage(_Loaded):
         if self._mapped:
             self._place.reading(len(indices) * self._image_bytes)
         elif (first := _first_of_run(indices)) is not None:
-            batch: torch.Tensor = images[
-                first : first + len(indices)
-            ]  # sliced, not gathered: the point of this storage
+            batch: torch.Tensor = images[first : first + len(indices)]  # not gathered: the point of this storage
             if len(batch) == len(indices):
                 return batch if out is None else out.copy_(batch)
         return torch.index_select(images, 0, indices, out=out)
@@ -305,10 +299,8 @@ open_whole = partial(SingleStorage, mapped=False)
 def _first_of_run(indices: torch.Tensor) -> int | None:
     """Returns the first index if each is one more than the last; None if not, or if there are none."""
     n = len(indices)
-    if n == 0:
-        return None
-    first, last = int(indices[0]), int(indices[-1])
-    if first < 0 or last - first != n - 1 or not bool((indices[1:] - indices[:-1] == 1).all()):
+    first = int(indices[0]) if n else -1
+    if first < 0 or int(indices[-1]) - first != n - 1 or not torch.equal(indices, torch.arange(first, first + n)):
         return None
     return first
 

@@ -133,23 +133,15 @@ CHUNK_BYTES = 1 << 20
 """Chunks are as large as both limits allow. A batch is read in runs of a chunk's rows; each run costs about 6 us."""
 
 
-def chunk_rows(row_bytes: int) -> int:
-    """Returns the number of rows in a chunk, a power of two, for rows of `row_bytes`."""
-    rows = CHUNK_ROWS
-    while rows > 1 and rows * row_bytes > CHUNK_BYTES:
-        rows //= 2
-    return rows
-
-
 class Writer(contract.SplitWriter):
     """A writer of the images of a split, chunk after chunk."""
 
     def __init__(self, directory: Path, split: contract.SplitFacts, *, chunked: bool) -> None:
-        rows = min(chunk_rows(math.prod(split.shape)), split.n)
+        rows = contract.halved_until_small(CHUNK_ROWS, math.prod(split.shape), CHUNK_BYTES)
         self._file = FileBeingWritten(directory / HDF5_FILE)
         try:
             self._file.add(f"Y_{split.name}", data=split.labels)
-            chunks = (rows, *split.shape) if chunked else None
+            chunks = (min(rows, split.n), *split.shape) if chunked else None
             shape = (split.n, *split.shape)
             self._images = self._file.add(f"X_{split.name}", shape=shape, dtype=np.uint8, chunks=chunks)
         except BaseException:

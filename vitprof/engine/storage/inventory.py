@@ -6,12 +6,11 @@ import ctypes
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.data.contract import fsync
+from vitprof.engine.data.contract import fsync, made_again, reading
 from vitprof.engine.data.datasets import MANIFEST, read_manifest
 from vitprof.errors import DataError
 
@@ -23,7 +22,7 @@ def identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -
     """Returns the identity of a storage, with the maker from the data set's manifest. Raises `DataError`."""
     manifest = read_manifest(source_root)
     if manifest is None:
-        raise DataError(f"{source_root} is empty; delete it and it is made again")
+        raise DataError(f"{source_root} is empty; {made_again(source_root)}")
     return {
         "storage": storage,
         "version": version,
@@ -44,9 +43,9 @@ def write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 def check(root: Path, manifest: dict[str, Any]) -> None:
     """Compares what is in `root` with its manifest. Raises a `DataError` that names the first file that differs."""
-    with _reading(root):
+    with reading(root):
         files, folders = _files(root)
-    remedy = f"delete {root} and it is made again"
+    remedy = made_again(root)
     for name, size in manifest["files"].items():
         if name not in files:
             raise DataError(f"{root / name} is missing; {remedy}")
@@ -57,27 +56,20 @@ def check(root: Path, manifest: dict[str, Any]) -> None:
             raise DataError(f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}")
 
 
-@contextmanager
-def _reading(root: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"{root} cannot be read ({error.strerror or error}); make it readable, or delete it") from error
-
-
 def allocated_bytes(root: Path) -> int:
     """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
-    with _reading(root):
-        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _walk(root))
+    with reading(root):
+        return sum(os.lstat(f"{top}/{name}").st_blocks * 512 for top, _, names in _walk(root) for name in names)
 
 
 def to_disk(directory: Path) -> None:
     """Waits until the files under `directory`, and the directories, are on the disk. Raises `OSError`."""
-    files = [Path(entry.path) for entry in _walk(directory)]
-    if len(files) > FEW_FILES and _syncfs(directory):
+    found = list(_walk(directory))
+    if sum(len(names) for _, _, names in found) > FEW_FILES and _syncfs(directory):
         return
-    for path in (*files, *(path for path in directory.rglob("*") if path.is_dir()), directory):
-        fsync(path)
+    for top, _, names in reversed(found):
+        for path in (*(Path(top, name) for name in names), Path(top)):
+            fsync(path)
 
 
 def _syncfs(directory: Path) -> bool:
@@ -97,28 +89,16 @@ def _syncfs(directory: Path) -> bool:
 
 
 def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
-    files: dict[str, int] = {}
-    folders: dict[str, int] = {}
-    left = [(root, "")]
-    while left:
-        directory, name = left.pop()
-        n = 0
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                n += 1
-                if entry.is_dir(follow_symlinks=False):
-                    left.append((directory / entry.name, f"{name}{entry.name}/"))
-                elif not name and entry.name != MANIFEST:
-                    files[entry.name] = entry.stat().st_size
-        if name:
-            folders[name] = n
-    return files, folders
+    """Returns the size of each file in `root` but the manifest, and the number of entries in each folder below it."""
+    (_, _, names), *below = _walk(root)
+    files = {name: (root / name).stat().st_size for name in names if name != MANIFEST}
+    return files, {f"{os.path.relpath(top, root)}/": len(inside) + len(names) for top, inside, names in below}
 
 
-def _walk(root: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(root) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root / entry.name)
-            else:
-                yield entry
+def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Returns what `os.walk` does, which here raises `OSError`."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return os.walk(root, onerror=fail)

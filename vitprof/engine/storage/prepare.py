@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -19,11 +18,11 @@ from numpy.typing import NDArray
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import prepared_as
-from vitprof.engine.data.contract import OnProgress, Source, Stop, ensure_space, fsync, locked, write_error, writing
+from vitprof.engine.data import contract as data
+from vitprof.engine.data.contract import OnProgress, Source, Stop
 from vitprof.engine.data.datasets import MANIFEST, open_source, read_manifest
 from vitprof.engine.storage import contract, format_of, inventory
 from vitprof.errors import DataError, JobStopped, SampleError
-from vitprof.formats import size
 
 SPLITS: tuple[str, ...] = ("train", "test")
 MAX_CHUNK_SAMPLES = 512
@@ -69,7 +68,7 @@ def prepare_storage(
     root = home.home() / "prepared" / info.directory / stored_as
     form = format_of(stored_as)
     lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
-    with locked(lock, f"preparing {stored_as}", progress, stop):
+    with data.locked(lock, f"preparing {stored_as}", progress, stop):
         wanted = inventory.identity(stored_as, form.version, info, source_root)
         manifest = read_manifest(root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable"))
         if manifest is None or manifest["made_of"] != wanted:
@@ -101,15 +100,12 @@ class _Making:
 
     def __post_init__(self) -> None:
         self._partial = self._root.with_name(f"{self._root.name}.partial")
-        self._old = self._root.with_name(f"{self._root.name}.old")
-        self._chunk = MAX_CHUNK_SAMPLES
-        while self._chunk > 1 and self._chunk * contract.image_bytes(self._info) > MAX_CHUNK_BYTES:
-            self._chunk //= 2
+        n_bytes = contract.image_bytes(self._info)
+        self._chunk = contract.halved_until_small(MAX_CHUNK_SAMPLES, n_bytes, MAX_CHUNK_BYTES)
 
     def run(self, skip_unreadable: bool) -> dict[str, Any]:
         """Makes the storage and returns its manifest."""
         sources = {s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS}
-        shutil.rmtree(self._old, ignore_errors=True)
         journal = Journal.read(self._partial, self._made_of) if self._form.resumable else None
         if journal is None or (journal.unreadable and not skip_unreadable):
             journal = self._start_over({})
@@ -127,15 +123,15 @@ class _Making:
             if not self._form.resumable:
                 shutil.rmtree(self._partial, ignore_errors=True)
             if isinstance(error, OSError):
-                raise self._failed(error) from error
+                raise data.write_error(self._partial, error) from error
             raise
 
     def _unreadable(self, split: str, source: Source) -> dict[int, str]:
         read, tell, n = getattr(source, self._form.needs), self._tell(split), len(source.ids)
         reasons: dict[int, str] = {}
         for start in range(0, n, self._chunk):
-            if self._stop():
-                raise JobStopped("stopped while looking for unreadable samples")
+            message = f"looking for unreadable samples, {len(reasons):,} found"
+            data.report(tell, self._stop, start / n, message, "looking for unreadable samples")
             end = min(start + self._chunk, n)
             try:
                 read(start, end)
@@ -145,11 +141,10 @@ class _Making:
                         read(i, i + 1)
                     except SampleError as error:
                         reasons[i] = str(error)
-            tell(start / n, f"looking for unreadable samples, {len(reasons):,} found")
         return reasons
 
     def _start_over(self, unreadable: dict[str, dict[int, str]]) -> Journal:
-        with writing(self._partial):
+        with data.writing(self._partial):
             if self._partial.exists():
                 shutil.rmtree(self._partial)
             self._partial.mkdir()
@@ -161,10 +156,10 @@ class _Making:
     def _write(self, all_sources: dict[str, Source], journal: Journal, began: float) -> dict[str, Any]:
         sources = {s: Readable(source, journal.unreadable.get(s, {})) for s, source in all_sources.items()}
         if not sources["train"].ids or not sources["test"].ids:
-            raise DataError(f"no sample under {self._source_root} can be read; delete it and it is made again")
+            raise DataError(f"no sample under {self._source_root} can be read; {data.made_again(self._source_root)}")
         self._n = sum(len(source.ids) for source in sources.values())
         self._n_done = journal.done + (len(sources["train"].ids) if journal.split == "test" else 0)
-        ensure_space(self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info)))
+        data.ensure_space(self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info)))
         for name in SPLITS[SPLITS.index(journal.split) :]:
             if journal.split != name:
                 journal.split, journal.done = name, 0
@@ -222,28 +217,15 @@ class _Making:
                 "prepare_s": self._clock() - began,
             },
         )
-        fsync(self._partial / MANIFEST)
-        fsync(self._partial)
-        if self._root.exists():
-            self._root.rename(self._old)
-        self._partial.rename(self._root)
-        fsync(self._root.parent)
-        shutil.rmtree(self._old, ignore_errors=True)
+        data.fsync(self._partial / MANIFEST)
+        data.fsync(self._partial)
+        data.put_in_place(self._partial, self._root)
         skipped = f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
         self._progress(1.0, f"{self._root.name} is ready{skipped}")
         return manifest
 
     def _tell(self, split: str) -> OnProgress:
         return lambda fraction, message: self._progress(0.99 * fraction, f"{self._root.name}: {split}, {message}")
-
-    def _failed(self, error: OSError) -> DataError:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            return write_error(self._partial, error)
-        remedy = "or set VITPROF_HOME to a directory with more room"
-        if self._form.resumable:
-            delete = f"delete {self._partial}, which frees {size(inventory.allocated_bytes(self._partial))}"
-            remedy = f"and start again to continue from there, or {delete}"
-        return DataError(f"disk full while preparing {self._root}; free some space {remedy}")
 
 
 class Readable:
