@@ -19,9 +19,7 @@ from vitprof.engine.data import datasets
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.engine.train import train
 from vitprof.errors import JobStopped, SampleError
-from vitprof.telemetry import tmpfs
 
-ON_DISK = pytest.mark.skipif(tmpfs.is_in_ram(Path(__file__)), reason="a RAM disk has no page cache to drop")
 PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 8, "steps": 3, "evaluate": False}
 
 
@@ -65,13 +63,6 @@ class TestFacts:
         run = trained(strategy="cache", cache_mb=budget_mb, epochs=1, loader_only=True)  # 600 samples of 784 bytes
         assert run.values["cache_hit_frac"] == hits
         assert run["samples"].sum() == 600
-
-    @ON_DISK
-    @pytest.mark.parametrize(("wanted", "cached"), [("cold", 0.0), ("warm", 1.0)])
-    def test_the_page_cache_is_what_was_asked_for(self, wanted: str, cached: float) -> None:
-        trained(strategy="preprocessed", steps=1)  # makes the storage, whose pages are then cached or on their way
-        run = trained(strategy="preprocessed", steps=1, page_cache=wanted)
-        assert run.values["page_cached_frac"] == pytest.approx(cached, abs=0.05)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["ram-disk", "staged"])
@@ -123,7 +114,6 @@ def test_cudnn_is_told_whether_to_try_its_algorithms(wanted: bool) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"strategy": "per-sample"},
         {"strategy": "threads"},
         {"strategy": "prefetch", "workers": 1, "precision": "bf16"},
         {"strategy": "device", "augment": "device"},
@@ -138,33 +128,24 @@ def test_train_and_evaluate_photos(values: dict[str, Any]) -> None:
     assert run.values["n_train"] == N_PHOTOS
 
 
-UNREADABLE_IN = [
-    {"strategy": "threads"},
-    {"strategy": "generator"},
-    {"strategy": "prefetch", "workers": 1},
-    {"strategy": "ram-disk", "workers": 0},
-]
-
-
 class TestUnreadable:
     @pytest.mark.slow
-    @pytest.mark.parametrize("values", UNREADABLE_IN, ids=lambda v: v["strategy"])
-    def test_fails_by_its_own_name(self, damaged: Path, values: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "values",
+        [{"strategy": "threads"}, {"strategy": "prefetch", "workers": 1}, {"strategy": "ram-disk", "workers": 0}],
+        ids=lambda v: v["strategy"],
+    )
+    def test_fails_by_its_own_name_or_is_left_out_and_counted(self, damaged: Path, values: dict[str, Any]) -> None:
         """Also where a copy on a RAM disk was read, which is gone when somebody reads the message."""
+        job = PHOTOS | {"steps": None, "epochs": 2, "loader_only": True} | values
         with pytest.raises(SampleError) as caught:
-            trained(**(PHOTOS | {"steps": 20, "loader_only": True} | values))
+            trained(**job)
         assert str(damaged) in str(caught.value)
         assert "cannot be decoded" in str(caught.value)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("values", UNREADABLE_IN, ids=lambda v: v["strategy"])
-    def test_left_out_and_counted(self, damaged: Path, values: dict[str, Any]) -> None:
-        budget = {"steps": None, "epochs": 2, "loader_only": True}
-        run = trained(**(PHOTOS | budget | {"skip_unreadable": True} | values))
+        run = trained(**job, skip_unreadable=True)
         assert run["samples"].sum() == 2 * 119
         assert run.values["n_unreadable"] == 2  # once in each epoch
-        named = [line for line in run.notices if damaged.name in line]
-        assert len(named) == 1
+        assert len([line for line in run.notices if damaged.name in line]) == 1
 
     @pytest.mark.slow
     def test_left_out_of_a_prepared_storage(self, damaged: Path) -> None:

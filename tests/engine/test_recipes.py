@@ -43,62 +43,14 @@ NEW_STORAGE = {
     ),
 }
 """File -> a line in it, and what is put before that."""
-TOY = '''"""All pixels of a split in one file without a header."""
+TOY = '''"""All pixels of a split in one file."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import numpy as np
-import torch
-from torch import Tensor
-
-from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, image_bytes, read_labels
+from vitprof.engine.storage.arrays import FORMAT, MemmapStorage
 
 
-class Writer(SplitWriter):
-    def __init__(self, directory: Path, split: SplitFacts) -> None:
-        self._directory, self._split = directory, split
-        self._file = (directory / f"{split.name}.bin").open("wb")
-
-    def add(self, start: int, images: np.ndarray) -> None:
-        self._file.write(images.tobytes())
-
-    def finish(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-FORMAT = Format(1, "pixels", Writer, image_bytes)
-
-
-class ToyStorage:
-    def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
-        self._place, self._file = place, place.root / f"{'train' if train else 'test'}.bin"
-        self.labels = read_labels(place.root, train=train)
-        self.shape = info.image_size, info.image_size, info.channels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, indices: Tensor, out: Tensor | None = None) -> Tensor:
-        out = torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
-        size = int(np.prod(self.shape))
-        with self._file.open("rb") as file:
-            for row, index in zip(out, indices.tolist(), strict=True):
-                file.seek(size * index)
-                row.copy_(torch.frombuffer(bytearray(file.read(size)), dtype=torch.uint8).view(self.shape))
-        self._place.reading(out.nbytes)
-        return out
-
-    def close(self) -> None:
-        """Does nothing."""
+class ToyStorage(MemmapStorage):
+    """As short as can be; what there is to write is in the other storages."""
 '''
-
-
 RUN = """from tests.engine_fixtures import trained
 
 def test_trained(shared_home):

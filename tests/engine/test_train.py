@@ -15,9 +15,7 @@ import torch.nn.functional as F
 
 from tests.engine_fixtures import SMALL, Recorded, made_once, small_digits, ticking, trained
 from vitprof.analysis.timing.steady import steady_state
-from vitprof.config import gpu_findings
 from vitprof.config.catalog import MODELS
-from vitprof.config.gpu_findings import TorchBuild
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.engine import train, trainer
@@ -27,9 +25,7 @@ from vitprof.engine.loaders.batches import BatchReader
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.trainer import ViT
 from vitprof.engine.transforms import ToInput
-from vitprof.errors import ConfigError, DeviceError
-from vitprof.measure.devices import cuda
-from vitprof.telemetry.visible import VisibleGpu
+from vitprof.errors import DeviceError
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 PREPARED = ["startup", "prepare", "prepare", "startup"]
@@ -123,22 +119,11 @@ def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], plain: 
     assert (run["hand_over_s"] >= 0).all()
 
 
-@pytest.mark.slow
-def test_phases_and_steps_do_not_overlap() -> None:
-    run = trained(strategy="memory", epochs=2, batch_size=100)
-    assert [name for name, _, _ in run.phases] == [*PREPARED, *["evaluate"] * 2, "shutdown"]
-    end = run["compute_start_s"] + run["compute_s"]
-    stretches = [(a, b) for _, a, b in run.phases] + list(zip(end - run["step_s"], end, strict=True))
-    stretches.sort()
-    assert all(b <= c + 1e-9 for (_, b), (c, _) in itertools.pairwise(stretches))
-
-
 class TestBudget:
     @pytest.mark.parametrize(
         ("config", "epochs"),
         [
             ({"epochs": 2, "batch_size": 300}, [0, 0, 1, 1]),
-            ({"epochs": 2, "batch_size": 600}, [0, 1]),
             ({"steps": 3}, [0, 0, 0]),
             ({"steps": 2, "batch_size": 300}, [0, 0]),  # as many as an epoch has
         ],
@@ -194,10 +179,14 @@ class TestEvaluation:
         assert run.values["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-5)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("budget", "times"), [({"epochs": 3}, 3), ({"steps": 5}, 1), ({"steps": 2}, 1)])
-    def test_after_each_epoch_or_at_the_end(self, budget: dict[str, int], times: int) -> None:
+    @pytest.mark.parametrize(("budget", "times"), [({"epochs": 2}, 2), ({"steps": 5}, 1)])
+    def test_after_each_epoch_or_at_the_end_beside_no_step(self, budget: dict[str, int], times: int) -> None:
         run = trained(strategy="memory", batch_size=300, **budget)
-        assert sum(name == "evaluate" for name, _, _ in run.phases) == times
+        assert [name for name, _, _ in run.phases] == [*PREPARED, *["evaluate"] * times, "shutdown"]
+        end = run["compute_start_s"] + run["compute_s"]
+        stretches = [(a, b) for _, a, b in run.phases] + list(zip(end - run["step_s"], end, strict=True))
+        stretches.sort()
+        assert all(b <= c + 1e-9 for (_, b), (c, _) in itertools.pairwise(stretches))
 
     @pytest.mark.slow
     def test_training_goes_on_as_if_there_had_been_none(self) -> None:
@@ -208,9 +197,8 @@ class TestEvaluation:
         assert with_it == pytest.approx(without, abs=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["per-sample", "memory"])
-def test_loader_only(strategy: str) -> None:
-    run = trained(strategy=strategy, epochs=1, loader_only=True)
+def test_loader_only() -> None:
+    run = trained(strategy="memory", epochs=1, loader_only=True)
     assert run.completed is True
     assert run["samples"].sum() == 600
     assert np.isnan(run["loss"]).all()
@@ -269,15 +257,6 @@ class TestFailure:
         assert closed == [True, True]
         assert run.phases[-1][0] == "shutdown"
 
-    def test_of_the_config(self) -> None:
-        with pytest.raises(ConfigError, match=r"batch_size: 601 .* has 600 samples"):
-            trained(strategy="memory", batch_size=601)
-
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-    def test_of_the_device(self) -> None:
-        with pytest.raises(DeviceError, match="choose cpu"):
-            trained(strategy="memory", device="cuda:0")
-
     def test_of_a_gpu_of_another_kind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """PyTorch for AMD's GPUs calls them cuda; the marks and the figures would be another library's."""
         monkeypatch.setattr(torch.version, "hip", "6.2")
@@ -285,46 +264,15 @@ class TestFailure:
         amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof's own jobs do not use yet"
         todo = "; choose device cpu, or a simulated GPU; watching your own script times it, untested on hardware"
         said = rf"^device cuda:0: PyTorch .*: it has {amd}{todo}$"
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.cuda, "is_available", lambda: True)
-            with pytest.raises(DeviceError, match=said):
-                trained(strategy="memory", device="cuda:0")
-        monkeypatch.setattr(cuda, "other_accelerator", lambda: "an AMD GPU")
-        run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
-        assert run.environments[0]["device"] == "cpu"
-        assert run.notices == [
-            f"the job runs on the CPU: PyTorch {torch.__version__}: it has an AMD GPU, which vitprof's own jobs "
-            f"do not use yet{todo}"
-        ]
-
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-    @pytest.mark.parametrize(("shown", "kept"), [(["NVIDIA K80"], []), ([], ["GPU-1"])])
-    def test_a_gpu_that_pytorch_cannot_use_is_not_passed_over_in_silence(
-        self, monkeypatch: pytest.MonkeyPatch, shown: list[str], kept: list[str]
-    ) -> None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
-        monkeypatch.setattr(cuda, "nvml_lists", lambda: ("", []))
-        monkeypatch.setattr(cuda, "shown_here", lambda: [VisibleGpu(0, name, "GPU-1", 12e9) for name in shown])
-        monkeypatch.setattr(cuda.visible, "kept", lambda: kept)
-        run = trained(strategy="memory", device="auto", steps=1, evaluate=False)
-        (said,) = run.notices
-        here = f"the job runs on the CPU: PyTorch {torch.__version__}: it sees no GPU, and the driver lists "
-        assert said.startswith(f"{here}{(shown or kept)[0]} (")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        with pytest.raises(DeviceError, match=said):
+            trained(strategy="memory", device="cuda:0")
 
 
 def test_images_are_resized_where_the_model_wants_it() -> None:
     run = trained(strategy="memory", steps=2, image_size=35, batch_size=32)
     assert np.isfinite(run["loss"]).all()
     assert math.isfinite(run.values["test_loss"])
-
-
-@pytest.mark.slow
-def test_a_seed_fixes_the_run(runs: Callable[[str], Recorded]) -> None:
-    again = trained(strategy="memory", steps=20, evaluate=False)["loss"]
-    assert again == pytest.approx(runs("memory")["loss"], abs=1e-6)
-    other = trained(strategy="memory", steps=2, evaluate=False, seed=43)["loss"]
-    assert abs(other[0] - again[0]) > 1e-6
 
 
 @pytest.mark.slow

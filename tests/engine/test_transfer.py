@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from tests.engine.transfer_helpers import CPU, DIGITS, batch, cpu, cuda, gpu, normalised, pixels, to_input
-from tests.engine_fixtures import SMALL, never
+from tests.clock import Clock
+from tests.engine.loaders.loader_helpers import config_of
+from tests.engine.loaders.loader_helpers import opened as loader_of
+from tests.engine.transfer_helpers import batch, cpu, cuda, gpu, normalised, on_gpu, pixels, to_input
+from tests.engine_fixtures import SMALL
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator, accelerator
 from vitprof.config.parts import TRANSFERS
 from vitprof.config.resolve import resolve
-from vitprof.engine.data import datasets
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, epoch_order
-from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.arrays import MemoryStorage
-from vitprof.engine.storage.contract import Place
-from vitprof.engine.storage.prepare import prepare_storage
 from vitprof.engine.transfer import (
     Delayed,
     Packed,
@@ -31,7 +31,6 @@ from vitprof.engine.transfer import (
     staged,
     to_pinned,
 )
-from vitprof.engine.transforms import ToInput
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import CpuDevice, Device, Pinning
 from vitprof.measure.devices.cuda import CudaDevice
@@ -53,23 +52,24 @@ def test_on_the_cpu_a_batch_arrives_as_it_was_and_only_the_prefetch_stream_norma
         assert torch.equal(moved.images, pixels(n))
         assert moved.labels.tolist() == list(range(n))
         assert moved.copy_start <= moved.copy_end <= moved.ready
+    assert transfer.stage is None
+    assert bool(opened(name)[1].stage) == (name in ("pinned", "stream"))
     transfer = open_transfer(name, cpu(), to_input(cpu()))
     assert transfer.normalises == (name == "stream")
-    assert transfer(batch()).images.dtype == (torch.float32 if name == "stream" else torch.uint8)
+    moved = transfer(batch())
+    assert torch.equal(moved.images, normalised() if name == "stream" else pixels())
+    # as with every other transfer: there is no copy, and the batch is ready before it is normalised
+    assert moved.copy_start == moved.copy_end == moved.ready
 
 
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize(("loader", "depth"), [("batches", 0), ("ahead", 1), ("ahead", 3), ("threads", 2)])
 def test_a_loader_reuses_buffers_but_never_one_that_is_still_read(loader: str, depth: int) -> None:
-    values: dict[str, Any] = {"strategy": "workers", "loader": loader, "transfer": "pinned", "batch_size": 32}
-    values |= {"storage": "files" if loader == "threads" else "memory", "device": "cpu"}
-    config = resolve(RunConfig(**values, prefetch_factor=depth or None))
-    storage = open_split(config)
-    transfer = PinnedCopy(cpu())
-    made = open_loader(storage, SMALL, config, train=True, buffer=transfer.buffer)
+    storage, transfer = "files" if loader == "threads" else "memory", PinnedCopy(cpu())
+    config = config_of(loader=loader, transfer="pinned", batch_size=32, storage=storage, prefetch_factor=depth or None)
     addresses, labels = set(), []
     previous: tuple[torch.Tensor, torch.Tensor] | None = None
-    try:
+    with loader_of(config, buffer=transfer.buffer) as made:
         for epoch in range(3):
             for got in made.epoch(epoch):
                 if previous is not None:  # trained on until now, while the loader made others
@@ -78,18 +78,10 @@ def test_a_loader_reuses_buffers_but_never_one_that_is_still_read(loader: str, d
                 previous = moved.images, moved.images.clone()
                 addresses.add(moved.images.data_ptr())
                 labels += moved.labels.tolist()
-    finally:
-        made.close()
     assert len(labels) == 3 * SMALL.n_train
     # one with the loop, one before it, those ahead of it, and one in the making; and those of the smaller last batch,
     # one of which may wait for the end of the next epoch
     assert len(addresses) <= depth + 3 + 2
-
-
-def open_split(config: RunConfig) -> Any:
-    root = datasets.prepare("digits")
-    made = prepare_storage(config.storage or "", SMALL, root, progress=lambda *_: None, stop=never)
-    return open_storage(config.storage or "", SMALL, Place(made.directory), train=True)
 
 
 def test_batches_of_others_pass_a_pinned_copy_on_the_cpu() -> None:
@@ -113,82 +105,43 @@ def pixels_in(memory: str, transfer: Any) -> torch.Tensor:
     return images.pin_memory() if memory == "pinned" else images.cuda() if memory == "device" else images
 
 
-class TestCopyOnCuda:
-    """With a real GPU."""
-
-    pytestmark = gpu
-
-    @pytest.mark.parametrize("name", ["blocking", "pinned"])
-    @pytest.mark.parametrize("memory", ["plain", "pinned", "ring", "device"])
-    def test_the_same_bytes_arrive(self, name: str, memory: str) -> None:
-        device = cuda()
-        transfer = open_transfer(name, device, to_input(device))
-        images = pixels_in(memory, transfer)
-        for _ in range(3):
-            moved = transfer(Batch(images, torch.arange(20)))
-            torch.cuda.synchronize()
-            assert moved.images.device == moved.labels.device == device.torch_device
-            assert torch.equal(moved.images.cpu(), pixels())
-            assert moved.labels.tolist() == list(range(20))
-            assert device.seconds(moved.copy_end) >= device.seconds(moved.copy_start)
-            if memory == "ring":
-                break  # it was given back
-
-    def test_what_is_queued_is_not_overwritten(self) -> None:
-        """The host fills the next buffers while a busy device has not read the first ones."""
-        device = cuda()
-        transfer = PinnedCopy(device)
-        assert transfer.buffer is not None
-        torch.cuda._sleep(int(2e8))
-        arrived = []
-        for i in range(50):
-            images = transfer.buffer((64, 8, 8, 1)).fill_(i)
-            arrived.append(transfer(Batch(images.permute(0, 3, 1, 2), torch.tensor([i]))))
+@pytest.mark.parametrize("name", ["blocking", "pinned", "stream"])
+@pytest.mark.parametrize("memory", ["plain", "pinned", "ring", "device"])
+@on_gpu
+def test_the_same_bytes_arrive_on_a_gpu(name: str, memory: str) -> None:
+    device = cuda()
+    transfer = open_transfer(name, device, to_input(device))
+    images = pixels_in(memory, transfer)
+    for _ in range(1 if memory == "ring" else 3):  # it is given back
+        moved = transfer(Batch(images, torch.arange(20)))
         torch.cuda.synchronize()
-        assert all((m.images.cpu() == i).all() and m.labels.item() == i for i, m in enumerate(arrived))
-        addresses = {transfer.buffer((64, 8, 8, 1)).data_ptr() for _ in range(3)}
-        assert len(addresses) == 3
-
-    def test_a_pinned_batch_is_safe_after_it_is_let_go(self) -> None:
-        """The loop drops each batch of a DataLoader while its copy may still be on its way."""
-        transfer = PinnedCopy(cuda())
-        torch.cuda._sleep(int(2e8))
-        arrived = []
-        for i in range(50):
-            images = torch.full((64, 1, 8, 8), i, dtype=torch.uint8).pin_memory()
-            arrived.append(transfer(Batch(images, torch.tensor([i]).pin_memory())))
-        torch.cuda.synchronize()
-        assert all((m.images.cpu() == i).all() and m.labels.item() == i for i, m in enumerate(arrived))
+        assert moved.images.device == moved.labels.device == device.torch_device
+        expected = normalised() if name == "stream" else pixels()
+        assert torch.allclose(moved.images.cpu(), expected, atol=1e-6)
+        assert moved.labels.tolist() == list(range(20))
+        assert device.seconds(moved.copy_start) <= device.seconds(moved.copy_end) <= device.seconds(moved.ready)
 
 
-def test_on_the_cpu_it_normalises_which_counts_as_compute() -> None:
-    device = cpu()
-    moved = PrefetchStream(device, to_input(device))(batch())
-    assert torch.equal(moved.images, normalised())
-    assert moved.labels.tolist() == list(range(20))
-    # as with every other transfer: there is no copy, and the batch is ready before it is normalised
-    assert moved.copy_start == moved.copy_end == moved.ready
-    half = PrefetchStream(device, ToInput(DIGITS, "uint8", 28, CPU, dtype=torch.bfloat16))(batch()).images
-    assert half.dtype == torch.bfloat16
-    assert torch.equal(half, normalised().bfloat16())
+@pytest.mark.parametrize("own", [True, False], ids=["in-the-ring", "as-a-dataloader-pins-it"])
+@on_gpu
+def test_what_is_queued_is_not_overwritten(own: bool) -> None:
+    """The host fills the next buffers, and drops each batch, while a busy device has not read the first ones."""
+    transfer = PinnedCopy(cuda())
+    assert transfer.buffer is not None
+    torch.cuda._sleep(int(2e8))
+    arrived = []
+    for i in range(50):
+        images = transfer.buffer((64, 8, 8, 1)) if own else torch.empty((64, 8, 8, 1), dtype=torch.uint8).pin_memory()
+        arrived.append(transfer(Batch(images.fill_(i).permute(0, 3, 1, 2), torch.tensor([i]))))
+    torch.cuda.synchronize()
+    assert all((m.images.cpu() == i).all() and m.labels.item() == i for i, m in enumerate(arrived))
+    assert len({transfer.buffer((64, 8, 8, 1)).data_ptr() for _ in range(3)}) == 3
 
 
 class TestStreamOnCuda:
     """With a real GPU."""
 
     pytestmark = gpu
-
-    @pytest.mark.parametrize("memory", ["plain", "pinned", "ring", "device"])
-    def test_a_batch_arrives_normalised(self, memory: str) -> None:
-        device = cuda()
-        transfer = PrefetchStream(device, to_input(device))
-        images = pixels_in(memory, transfer)
-        moved = transfer(Batch(images, torch.arange(20)))
-        assert moved.images.device == moved.labels.device == device.torch_device
-        assert torch.allclose(moved.images.cpu(), normalised(), atol=1e-6)
-        assert moved.labels.tolist() == list(range(20))
-        torch.cuda.synchronize()
-        assert device.seconds(moved.copy_start) <= device.seconds(moved.copy_end) <= device.seconds(moved.ready)
 
     def test_batches_stay_whole_while_the_device_lags_behind(self) -> None:
         """The training stream reads each batch late, long after the host has let it go."""
@@ -295,22 +248,18 @@ def test_a_set_that_does_not_fit_into_what_is_free_is_refused_before_it_moves(mo
     assert open_transfer("resident", cpu(), same).place(kept).device.type == "cpu"
 
 
-class TestResidentOnCuda:
-    """With a real GPU."""
-
-    pytestmark = gpu
-
-    def test_batches_are_made_on_the_device(self) -> None:
-        device = cuda()
-        transfer = open_transfer("resident", device, same)
-        loader = open_loader(transfer.place(storage()), SMALL, resolve(CONFIG), train=True, buffer=transfer.buffer)
-        for epoch in (0, 1):
-            moved = [transfer(made) for made in loader.epoch(epoch)]
-            order = epoch_order(20, 42, epoch)
-            assert {m.images.device for m in moved} == {m.labels.device for m in moved} == {device.torch_device}
-            assert torch.equal(torch.cat([m.labels for m in moved]).cpu(), order)
-            assert torch.equal(torch.cat([m.images for m in moved]).cpu(), pixels()[order])
-        loader.close()
+@on_gpu
+def test_batches_of_a_resident_set_are_made_on_the_gpu() -> None:
+    device = cuda()
+    transfer = open_transfer("resident", device, same)
+    loader = open_loader(transfer.place(storage()), SMALL, resolve(CONFIG), train=True, buffer=transfer.buffer)
+    for epoch in (0, 1):
+        moved = [transfer(made) for made in loader.epoch(epoch)]
+        order = epoch_order(20, 42, epoch)
+        assert {m.images.device for m in moved} == {m.labels.device for m in moved} == {device.torch_device}
+        assert torch.equal(torch.cat([m.labels for m in moved]).cpu(), order)
+        assert torch.equal(torch.cat([m.images for m in moved]).cpu(), pixels()[order])
+    loader.close()
 
 
 LATE = Wait("transfer", 0.005)
@@ -321,16 +270,18 @@ def simulated() -> SimulatedDevice:
 
 
 @pytest.mark.parametrize("name", ["blocking", "pinned"])
-@pytest.mark.parametrize("device", [cpu(), simulated()], ids=["cpu", "simulated"])
-def test_the_wait_is_part_of_the_copy(name: str, device: Device) -> None:
+@pytest.mark.parametrize("opened_device", [cpu, simulated, pytest.param(cuda, marks=gpu)])
+def test_the_wait_is_part_of_the_copy(name: str, opened_device: Callable[[], Device]) -> None:
+    device = opened_device()
     transfer = open_transfer(name, device, same, LATE)
     for n in (20, 3):
-        before = time.perf_counter()
         moved = transfer(batch(n))
-        assert torch.equal(moved.images, pixels(n))
+        device.synchronize()
+        assert torch.equal(moved.images.cpu(), pixels(n))
         assert moved.labels.tolist() == list(range(n))
-        assert moved.copy_start >= before
-        assert moved.ready >= moved.copy_end >= moved.copy_start + LATE.seconds
+        start, end, ready = (device.seconds(mark) for mark in moved[2:5])
+        assert ready >= end >= start + 0.9 * LATE.seconds
+        device.release(*{id(mark): mark for mark in moved[2:] if mark is not None}.values())
 
 
 @pytest.mark.parametrize("name", ["blocking", "pinned"])
@@ -342,23 +293,6 @@ def test_it_is_otherwise_the_transfer_that_it_delays(name: str) -> None:
     assert late.normalises == plain.normalises
     storage = object()
     assert late.place(storage) is storage
-
-
-@pytest.mark.parametrize("name", ["blocking", "pinned"])
-class TestCuda:
-    """With a real GPU."""
-
-    pytestmark = gpu
-
-    def test_the_wait_is_part_of_the_copy(self, name: str) -> None:
-        device = cuda()
-        transfer = open_transfer(name, device, same, LATE)
-        for _ in range(5):
-            moved = transfer(batch())
-            torch.cuda.synchronize()
-            assert device.seconds(moved.copy_end) - device.seconds(moved.copy_start) >= 0.9 * LATE.seconds
-            assert torch.equal(moved.images.cpu(), pixels())
-            device.release(*{id(mark): mark for mark in moved[2:] if mark is not None}.values())
 
 
 SHAPE = (4, 2, 2, 1)
@@ -385,22 +319,9 @@ def test_buffers_come_back_when_the_device_has_read_them_in_that_order(device: A
     assert (len(lent), addresses[2] in lent) == (10, True)
 
 
-def test_a_steady_loop_needs_few_buffers(device: Asynchronous) -> None:
-    """A device three steps behind: four buffers, however long the epoch."""
-    ring = Ring(device)
-    used = set()
-    for step in range(1, 50):
-        buffer = ring.take(SHAPE)
-        used.add(buffer.data_ptr())
-        ring.give_back(buffer, device.mark())
-        device.passed = step - 3
-    assert len(used) == 4
-
-
 def test_smaller_and_larger_batches_have_buffers_of_their_own(device: Asynchronous) -> None:
     ring = Ring(device)
     buffers = [ring.take((1, 2, 2, 1)), ring.take(SHAPE)]
-    assert [buffer.shape for buffer in buffers] == [(1, 2, 2, 1), SHAPE]
     addresses = [buffer.data_ptr() for buffer in buffers]
     for buffer in buffers:
         ring.give_back(buffer, device.mark())
@@ -433,24 +354,11 @@ def test_images_go_through_a_buffer_in_the_order_they_lie_in_memory(
     assert ring.buffer_of(pinned)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
-def test_buffers_for_a_gpu_are_pinned() -> None:
-    assert Ring(CudaDevice("cuda:0", time.perf_counter)).take(SHAPE).is_pinned()
-
-
-class Host:
-    now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Counting(SimulatedDevice):
     """A device that is not there, and the copies that it is asked for."""
 
     def __init__(self) -> None:
-        super().__init__("simulated:test", Accelerator("test", 1e-3, 0.0, "", copy_latency_s=1e-3), Host())
+        super().__init__("simulated:test", Accelerator("test", 1e-3, 0.0, "", copy_latency_s=1e-3), Clock())
         self.copied: list[int] = []
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
@@ -496,8 +404,7 @@ def test_what_need_not_or_cannot_be_staged_stays_as_it_is(name: str) -> None:
     assert torch.equal(moved.images, floats.images)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
+@on_gpu
 @pytest.mark.parametrize("name", ["pinned", "stream"])
 @pytest.mark.parametrize("n", [20, 3])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
@@ -525,14 +432,6 @@ def test_on_a_gpu_one_copy_out_of_pinned_memory_takes_them_whatever_their_type(
     assert transfer.stage(made) is made
     assert torch.equal(transfer(made).images.cpu(), made.images)
     assert copied == [made.images.nbytes, made.labels.nbytes]
-
-
-@pytest.mark.parametrize(
-    ("name", "stages"), [("blocking", False), ("resident", False), ("pinned", True), ("stream", True)]
-)
-def test_other_transfers_and_the_cpu_have_nothing_to_stage(name: str, stages: bool) -> None:
-    assert bool(opened(name)[1].stage) == stages
-    assert open_transfer(name, cpu(), same).stage is None
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 7, 3), (1, 1, 1, 1), (8, 2, 2, 2)])

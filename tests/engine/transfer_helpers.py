@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,6 +21,11 @@ gpu = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"),
 ]
+
+
+def on_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that needs a real GPU."""
+    return gpu[0](gpu[1](test))  # type: ignore[no-any-return]
 
 
 def cpu() -> CpuDevice:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.clock import Clock
 from tests.engine_fixtures import CHEAP, small_home, trained  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator
@@ -30,7 +29,6 @@ from vitprof.measure.recorder import (
     StepRecorder,
 )
 from vitprof.measure.step_columns import BatchTimes, StepMarks, derive, gather
-from vitprof.recording.columns import STEP_COLUMNS
 
 
 def marks_of(**values: Any) -> StepMarks:
@@ -117,7 +115,8 @@ class Steps:
         return derive(gather(self.emitted))[column].tolist()
 
 
-def test_every_column_of_a_step() -> None:
+def test_marks_of_the_device_become_times() -> None:
+    """What follows from them: test_step_columns.py."""
     # marks:                  resume, then copy start, copy end, compute end, reached; twice
     steps = Steps(LaterDevice([1.0, 1.5, 1.75, 2.75, 2.8, 3.0, 3.25, 4.25, 4.3]))
     steps.recorder.resume()
@@ -126,100 +125,15 @@ def test_every_column_of_a_step() -> None:
     steps.launch(t_start=2.5, t_got=3.0, made=made)  # asked for while the device still computed
     steps.device.synchronize()
     steps.recorder.resolve()
-    expected = {
-        "read_s": [math.nan, 0.01],
-        "decode_s": [math.nan, 0.02],
-        "transform_s": [math.nan, 0.03],
-        "collate_s": [math.nan, 0.04],
-        "made_start_s": [math.nan, 2.0],
-        "made_end_s": [math.nan, 2.75],
-        "worker": [math.nan, 1.0],
-        "queue_depth": [math.nan, 3.0],
-        "hand_over_s": [math.nan, 0.25],
-        "host_s": [0.125, 0.125],
-        "h2d_start_s": [1.5, 3.0],
-        "rank": [0, 0],
-        "step": [0, 1],
-        "epoch": [0, 0],
-        "t_start_s": [1.125, 2.5],
-        "data_wait_s": [0.25, 0.5],
-        "h2d_s": [0.25, 0.25],
-        "compute_start_s": [1.75, 3.25],
-        "compute_s": [1.0, 1.0],
-        "gap_s": [0.75, 0.5],
-        "exposed_wait_s": [0.25, 0.25],
-        "step_s": [1.75, 1.5],
-        "samples": [32, 32],
-        "loss": [10.0, 9.0],
-        "warmup": [1, 0],
-    }
-    unknown = ("kernel_s", "launch_idle_s", "decode_wait_s", "device_prepare_s", "outside_s")
-    expected |= {name: [math.nan, math.nan] for name in unknown}
-    assert set(expected) == set(STEP_COLUMNS)
-    for name in STEP_COLUMNS:
-        assert steps[name] == pytest.approx(expected[name], nan_ok=True, abs=0), name
-
-
-def test_a_batch_that_was_decoded_or_prepared_on_the_device() -> None:
-    """Marks that the device passes before a step: two of DALI's, two of the prefetcher's, one of a resident set."""
-    names = ("t_start", "t_got", "decoded", "copy_start", "copy_end", "prepared", "compute_start", "compute_end")
-    none = math.nan
-    told = [
-        # decoded 3 after the step before was done, which the loop did not wait for
-        (1.0, 1.5, 5.0, 5.0, 5.0, none, 5.0, 6.0),
-        # decoded while the step before was running: passed as that was done
-        (1.5, 2.0, 6.0, 6.0, 6.0, none, 6.0, 8.0),
-        # normalised from 7 to 9, beside the step before up to 8; nothing for 0.5, as it was not launched
-        (6.0, 6.5, none, 6.5, 7.0, 9.0, 9.5, 10.0),
-        (7.0, 7.5, none, 7.5, 8.0, 9.5, 10.0, 11.0),  # all beside it
-        # the loop asked at 11.5 and had the batch at 13: 1 of that it was gathered
-        (11.5, 13.0, none, 12.0, 12.0, 13.0, 13.5, 14.0),
+    names = ("previous_end", "copy_start", "copy_end", "compute_start", "compute_end", "loss")
+    first, second = ([getattr(step, name) for name in names] for step in steps.emitted)
+    assert (first, second) == ([1.0, 1.5, 1.75, 1.75, 2.75, 10.0], [2.75, 3.0, 3.25, 3.25, 4.25, 9.0])
+    assert [(step.t_start, step.t_got, step.warmup, step.made) for step in steps.emitted] == [
+        (1.125, 1.375, True, None),
+        (2.5, 3.0, False, made),
     ]
-    device = LaterDevice([2.0])
-    steps = Steps(device)
-    steps.recorder.resume()
-    assert device.times is not None
-    for i, row in enumerate(told):
-        of = dict(zip(names, row, strict=True))
-        marks = {}
-        for name in names[2:]:
-            if not math.isnan(of[name]):
-                marks[name] = device.mark()
-                device.times.append(of[name])
-        here = {"t_start": of["t_start"], "t_got": of["t_got"], "t_launched": of["t_got"]}
-        steps.recorder.step(marks_of(step=i, **here, **marks))
-        device.times.append(row[-1])  # reached
-    steps.recorder.resolve()
-    expected = {
-        "decode_wait_s": [3.0, 0.0, none, none, none],
-        "data_wait_s": [3.5, 0.5, 0.5, 0.5, 1.5],
-        "exposed_wait_s": [3.0, 0.0, 0.0, 0.0, 0.5],
-        "device_prepare_s": [none, none, 1.0, 0.0, 1.0],
-        "compute_s": [1.0, 2.0, 1.5, 1.0, 1.5],
-        "gap_s": [3.0, 0.0, 0.5, 0.0, 1.5],
-        "step_s": [4.0, 2.0, 2.0, 1.0, 3.0],
-        "h2d_s": [0.0, 0.0, 0.5, 0.5, 0.0],
-    }
-    for name, values in expected.items():
-        assert steps[name] == pytest.approx(values, nan_ok=True, abs=1e-12), name
-    assert device.held == set()
-
-
-def test_a_batch_is_made_when_the_device_has_decoded_it() -> None:
-    times = [2.0, 5.0, 5.0, 6.0, 6.0]
-    device = LaterDevice(times)
-    steps: list[StepMarks] = []
-    recorder = StepRecorder(device, steps.append)  # type: ignore[arg-type]
-    recorder.resume()
-    decoded, copied, end = device.mark(), device.mark(), device.mark()
-    on_device = {"decoded": decoded, "copy_start": copied, "copy_end": copied, "compute_start": copied}
-    times_of_it = BatchTimes(0.1, math.nan, 0.0, math.nan, 0.5, 1.4375)
-    here = {"step": 0, "t_start": 1.0, "t_got": 1.5, "t_launched": 1.75, "made": times_of_it}
-    recorder.step(marks_of(**here, **on_device, compute_end=end))
-    recorder.resolve()
-    columns = derive(gather(steps))
-    made = {name: columns[name][0] for name in ("made_start_s", "made_end_s", "hand_over_s")}
-    assert made == pytest.approx({"made_start_s": 0.5, "made_end_s": 5.0, "hand_over_s": math.nan}, nan_ok=True)
+    for name in ("kernel_s", "launch_idle_s"):
+        assert all(math.isnan(value) for value in steps[name])
 
 
 def test_nothing_is_emitted_before_the_device_has_passed_it() -> None:
@@ -260,9 +174,12 @@ def test_a_loss_that_is_not_copied_needs_no_mark_of_its_own() -> None:
     steps = Steps(LaterDevice())
     steps.recorder.resume()
     steps.launch(copied=False)
-    marked = steps.device.marked
+    assert steps.device.marked == 4
+    steps.launch(compute=False)
+    assert steps.device.marked == 7
     steps.recorder.resolve()
-    assert (marked, steps.device.held, len(steps.emitted)) == (4, set(), 1)
+    assert (steps.device.held, len(steps.emitted)) == (set(), 2)
+    assert [math.isnan(loss) for loss in steps["loss"]] == [True, True]
 
 
 def test_a_gap_counts_from_the_last_resume() -> None:
@@ -276,85 +193,19 @@ def test_a_gap_counts_from_the_last_resume() -> None:
     assert steps.device.held == set()
 
 
-def test_without_compute_the_step_is_all_gap() -> None:
-    steps = Steps(LaterDevice([1.0, 1.5, 2.0, 2.0, 2.5, 3.5, 3.5]))
-    steps.recorder.resume()
-    steps.launch(1.0, 1.5, compute=False)
-    steps.launch(2.0, 2.5, compute=False)
-    steps.recorder.resolve()
-    assert (steps["compute_s"], steps["h2d_s"]) == ([0, 0], [0.5, 1.0])
-    assert steps["gap_s"] == steps["step_s"] == [1.0, 1.5]
-    assert all(math.isnan(loss) for loss in steps["loss"])
-    assert steps.device.held == set()
-
-
-def test_the_cpu_emits_at_once() -> None:
-    clock = iter(np.arange(0.0, 100.0).tolist())
-    steps: list[StepMarks] = []
-    device = CpuDevice(lambda: next(clock))
-    recorder = StepRecorder(device, steps.append)
-    recorder.resume()
-    for step in range(3):
-        t_start, t_got = device.mark(), device.mark()
-        h2d_start, h2d_end, compute_end = device.mark(), device.mark(), device.mark()
-        on_device = {"copy_start": h2d_start, "copy_end": h2d_end, "compute_start": h2d_end}
-        here = {"step": step, "t_start": t_start, "t_got": t_got, "t_launched": compute_end}
-        recorder.step(marks_of(**here, **on_device, compute_end=compute_end))
-        assert len(steps) == step + 1
-
-
-@given(
-    waits=st.lists(st.tuples(*[st.floats(0, 10)] * 6), min_size=1, max_size=20),
-)
-def test_what_adds_up(waits: list[tuple[float, ...]]) -> None:
-    """Whatever host and device do: gap + compute = step, and only a wait inside the gap is exposed."""
-    times, asked = [0.0], [0.0]
-    host = device = 0.0
-    for between, wait, launch, copy_delay, copy, compute in waits:
-        t_start = host + between
-        t_got = t_start + wait
-        copy_start = max(device, t_got + copy_delay)
-        device = copy_start + copy + compute
-        times += [copy_start, copy_start + copy, device, device]
-        asked += [t_start, t_got]
-        host = t_got + launch
-    steps = Steps(LaterDevice(times))
-    steps.recorder.resume()
-    for i in range(len(waits)):
-        steps.launch(asked[1 + 2 * i], asked[2 + 2 * i])
-    steps.recorder.resolve()
-    for gap, compute, step, exposed, wait in zip(
-        *(steps[c] for c in ("gap_s", "compute_s", "step_s", "exposed_wait_s", "data_wait_s")), strict=True
-    ):
-        assert gap + compute == pytest.approx(step, abs=1e-9)
-        assert gap >= 0
-        assert 0 <= exposed <= min(gap, wait) + 1e-9
-    assert sum(steps["step_s"]) == pytest.approx(times[-1] - times[0], abs=1e-9)
-
-
 MS = 1e-3
 PACED = (4 * MS, 0.02 * MS, 4.1 * MS)
 """Launches, lag, compute."""
 AHEAD = (4 * MS, 6 * MS, 10 * MS)
 
 
-class Now:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def device_of(now: Now, **values: float) -> SimulatedDevice:
+def device_of(now: Clock, **values: float) -> SimulatedDevice:
     figures = {"step_s": 1 * MS, "sample_s": 0.0} | values
     return SimulatedDevice("simulated:test", Accelerator("test", origin="", **figures), now, now.sleep)  # type: ignore[arg-type]
 
 
 def asked(*seen: tuple[float, float, float], left: float = math.inf) -> LaunchProbe:
-    probe = LaunchProbe(device_of(Now()), 10)
+    probe = LaunchProbe(device_of(Clock()), 10)
     for step, figures in enumerate(seen, start=10 - len(seen)):
         assert math.isnan(probe.passed(step, 64, *figures))
     probe.ask(left)
@@ -367,7 +218,7 @@ class TestProbe:
         assert (probe.gates_left, probe.steady_from) == (0, 10)
         assert probe.idle_s(64, 10 * MS) == 0
         assert asked().idle_s(64, 10 * MS) == 0  # nothing resolved: the device is behind
-        probe = LaunchProbe(device_of(Now()), 10)
+        probe = LaunchProbe(device_of(Clock()), 10)
         for step in range(2):  # nor do first steps that load kernels say anything else
             probe.passed(step, 64, *PACED)
         assert (probe.ask(math.inf), probe.idle_s(64, 10 * MS)) == (0, 0)
@@ -400,8 +251,8 @@ class TestProbe:
     def test_nobody_asks_without_a_warm_up_nor_where_work_is_done_at_once(self) -> None:
         for warmup in (0, LEAST_WARMUP - 1, LEAST_WARMUP, RunConfig().warmup_steps):
             asks_at = NEVER if warmup < LEAST_WARMUP else warmup
-            assert LaunchProbe(device_of(Now()), warmup).asks_at == asks_at
-        assert LaunchProbe(CpuDevice(Now()), 10).asks_at == NEVER
+            assert LaunchProbe(device_of(Clock()), warmup).asks_at == asks_at
+        assert LaunchProbe(CpuDevice(Clock()), 10).asks_at == NEVER
         assert RunConfig().warmup_steps >= LEAST_WARMUP
 
     def test_a_job_of_seconds_is_asked_if_it_will_have_steps_left(self) -> None:
@@ -419,7 +270,7 @@ class TestProbe:
 class TestSimulatedLaunches:
     @pytest.mark.parametrize(("launch_ms", "took_ms"), [(0.0, 1.0), (0.4, 1.0), (4.0, 4.0)])
     def test_short_kernels_wait_for_their_launches(self, launch_ms: float, took_ms: float) -> None:
-        now = Now()
+        now = Clock()
         device = device_of(now, launch_s=launch_ms * MS)
         start = device.launch(1)
         assert now.now == pytest.approx(launch_ms * MS)  # the host was busy
@@ -427,7 +278,7 @@ class TestSimulatedLaunches:
         assert device.utilisation_pct() <= 100 * 1 * MS / (1 / 6) + 1e-9  # bubbles are no use
 
     def test_behind_a_gate_they_do_not(self) -> None:
-        now = Now()
+        now = Clock()
         device = device_of(now, launch_s=4 * MS)
         device.gate(6 * MS)
         start = device.launch(1)
@@ -447,7 +298,7 @@ def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dic
 @pytest.mark.slow
 @pytest.mark.timed
 @pytest.mark.usefixtures("small_home")
-@pytest.mark.parametrize("strategy", ["memory", "per-sample", "memory-ahead"])
+@pytest.mark.parametrize("strategy", ["memory", "memory-ahead"])
 def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     steps = run(monkeypatch, 4.0, strategy=strategy)
     gated = np.isfinite(steps["kernel_s"])

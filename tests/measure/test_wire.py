@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import threading
 from collections import deque
 
 import numpy as np
@@ -50,12 +49,6 @@ def marks(step: float) -> StepMarks:
     return marks
 
 
-def test_figures_that_are_not_finite_are_null() -> None:
-    noted = Note("facts", {"loaders": [{"wait_s": math.nan}], "n": math.inf})
-    (note,) = read_messages(io.BytesIO(framed(noted)))
-    assert note == Note("facts", {"loaders": [{"wait_s": None}], "n": None})
-
-
 @pytest.mark.slow
 @given(st.lists(NOTES | COLUMNS, max_size=6))
 def test_round_trip(messages: list[Message]) -> None:
@@ -82,15 +75,12 @@ def test_a_frame_cut_short_ends_the_stream() -> None:
     "garbage",
     [
         b"Traceback (most recent call last):\n",
-        b"\x00" * 64,
         HEADER.pack(b"X", 4) + b"1234",
         HEADER.pack(NOTE, wire.MAX_PAYLOAD_BYTES + 1),
         HEADER.pack(NOTE, 4) + b"{{{{",
-        HEADER.pack(NOTE, 4) + b"1234",
         HEADER.pack(NOTE, 4) + b"[12]",
         HEADER.pack(NOTE, 8) + b'["a", 1]',
         HEADER.pack(NOTE, 2) + b"\xff\xfe",
-        HEADER.pack(STEPS, 12) + b"x" * 12,
         HEADER.pack(STEPS, 8) + b"x" * 8,
         HEADER.pack(STEPS, 12) + b"[1]    \n" + b"x" * 4,
         HEADER.pack(STEPS, 16) + b"[1]    \n" + b"x" * 8,
@@ -123,6 +113,9 @@ def test_what_is_not_available_is_null() -> None:
     assert stage == Note("stage", {"name": "starting", "fraction": None, "message": ""})
     assert facts == Note("facts", {"test_loss": None, "n_train": 5, "gpu_mem_peak_bytes": None})
     json.dumps(stage.values, allow_nan=False)
+    noted = Note("facts", {"loaders": [{"wait_s": math.nan}], "n": math.inf})
+    (note,) = read_messages(io.BytesIO(framed(noted)))
+    assert note == Note("facts", {"loaders": [{"wait_s": None}], "n": None})
 
 
 def test_steps_come_before_the_notes_of_the_same_moment() -> None:
@@ -161,32 +154,3 @@ def test_the_end_never_overtakes_a_step() -> None:
     buffer._marks = Untimely(buffer)
     messages = buffer.drain() + buffer.drain()
     assert [type(message) for message in messages] == [dict, Note]
-
-
-@pytest.mark.slow
-def test_a_thread_that_appends_while_another_drains_loses_nothing() -> None:
-    buffer, n = EventBuffer(), 50_000
-    rows: list[float] = []
-    ends = 0
-
-    def work() -> None:
-        for i in range(n):
-            buffer.step(marks(float(i)))
-            if i % 1000 == 0:
-                buffer.phase("evaluate", i, i)
-        buffer.end("done")
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    phases = []
-    while not ends:
-        for message in buffer.drain():
-            if isinstance(message, Note):
-                phases += [message.values["t_start_s"]] if message.kind == "phase" else []
-                ends += message.kind == "end"
-            else:
-                rows += message["step"].tolist()
-    thread.join()
-    assert buffer.drain() == []  # with the last message everything had come
-    assert rows == list(range(n))
-    assert phases == list(range(0, n, 1000))

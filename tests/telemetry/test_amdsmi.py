@@ -12,7 +12,7 @@ import pytest
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.telemetry.nvml import GPU_FIELDS
-from vitprof.telemetry.sampler import NO_AMD_FIGURES, NO_FIGURE, Amdsmi, Telemetry
+from vitprof.telemetry.sampler import NO_FIGURE, NO_FIGURES, TO_HAVE_AMDS, Amdsmi, Telemetry
 
 GPU = "AMD-0000:c1:00"
 ANSWERS: dict[str, Any] = {
@@ -87,7 +87,7 @@ def test_what_is_not_known_is_not_a_figure(library: SimpleNamespace, unknown: An
 def test_a_gpu_that_is_not_the_jobs_is_not_read(library: SimpleNamespace) -> None:
     figures, telemetry = sampled("AMD-0000:03:00")
     reason = "amdsmi does not list the GPU of this run (cuda:0, AMD-0000:03:00)"
-    assert (figures, telemetry.notices) == ({}, [NO_AMD_FIGURES.format(reason=reason)])
+    assert (figures, telemetry.notices) == ({}, [NO_FIGURES.format(reason, TO_HAVE_AMDS)])
 
 
 def test_partitions_of_a_gpu_are_not_told_apart(library: SimpleNamespace) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from tests.clock import Clock
 from vitprof.telemetry import machine
 from vitprof.telemetry.machine import MachineWatch
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo
@@ -36,25 +36,11 @@ class FakeNvml:
         self.closed = True
 
 
-@pytest.fixture
-def nvml() -> FakeNvml:
-    return FakeNvml()
-
-
-class Time:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_readings_are_shared_and_rates_are_of_now(
-    tmp_path: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, disk = Time(), SimpleNamespace(read=0.0)
+def test_readings_are_shared_and_rates_are_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, clock, disk = FakeNvml(), Clock(100.0), SimpleNamespace(read=0.0)
     monkeypatch.setattr(machine, "disk_io_bytes", lambda: (disk.read, 0.0))
-    opened: Any = lambda: nvml  # noqa: E731
-    watch = MachineWatch(tmp_path / "not yet there", clock=clock, open_nvml=opened)
+    monkeypatch.setattr(machine, "Nvml", lambda: nvml)
+    watch = MachineWatch(tmp_path / "not yet there", clock=clock)
     first = watch.read()
     assert (first.gpus[0].info, first.gpus[0].util_pct) == (GPU, 50.0)
     assert (first.gpus[0].processes[0].name, first.gpus[0].lost) == ("", "")

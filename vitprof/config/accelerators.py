@@ -127,9 +127,6 @@ class Accelerator:
     copy_latency_s: float = 10e-6
     launch_s: float = 0.0
     """Seconds that the host needs to launch a training step; a forward pass takes a third of that. 0: no time."""
-    normalise_s: float = 0.0
-    """Seconds of device work to normalise a batch, in the step or in a stream of its own; 0: part of the step."""
-    gather_s: float = 0.0
     queue_steps: int = 3
     """Most steps that can be queued: CUDA holds about 1,000 launches, and a step of a small ViT is some 300."""
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from vitprof.engine.trainer import AUTOCAST
 from vitprof.engine.transfer import Resident, Transfer, open_transfer, staged
 from vitprof.engine.transforms import ToInput, as_it_is
 from vitprof.errors import JobStopped, SampleError
-from vitprof.measure.devices import Clock, Device, simulated
+from vitprof.measure.devices import Clock, Device
 from vitprof.measure.stopwatch import asked_wait
 from vitprof.measure.wire import Events
 
@@ -53,7 +52,6 @@ class Pipeline:
     train: Split
     test: Split | None
     facts: dict[str, Any]
-    root: Path
 
 
 @contextmanager
@@ -110,7 +108,7 @@ def open_pipeline(
             splits.append(split)
         events.phase("prepare", opening, clock())
         try:
-            yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.place.root)
+            yield Pipeline(splits[0], splits[1] if evaluate else None, facts)
         except SampleError as error:
             # A copy is gone by the time this is read: name the original file.
             raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
@@ -133,10 +131,7 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
     pixels: contract.Pixels = getattr(storage, "pixels", "uint8")
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
     to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
-    if isinstance(device, simulated.SimulatedDevice):
-        if device.accelerator.normalise_s:
-            to_input = device.normalise
-    else:
+    if not device.simulated:
         side, seed = config.image_size or info.image_size, config.seed if train and config.augment == "device" else None
         to_input = ToInput(info, pixels, side, device.torch_device, augment_seed=seed, dtype=low or torch.float32)
     transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
@@ -156,7 +151,7 @@ def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> 
     """Returns `config`, without `pin_memory` if the system refuses it: the DataLoader's thread would end the job."""
     bytes_each = 4 if parts.STORAGES[config.storage or ""].form == "samples" else 1
     device.pinning.empty((config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8)
-    return replace(config, pin_memory=False) if device.pinning.refused else config
+    return replace(config, pin_memory=False) if device.pinning.refusal else config
 
 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:

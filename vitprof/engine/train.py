@@ -100,6 +100,7 @@ class Job:
                 self.events.notice(f"left out: {line.partition(';')[0]}")  # what to do about it was decided already
 
 
+@report_out_of_memory
 def train(
     config: RunConfig,
     events: Events,
@@ -113,17 +114,6 @@ def train(
     budget was spent, False if `stop()` turned true before. Raises `VitprofError`, and what PyTorch raises.
     """
     config = resolve(config)
-    return report_out_of_memory(lambda: _train(config, events, stop, clock, device, trains), config)
-
-
-def _train(
-    config: RunConfig,
-    events: Events,
-    stop: Stop,
-    clock: Clock,
-    device: Device | None,
-    trains: Callable[[RunConfig, Device], Trainer] | None,
-) -> bool:
     if config.threads:
         torch.set_num_threads(config.threads)
 
@@ -148,32 +138,16 @@ def _train(
         events.facts(pipeline.facts)
         torch.manual_seed(config.seed)
         launches = LaunchProbe(device, 0 if config.loader_only else config.warmup_steps)
-        job = Job(
-            config=config,
-            events=events,
-            stop=stop,
-            clock=clock,
-            device=device,
-            pipeline=pipeline,
-            trainer=(trains or open_trainer)(config, device),
-            launches=launches,
-            recorder=StepRecorder(device, events.step, launches),
-        )
+        trainer, recorder = (trains or open_trainer)(config, device), StepRecorder(device, events.step, launches)
+        job = Job(config, events, stop, clock, device, pipeline, trainer, launches, recorder)
         events.phase("startup", start, clock())
         try:
             return _fit(job)
         finally:
             job.recorder.resolve()
-            events.facts(
-                pipeline.facts
-                | {
-                    "n_train": pipeline.train.n,
-                    "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,
-                    "cpu_s": job.cpu.cpu_s,
-                    "cpu_samples": job.cpu.samples,
-                }
-                | device.peak_memory()
-            )
+            unreadable = pipeline.facts["n_unreadable"] + job.unreadable
+            facts = {"n_train": pipeline.train.n, "n_unreadable": unreadable, "cpu_s": job.cpu.cpu_s}
+            events.facts(pipeline.facts | facts | {"cpu_samples": job.cpu.samples} | device.peak_memory())
 
 
 LONGEST_TIMES = 10

@@ -170,7 +170,7 @@ class SimulatedTrainer:
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         # a mark made before the launch would count Python's delays as compute
-        return self._device.launch(len(batch.labels), normalise=to_input is not None), None
+        return self._device.launch(len(batch.labels)), None
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         self._device.launch(len(batch.labels), train=False)

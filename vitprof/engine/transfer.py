@@ -17,7 +17,7 @@ from vitprof.engine.storage.arrays import MemoryStorage
 from vitprof.engine.transforms import as_it_is
 from vitprof.errors import DeviceError
 from vitprof.formats import size
-from vitprof.measure.devices import Device, Mark, Pinning, Stream, simulated
+from vitprof.measure.devices import Device, Mark, Pinning, Stream
 from vitprof.measure.stopwatch import Wait
 
 
@@ -166,8 +166,6 @@ class Resident(Transfer):
     def __init__(self, device: Device) -> None:
         self._device = device
         self._gathered: Gathered | None = None
-        self._simulated_s = 0.0
-        """Seconds that a gather takes on a simulated device: the host does the real one, in no time of the device."""
 
     def place(self, storage: Any) -> Any:
         """Returns the storage on the device. Raises `DeviceError` if it does not fit into the free memory there."""
@@ -180,9 +178,7 @@ class Resident(Transfer):
                 "pinned"
             )
         moved = storage.to(device.torch_device)
-        if isinstance(device, simulated.SimulatedDevice):
-            self._simulated_s = device.accelerator.gather_s
-        elif not device.immediate:  # the CPU gathers while the loop waits for the batch
+        if not device.immediate and not device.simulated:  # otherwise the host gathers, while the loop waits for it
             moved = self._gathered = Gathered(moved, device)
         return moved
 
@@ -191,9 +187,6 @@ class Resident(Transfer):
         if self._gathered is not None and self._gathered.last is not None:
             (began, ended), self._gathered.last = self._gathered.last, None
             return Moved(images, labels, began, began, device.mark(), ended)
-        if self._simulated_s and isinstance(device, simulated.SimulatedDevice):
-            began, ended = device.work(self._simulated_s)
-            return Moved(images, labels, began, began, ended, ended)
         mark = device.mark()
         return Moved(images, labels, mark, mark, mark)
 
@@ -305,7 +298,7 @@ class Ring:
         buffer = self.buffer_of(images)
         if buffer is None:
             pinning = self._device.pinning
-            if images.is_pinned() or pinning.refused or not (pinning.wanted or images.dtype == torch.uint8):
+            if images.is_pinned() or pinning.refusal or not (pinning.wanted or images.dtype == torch.uint8):
                 return batch
             images = to_pinned(self, images)
             buffer = self.buffer_of(images)

@@ -116,22 +116,24 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
     return Crop(first(height), first(width), side, side)
 
 
-def random_crop(height: int, width: int, u: NDArray[np.float64]) -> Crop:
-    """Returns the crop of torchvision's RandomResizedCrop and RandomHorizontalFlip; `u` (N_CROP_UNIFORM,) decides."""
+def random_crop(height: int, width: int, u: NDArray[np.float64], *, flips: bool = True) -> Crop:
+    """Returns the crop of torchvision's RandomResizedCrop and, if `flips`, of RandomHorizontalFlip; `u`
+    (N_CROP_UNIFORM,) decides.
+    """
     # torchvision.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
-    area = height * width
+    area, flip = height * width, flips and numbers[-1] < 0.5
     for i in range(0, 2 * FIT_TRIES, 2):
         target = area * (AREA_SHARE[0] + (AREA_SHARE[1] - AREA_SHARE[0]) * numbers[i])
         ratio = math.exp(_LOG_ASPECT_RATIO[0] + (_LOG_ASPECT_RATIO[1] - _LOG_ASPECT_RATIO[0]) * numbers[i + 1])
         w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
             top, left = int(numbers[-3] * (height - h + 1)), int(numbers[-2] * (width - w + 1))
-            return Crop(top, left, h, w, numbers[-1] < 0.5)
+            return Crop(top, left, h, w, flip)
     # Nothing fitted: take as much of the middle as the ratio allows.
     h = min(height, max(1, round(width / ASPECT_RATIO[0])))
     w = min(width, max(1, round(height * ASPECT_RATIO[1])))
-    return Crop((height - h) // 2, (width - w) // 2, h, w, numbers[-1] < 0.5)
+    return Crop((height - h) // 2, (width - w) // 2, h, w, flip)
 
 
 @cache

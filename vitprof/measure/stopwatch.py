@@ -81,9 +81,3 @@ class Stopwatch:
                 self.read_s += left
             else:
                 self.decode_s += left
-
-    def add(self, other: Stopwatch) -> None:
-        """Adds the time that another thread spent on the same batch."""
-        self.read_s += other.read_s
-        self.decode_s += other.decode_s
-        self.transform_s += other.transform_s

@@ -70,11 +70,9 @@ class MachineNow:
 class MachineWatch:
     """Readings of the machine, at most one a second. Several threads may use it; `close` it in the end."""
 
-    def __init__(
-        self, where: Path, *, clock: Callable[[], float] = time.perf_counter, open_nvml: Callable[[], Nvml] = Nvml
-    ) -> None:
+    def __init__(self, where: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
         """`where` is on the file system whose use is read. NVML is opened with the first reading."""
-        self._where, self._clock, self._open_nvml = where, clock, open_nvml
+        self._where, self._clock = where, clock
         self._lock = threading.Lock()
         self._nvml: Nvml | None = None
         self._gpus: list[GpuInfo] = []
@@ -116,7 +114,7 @@ class MachineWatch:
 
     def _read_gpus(self) -> list[GpuNow]:
         if self._nvml is None:
-            self._nvml = self._open_nvml()
+            self._nvml = Nvml()
             self._gpus = self._nvml.gpus()
         gpus = []
         for gpu in self._gpus:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pynvml
@@ -188,13 +188,14 @@ GPU_FIELDS: dict[str, str] = {
 }
 """The fields of a telemetry sample that come from NVML, in the order of the record, with their names for people."""
 
-# Fields that take one call: the function, its arguments after the handle, the conversion of its answer to the field's
-# unit, and whether to ask the whole card where the job has a slice of one (MIG).
-_PLAIN: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], float], bool]] = {
-    "gpu_util_pct": ("nvmlDeviceGetUtilizationRates", (), lambda rates: float(rates.gpu), False),
-    "gpu_power_w": ("nvmlDeviceGetPowerUsage", (), lambda milliwatts: milliwatts / 1e3, True),
-    "gpu_sm_clock_mhz": ("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,), float, True),
-    "gpu_temp_c": ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,), float, True),
+# Fields that take one answer: how to get it from a handle, its conversion to the field's unit, and whether to ask the
+# whole card where the job has a slice of one (MIG).
+_PLAIN: dict[str, tuple[Callable[[Call, Any], Any], Callable[[Any], float], bool]] = {
+    "gpu_util_pct": (lambda ask, gpu: ask("nvmlDeviceGetUtilizationRates", gpu), lambda rates: float(rates.gpu), False),
+    "gpu_power_w": (lambda ask, gpu: ask("nvmlDeviceGetPowerUsage", gpu), lambda milliwatts: milliwatts / 1e3, True),
+    "gpu_sm_clock_mhz": (lambda ask, gpu: ask("nvmlDeviceGetClockInfo", gpu, pynvml.NVML_CLOCK_SM), float, True),
+    "gpu_temp_c": (lambda ask, gpu: ask("nvmlDeviceGetTemperature", gpu, pynvml.NVML_TEMPERATURE_GPU), float, True),
+    "gpu_mem_used_bytes": (memory_of, lambda memory: float(memory.used), False),
 }
 
 _NO_GPU = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -218,6 +219,7 @@ class _Device:
     """When a lost GPU was last tried."""
     pcie: float = math.nan
     pcie_s: float = -math.inf
+    processes: dict[int, float] = field(default_factory=dict)
 
 
 class Nvml:
@@ -225,15 +227,15 @@ class Nvml:
 
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._devices: dict[str | int, _Device] = {}
+        self._devices: dict[str, _Device] = {}
         self._failure: int = pynvml.NVML_SUCCESS
         self._cause = ""
         self._answers = self._troubles = 0
         self.causes: dict[str, str] = {}
         """Function -> why its last call had no answer; functions that answered are not in it."""
-        self.lost: dict[str | int, str] = {}
+        self.lost: dict[str, str] = {}
         """GPU as named to `read` -> why it has no figures at present. It is tried again every `RETRY_S`."""
-        self.why_not: dict[str | int, dict[str, str]] = {}
+        self.why_not: dict[str, dict[str, str]] = {}
         """GPU as named to `read` -> field -> why its last reading lacks the field, in words for people."""
         self.reason = self.detail = ""
         """Why NVML does not run or lists no GPU, in one line for people; and NVML's own message."""
@@ -288,8 +290,8 @@ class Nvml:
         """Returns the GPUs that answer, in NVML's order, each followed by its slices."""
         return list(cards(self.call)) if self.available else []
 
-    def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
-        """Returns the figures (`GPU_FIELDS`) of a GPU, by UUID or NVML's index; NaN where unknown, see `why_not`."""
+    def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
+        """Returns the figures (`GPU_FIELDS`) of a GPU, by UUID; NaN where unknown, see `why_not`."""
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
             return nothing
@@ -313,13 +315,9 @@ class Nvml:
         self.lost.pop(gpu, None)
         return nothing | values
 
-    def processes(self, gpu: str | int) -> dict[int, float]:
+    def processes(self, gpu: str) -> dict[int, float]:
         """Returns the processes that compute on a GPU that was `read` before: id -> its bytes there, NaN if unknown."""
-        device = self._devices.get(gpu)
-        if device is None or device.handle is None or gpu in self.lost:
-            return {}
-        listed = self.call("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
-        return {each.pid: math.nan if each.usedGpuMemory is None else float(each.usedGpuMemory) for each in listed}
+        return {} if gpu in self.lost or gpu not in self._devices else self._devices[gpu].processes
 
     def _ask(self, function: str, *args: Any) -> Any:
         answer = self.call(function, *args)
@@ -327,27 +325,24 @@ class Nvml:
             raise _LostError
         return answer
 
-    def _read(self, gpu: str | int, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
+    def _read(self, gpu: str, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
         if device.handle is None:
             self._find(gpu, device)
         values, reasons = {}, {}
-        for name, (function, args, convert, whole) in _PLAIN.items():
-            answer = self._ask(function, device.card if whole else device.handle, *args)
+        for name, (get, convert, whole) in _PLAIN.items():
+            answer = get(self._ask, device.card if whole else device.handle)
             if answer is None:
                 reasons[name] = f"NVML: {self._cause}"
             else:
                 values[name] = convert(answer)
-        memory = memory_of(self._ask, device.handle)
-        if memory is None:
-            reasons["gpu_mem_used_bytes"] = f"NVML: {self._cause}"
-        else:
-            values["gpu_mem_used_bytes"] = float(memory.used)
         # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
         # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
-        sizes = [process.usedGpuMemory for process in listed if process.pid in pids]
-        if sizes and None not in sizes:
-            values["gpu_mem_job_bytes"] = float(sum(sizes))
+        sizes = [(each.pid, math.nan if each.usedGpuMemory is None else float(each.usedGpuMemory)) for each in listed]
+        device.processes = dict(sizes)
+        of_job = [size for pid, size in sizes if pid in pids]
+        if of_job and not math.isnan(sum(of_job)):
+            values["gpu_mem_job_bytes"] = sum(of_job)
         else:
             reasons["gpu_mem_job_bytes"] = NO_PROCESS
         if not 0 <= now - device.pcie_s < PCIE_S:
@@ -363,13 +358,12 @@ class Nvml:
         self.why_not[gpu] = reasons
         return values
 
-    def _find(self, gpu: str | int, device: _Device) -> None:
-        by = "nvmlDeviceGetHandleByIndex" if isinstance(gpu, int) else "nvmlDeviceGetHandleByUUID"
-        handle = self._ask(by, gpu)
+    def _find(self, gpu: str, device: _Device) -> None:
+        handle = self._ask("nvmlDeviceGetHandleByUUID", gpu)
         if handle is None:
             raise _LostError
         card, instance = handle, None
-        if isinstance(gpu, str) and gpu.startswith("MIG-"):
+        if gpu.startswith("MIG-"):
             card = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
             instance = self._ask("nvmlDeviceGetGpuInstanceId", handle)
         device.gpm = Gpm(self._ask, self.causes, card, instance)

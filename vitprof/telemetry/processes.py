@@ -63,10 +63,10 @@ def descendants(pid: int) -> Iterator[int]:
             yield from descendants(child)
 
 
-def threads(pid: int, proc: Path = PROC) -> list[str]:
+def threads(pid: int) -> list[str]:
     """Returns the ids of a process's threads; none where it is gone, or this system has no /proc."""
     try:
-        return os.listdir(f"{proc}/{pid}/task")
+        return os.listdir(f"{PROC}/{pid}/task")
     except OSError:
         return []
 
@@ -210,8 +210,7 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
 class RunQueue:
     """The time that threads wait for a core, not for a disk or a lock: schedstat's second figure, in ns."""
 
-    def __init__(self, proc: Path = PROC) -> None:
-        self._proc = proc
+    def __init__(self) -> None:
         self._waited_ns: dict[tuple[int, str], int] = {}
         self._now = math.nan
 
@@ -230,8 +229,8 @@ class RunQueue:
     def _threads(self, pid: int) -> dict[tuple[int, str], int]:
         waited_ns: dict[tuple[int, str], int] = {}
         try:
-            for tid in threads(pid, self._proc):
-                waited_ns[pid, tid] = int(read(f"{self._proc}/{pid}/task/{tid}/schedstat").split()[1])
+            for tid in threads(pid):
+                waited_ns[pid, tid] = int(read(f"{PROC}/{pid}/task/{tid}/schedstat").split()[1])
         except (OSError, ValueError, IndexError):  # it has just ended, or this system does not count
             pass
         return waited_ns

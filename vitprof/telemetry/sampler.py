@@ -91,14 +91,9 @@ class StopSeeker:
 JOIN_S = 10.0
 """How long (s) `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
 
-NO_FIGURES = (
-    "{reason}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; in a "
-    "container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
-)
-NO_AMD_FIGURES = (
-    "{reason}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; install "
-    "the Python package amdsmi of its ROCm beside vitprof to have them"
-)
+NO_FIGURES = "{}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; {}"
+TO_HAVE_THEM = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
+TO_HAVE_AMDS = "install the Python package amdsmi of its ROCm beside vitprof to have them"
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]
@@ -117,11 +112,9 @@ class Telemetry:
         hz: float = 5.0,
         sink: Sink,
         clock: Callable[[], float] = time.perf_counter,
-        nvml: Nvml | Amdsmi | None = None,
     ) -> None:
         """`pid` is the job's process; `trains` is the one in its tree that trains, if that is another. `gpu_uuid`
-        identifies the GPU, as the N of `device` may mean another one to NVML. `hz` is the number of rows a second. An
-        `nvml` given here stays open; otherwise one is opened for a GPU.
+        identifies the GPU, as the N of `device` may mean another one to NVML. `hz` is the number of rows a second.
         """
         self.notices: list[str] = []
         """What the user should know about these figures, one line each, without repeats."""
@@ -133,7 +126,7 @@ class Telemetry:
         """What ended the sampling early, if anything did: the sink's exception."""
         self._device, self._gpu_uuid = device, gpu_uuid
         self._period_s, self._sink, self._clock = 1.0 / hz, sink, clock
-        self._nvml, self._owns_nvml = nvml, nvml is None
+        self._nvml: Nvml | Amdsmi | None = None
         self._gpu: str | None = None
         self._had: set[str] = set()
         self._sought = False
@@ -146,13 +139,6 @@ class Telemetry:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"vitprof-telemetry-{pid}", daemon=False)
 
-    def __enter__(self) -> Telemetry:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
-
     def start(self) -> None:
         """Begins sampling; the first row comes at once. Can be called only once."""
         self._thread.start()
@@ -164,7 +150,7 @@ class Telemetry:
             if self._thread.is_alive():
                 self._notice(f"telemetry did not end within {JOIN_S:g} s: the GPU's driver does not answer")
                 return
-        if self._owns_nvml and self._nvml is not None:
+        if self._nvml is not None:
             self._nvml.close()
 
     def sample(self) -> TelemetryRow:
@@ -209,8 +195,7 @@ class Telemetry:
         if not self._device.startswith("cuda"):
             return None
         amd = (self._gpu_uuid or "").startswith(AMD_PREFIX)
-        if self._nvml is None:
-            self._nvml = Amdsmi() if amd else Nvml(clock=self._clock)
+        self._nvml = Amdsmi() if amd else Nvml(clock=self._clock)
         reason = f"{self._nvml.reason} ({self._nvml.detail})"
         if self._nvml.available:
             if (gpu := choose_gpu(self._nvml.gpus(), self._gpu_uuid)) is not None:
@@ -219,7 +204,7 @@ class Telemetry:
                 return gpu.uuid
             known = self._gpu_uuid or "its UUID is not known"
             reason = f"{'amdsmi' if amd else 'NVML'} does not list the GPU of this run ({self._device}, {known})"
-        self._notice((NO_AMD_FIGURES if amd else NO_FIGURES).format(reason=reason))
+        self._notice(NO_FIGURES.format(reason, TO_HAVE_AMDS if amd else TO_HAVE_THEM))
         self.facts = {"sm_activity_not_available": reason}
         return None
 
@@ -271,8 +256,8 @@ class Amdsmi:
     def __init__(self) -> None:
         self.reason, self.detail = "amdsmi does not start", ""
         """Why there are no figures, in one line for people; and the library's own message."""
-        self.lost: dict[str | int, str] = {}
-        self.why_not: dict[str | int, dict[str, str]] = {}
+        self.lost: dict[str, str] = {}
+        self.why_not: dict[str, dict[str, str]] = {}
         """GPU as named to `read` -> field -> why its last reading lacks the field."""
         self._handles: dict[str, Any] = {}
         try:
@@ -302,12 +287,12 @@ class Amdsmi:
             found.append(GpuInfo(index, "AMD GPU", name, math.nan, driver))
         return found
 
-    def read(self, gpu: str | int, pids: Collection[int]) -> dict[str, float]:
+    def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
         """Returns the figures (`GPU_FIELDS`) of a GPU by its name; NaN where unknown, see `why_not`."""
         values, reasons = dict.fromkeys(GPU_FIELDS, math.nan), dict.fromkeys(GPU_FIELDS, NOT_OFFERED)
         if not self.available or gpu not in self._handles:
             return values
-        handle = self._handles[str(gpu)]
+        handle = self._handles[gpu]
         for name, (function, arguments, keys, least, most) in AMD_FIELDS.items():
             try:
                 answer = getattr(self._library, function)(handle, *(attrgetter(a)(self._library) for a in arguments))

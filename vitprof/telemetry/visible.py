@@ -57,14 +57,13 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
     try:
         program, nothing = [sys.executable, "-I", "-S", __file__], subprocess.DEVNULL
         done = subprocess.run(program, stdin=nothing, capture_output=True, timeout=ANSWER_S, check=True)
-        return tuple(_gpu_of(gpu) for gpu in json.loads(done.stdout))
+        # JSON makes lists of the pairs of numbers
+        listed: list[dict[str, Any]] = [
+            {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()} for gpu in json.loads(done.stdout)
+        ]
+        return tuple(VisibleGpu(**gpu) for gpu in listed)
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
-
-
-def _gpu_of(gpu: dict[str, Any]) -> VisibleGpu:
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()}
-    return VisibleGpu(**values)
 
 
 def shown_here() -> list[VisibleGpu]:

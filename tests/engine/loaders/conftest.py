@@ -24,6 +24,12 @@ def _one_torch_thread() -> Iterator[None]:
 
 
 @pytest.fixture
+def photos(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The home that all tests of photos share."""
+    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+
+
+@pytest.fixture
 def own_photos(photos_home: Path, tmp_path: Path) -> Path:  # noqa: F811
     """The root of a copy of `photos` whose files, which are links, a test may replace by damaged ones."""
     name = dataset_info("photos", N_PHOTOS).directory

@@ -19,19 +19,11 @@ def test_a_full_shuffle_depends_on_seed_and_epoch() -> None:
     assert torch.equal(order, epoch_order(1000, 42, 0))
     for other in (epoch_order(1000, 42, 1), epoch_order(1000, 43, 0), torch.arange(1000)):
         assert not torch.equal(order, other)
-    assert epoch_order(10, 2**32 - 1, 10**6).sort().values.tolist() == list(range(10))
 
 
-@given(
-    n=st.integers(1, 700),
-    block=st.integers(1, 200),
-    shuffle=st.sampled_from(["full", "block", "none"]),
-    seed=st.integers(0, 2**32 - 1),
-    epoch=st.integers(0, 10**6),
-)
-def test_each_order_has_each_sample_once(n: int, block: int, shuffle: str, seed: int, epoch: int) -> None:
-    order = epoch_order(n, seed, epoch, shuffle, block)
-    assert order.sort().values.tolist() == list(range(n))
+@given(st.integers(1, 700), st.integers(1, 200), st.sampled_from(["full", "block", "none"]), st.integers(0, 2**32 - 1))
+def test_each_order_has_each_sample_once(n: int, block: int, shuffle: str, seed: int) -> None:
+    assert epoch_order(n, seed, 10**6, shuffle, block).sort().values.tolist() == list(range(n))
 
 
 def test_a_block_shuffle_keeps_neighbours_together() -> None:

@@ -6,7 +6,6 @@ import itertools
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,10 +20,7 @@ from vitprof.engine.transforms import ToInput
 from vitprof.errors import ConfigError, DataError
 from vitprof.measure.devices.cuda import CudaDevice
 
-
-@pytest.fixture(autouse=True)
-def _home(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+pytestmark = pytest.mark.usefixtures("photos")
 
 
 def test_without_dali_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine_fixtures import Recorded, never, small_home, trained, vitprof_threads  # noqa: F401  # noqa: F401
+from tests.engine_fixtures import Recorded, never, small_home, trained, vitprof_threads  # noqa: F401
 from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import TorchBuild, Version
 from vitprof.engine.train import train
@@ -103,17 +103,19 @@ def test_a_driver_that_is_too_old(driver: Driver, gpus: Sequence[VisibleGpu], wr
 
 
 @pytest.mark.parametrize(
-    ("shown", "listed"),
+    ("shown", "listed", "kept"),
     [
-        ([VisibleGpu(0, "H100", "GPU-1", 8e10, cuda_driver=(13, 0))], ["an L4, which a mask hides", "H100"]),
-        ([], ["H100"]),  # CUDA's driver fails, NVML works
+        ([VisibleGpu(0, "H100", "GPU-1", 8e10, cuda_driver=(13, 0))], ["an L4, which a mask hides", "H100"], []),
+        ([], ["H100"], []),  # CUDA's driver fails, NVML works
+        ([], [], ["H100"]),  # it showed a GPU before, of which it gave the UUID
     ],
 )
 def test_a_gpu_that_pytorch_does_not_see(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, shown: Sequence[VisibleGpu], listed: Sequence[str]
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, shown: Sequence[VisibleGpu], listed: list[str], kept: list[str]
 ) -> None:
     driver.refuses("No CUDA GPUs are available")
     driver.shows(shown, "580.65", listed)
+    monkeypatch.setattr(cuda.visible, "kept", lambda: kept)
     found: Any = cuda.why_no_cuda()
     assert found.line.startswith(f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 (")
     assert "No CUDA GPUs are available" in found.line

@@ -61,9 +61,8 @@ class Marked(Event):
 def cuda_device(host: Host) -> CudaDevice:
     """The real mapping of marks to times, without a GPU; its first anchor is at 0 on both clocks."""
     device = object.__new__(CudaDevice)
-    device._clock, device._host, device._work, device._checked_s = host, HostClock(), host, -math.inf
+    device._clock, device._host, device._work, device._checked_s = host, HostClock(0.0), host, -math.inf
     device._anchor, device._anchor_s, device._next_anchor = Event(0.0, 0.0), 0.0, None
-    device._host.set(0.0, 0.0)
     device._free = []
     device.new_event = lambda: Marked(host)  # type: ignore[method-assign]
     device._slots, device._next_slot = torch.empty(events.SCALARS_UNDER_WAY), 0
@@ -71,8 +70,8 @@ def cuda_device(host: Host) -> CudaDevice:
     return device
 
 
-@pytest.mark.parametrize("drift", [20e-6, 100e-6, -100e-6])
-@pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3), (10e-3, 10e-3)])
+@pytest.mark.parametrize("drift", [100e-6, -100e-6])
+@pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3)])
 @pytest.mark.parametrize("waits_for_the_loss", [True, False])
 def test_ten_minutes_of_drift_move_no_share_by_a_point(
     drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool
@@ -101,12 +100,12 @@ def test_ten_minutes_of_drift_move_no_share_by_a_point(
 @pytest.mark.parametrize("drift", [0.0, 30e-6, -30e-6])
 @pytest.mark.parametrize("busy", [False, True])
 def test_hours_cost_less_than_ten_microseconds(drift: float, busy: bool) -> None:
-    """Three hours of a step every 0.7 s. A busy device runs an event 0.5 s after it was recorded; then only the moment
+    """Three hours of a step every 2.1 s. A busy device runs an event 0.5 s after it was recorded; then only the moment
     when the host sees it tells of a clock that is ahead, and one that is behind cannot be told from work."""
     host, worst = Host(), 0.0
     device = cuda_device(host)
-    for step in range(1, 15_000):
-        recorded = step * 0.7
+    for step in range(1, 5_000):
+        recorded = step * 2.1
         happened = recorded + (0.5 if busy else 2e-6)
         host.now = happened + 3e-6
         at = device.seconds(Event(happened * (1 + drift), recorded))  # type: ignore[arg-type]
@@ -145,7 +144,7 @@ def test_where_pinning_is_refused_no_loss_is_copied() -> None:
 def test_a_duration_keeps_its_resolution() -> None:
     host = Host()
     device = cuda_device(host)
-    for second in range(1, 7200):
+    for second in range(1, 7200, 3):
         start = second + 0.25
         host.now = start + 0.5
         times = [device.seconds(Event(start + offset, start)) for offset in (0.0, 0.4e-3)]  # type: ignore[arg-type]
@@ -173,8 +172,7 @@ def test_the_anchor_moves_on_and_no_mark_is_older_than_it() -> None:
     moments=st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=20),
 )
 def test_no_time_breaks_its_bounds(offset: float, moments: list[tuple[float, float, float]]) -> None:
-    clock = HostClock()
-    clock.set(0.0, offset)
+    clock = HostClock(offset)
     for device_s, recorded, later in moments:
         assert recorded <= clock.to_host(device_s, recorded, recorded + later) <= recorded + later
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from vitprof.config import RunConfig, parts
@@ -40,9 +41,10 @@ def open_loader(
     if config.loader == "dataloader":
         return dataloader.over_batches(schedule, make, config)
     if config.loader == "generator":
-        return batches.BatchReader(schedule, batches.one_by_one(make))
+        rest = batch_assembly.open_maker(storage, info, replace(config, inject=None), train=train)
+        return batches.BatchReader(schedule, batches.one_by_one(make, rest))
     if config.loader == "threads":
         assert isinstance(make, batch_assembly.EncodedMaker)
         return batches.ThreadsLoader(schedule, make, config, buffer)
     reader = batches.BatchReader(schedule, batches.in_buffers(make, buffer))
-    return batches.AheadReader(reader, config) if config.loader == "ahead" else reader
+    return batches.AheadReader(schedule, reader, config) if config.loader == "ahead" else reader

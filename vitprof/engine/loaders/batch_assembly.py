@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vitprof.config import RunConfig, parts
 from vitprof.config.catalog import DatasetInfo
@@ -26,51 +26,35 @@ HOW_TO_SKIP = (
 )
 
 
-class Maker(Protocol):
-    """A function that makes batches from a storage. Can be pickled and used in several threads."""
+class Maker:
+    """Makes batches from a storage. Can be pickled and used in several threads."""
 
     shape: tuple[int, int, int]
     """(height, width, channels) of the images it makes."""
-
-    def __call__(self, epoch: int, indices: torch.Tensor, out: torch.Tensor | None = None) -> Batch:
-        """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
-
-        With `RunConfig.loader_times` it has its times. Raises `SampleError` unless unreadable samples are skipped.
-        """
-
-    def punctual(self) -> Maker:
-        """Returns the same maker without the wait that `RunConfig.inject` adds to each batch."""
-
-
-def images_first(pixels: torch.Tensor) -> torch.Tensor:
-    """Returns a view of `pixels` (b, height, width, channels) as (b, channels, height, width)."""
-    return pixels.permute(0, 3, 1, 2)
-
-
-class StorageMaker:
-    """The common part of makers: the storage, and what the config asks for."""
 
     def __init__(self, storage: Any, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         self._storage, self._info, self._seed = storage, info, config.seed
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
-        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
+        self._times, self.wait = config.loader_times, asked_wait(config, train=train)
 
-    def punctual(self) -> Self:
-        same = copy.copy(self)
-        same._wait = None
-        return same
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
+
+        With `RunConfig.loader_times` it has its times. Raises `SampleError` unless unreadable samples are skipped.
+        """
+        raise NotImplementedError
 
 
-class PixelMaker(StorageMaker):
+class PixelMaker(Maker):
     """The maker for a storage of form "pixels"."""
 
     def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
         super().__init__(storage, info, config, train)
         self.shape = storage.shape
 
-    def __call__(self, epoch: int, indices: torch.Tensor, out: torch.Tensor | None = None) -> Batch:
-        times, wait = self._times, self._wait  # a batch in memory takes 10 us: what is off must cost next to nothing
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        times, wait = self._times, self.wait  # a batch in memory takes 10 us: what is off must cost next to nothing
         begun = perf_counter() if times else 0.0
         if wait is not None:
             wait.into("read")
@@ -93,16 +77,15 @@ class PixelMaker(StorageMaker):
             changed = perf_counter()
         if wait is not None:
             wait.into("collate")
-        images, labels = images_first(pixels), self._storage.labels.index_select(0, indices)
+        images, labels = pixels.permute(0, 3, 1, 2), self._storage.labels.index_select(0, indices)
         if not times:
             return Batch(images, labels, unreadable)
         end = perf_counter()
-        return Batch(
-            images, labels, unreadable, BatchTimes(read - begun, 0.0, changed - read, end - changed, begun, end)
-        )
+        made = BatchTimes(read - begun, 0.0, changed - read, end - changed, begun, end)
+        return Batch(images, labels, unreadable, made)
 
 
-class EncodedMaker(StorageMaker):
+class EncodedMaker(Maker):
     """The maker for a storage of form "encoded" (JPEG or PNG)."""
 
     def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
@@ -112,38 +95,31 @@ class EncodedMaker(StorageMaker):
 
         self._decode = open_decoder(config.decoder or "simplejpeg")
 
-    def __call__(self, epoch: int, indices: torch.Tensor, out: torch.Tensor | None = None) -> Batch:
-        begun, stopwatch = perf_counter(), self.stopwatch(first=True)
+    def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
+        begun, stopwatch = perf_counter(), Stopwatch(self.wait)
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
-        return self.finish(indices, out, self.fill(epoch, indices.tolist(), out.numpy(), stopwatch), stopwatch, begun)
-
-    def stopwatch(self, *, first: bool) -> Stopwatch:
-        """Returns the stopwatch for a piece of a batch; the first piece gets the wait."""
-        return Stopwatch(self._wait if first else None)
+        wrong = self.fill(epoch, indices.tolist(), out.numpy(), stopwatch)
+        return self.finish(indices, out, wrong, begun, stopwatch)
 
     def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch) -> list[str]:
         """Decodes the samples into `rows`. Returns each one's error message, "" if none, or raises `SampleError`."""
         return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
 
-    def finish(
-        self, indices: torch.Tensor, out: torch.Tensor, wrong: list[str], stopwatch: Stopwatch, begun_s: float
-    ) -> Batch:
+    def finish(self, indices: Tensor, out: Tensor, wrong: list[str], begun: float, *stopwatches: Stopwatch) -> Batch:
         """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
-        filled = perf_counter()
-        if self._wait is not None:
-            self._wait.into("collate")
-        unreadable: tuple[str, ...] = ()
-        if any(wrong):
+        filled, unreadable = perf_counter(), tuple(filter(None, wrong))
+        if self.wait is not None:
+            self.wait.into("collate")
+        if unreadable:
             good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
             indices, readable = indices[good], out[good]
             out = out[: len(good)].copy_(readable)  # in place: a transfer may expect the batch in this memory
-            unreadable = tuple(filter(None, wrong))
-        images, labels = images_first(out), self._storage.labels.index_select(0, indices)
+        images, labels = out.permute(0, 3, 1, 2), self._storage.labels.index_select(0, indices)
         if not self._times:
             return Batch(images, labels, unreadable)
-        end = perf_counter()
-        made = BatchTimes(stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s, end - filled, begun_s, end)
+        end, spent = perf_counter(), [(each.read_s, each.decode_s, each.transform_s) for each in stopwatches]
+        made = BatchTimes(*map(sum, zip(*spent, strict=True)), end - filled, begun, end)
         return Batch(images, labels, unreadable, made)
 
     def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], stopwatch: Stopwatch) -> str:
@@ -174,7 +150,7 @@ class EncodedMaker(StorageMaker):
         """Returns a function from an encoded image's (height, width) to the crop of sample `index` in this epoch."""
         if self._augment and self._info.kind == "jpeg":
             uniform = transforms.sample_uniform(self._seed, epoch, index, transforms.N_CROP_UNIFORM)
-            return partial(_random_crop, uniform=uniform, flips=self._info.flips)
+            return partial(transforms.random_crop, u=uniform, flips=self._info.flips)
         return partial(transforms.centre_crop, size=self._info.image_size)
 
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
@@ -182,12 +158,7 @@ class EncodedMaker(StorageMaker):
         return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
 
 
-def _random_crop(height: int, width: int, uniform: NDArray[np.float64], flips: bool) -> transforms.Crop:
-    crop = transforms.random_crop(height, width, uniform)
-    return crop if flips else crop._replace(flip=False)
-
-
-def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: torch.Tensor) -> torch.Tensor:
+def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
     """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `affine` does."""
     uniform = [transforms.sample_uniform(seed, epoch, i, transforms.N_UNIFORM) for i in indices.tolist()]
     return transforms.affine(torch.from_numpy(np.array(uniform).reshape(-1, transforms.N_UNIFORM)), info)

@@ -1,4 +1,4 @@
-"""The whole-batch reader: each batch is one read of the storage, in the training loop."""
+"""Loaders in the training process: in its loop, in a thread ahead of it, and in many threads that decode."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import EncodedMaker, Maker
-from vitprof.engine.loaders.contract import Batch, Buffer, Loader, Schedule
+from vitprof.engine.loaders.contract import Batch, Buffer, Schedule
 from vitprof.engine.loaders.dataloader import fetch
 from vitprof.measure.step_columns import BatchTimes
-from vitprof.measure.stopwatch import Stopwatch
+from vitprof.measure.stopwatch import Stopwatch, Wait
 
 
 class BatchReader:
@@ -53,49 +52,89 @@ def of_samples(samples: Any, collate: Callable[[Any], Any]) -> Callable[[int, to
     return lambda _, indices: Batch(*collate(fetch(samples, indices.tolist())))
 
 
-def one_by_one(make: Maker) -> Callable[[int, torch.Tensor], Batch]:
-    """Returns a function that makes a batch of a storage's pixels or encoded images one by one: read, decode, stack."""
-    another = make.punctual()  # a deliberate wait is added once to the batch, not to each sample
+def one_by_one(make: Maker, rest: Maker) -> Callable[[int, torch.Tensor], Batch]:
+    """Returns a function that makes a batch of a storage's pixels or encoded images one by one: read, decode, stack.
+
+    `make` makes the first; `rest` the others, without the deliberate wait, which each batch gets once.
+    """
 
     def made(epoch: int, indices: torch.Tensor) -> Batch:
         first, *others = indices.split(1)  # type: ignore[no-untyped-call]
-        return _joined([make(epoch, first), *(another(epoch, index) for index in others)])
+        return _joined([make(epoch, first), *(rest(epoch, index) for index in others)])
 
     return made
 
 
-class AheadReader:
-    """A loader that runs another loader's epochs in a thread and keeps up to `prefetch_factor` batches ready."""
+def _joined(samples: list[Batch]) -> Batch:
+    """Returns batches of one sample each, joined into one batch. Its stage times are the sums of theirs."""
+    begun = perf_counter()
+    images = torch.cat([sample.images for sample in samples])
+    labels = torch.cat([sample.labels for sample in samples])
+    unreadable: tuple[str, ...] = sum((sample.unreadable for sample in samples), ())
+    each = [sample.made for sample in samples if sample.made is not None]
+    if not each:
+        return Batch(images, labels, unreadable)
+    end = perf_counter()
+    read_s, decode_s, transform_s, collate_s = (sum(made[part] for made in each) for part in range(4))
+    made = BatchTimes(read_s, decode_s, transform_s, collate_s + end - begun, each[0].start_s, end)
+    return Batch(images, labels, unreadable, made)
 
-    def __init__(self, loader: Loader, config: RunConfig) -> None:
-        self._loader = loader
-        self._depth = config.prefetch_factor or 1
-        self._reading: Reading | None = None
+
+class EpochAhead(Protocol):
+    """An epoch whose batches are made before the loop asks for them."""
+
+    def batches(self) -> Generator[Batch, None, None]:
+        """Yields the batches; no more of them after `end`."""
+
+    def end(self) -> None:
+        """Ends the work on what is not finished: no thread writes into a batch afterwards. May be called twice."""
+
+
+class AheadLoader:
+    """The common part of loaders that work ahead of the loop: an epoch ends the one before it."""
+
+    def __init__(self, schedule: Schedule, config: RunConfig) -> None:
+        self.schedule = schedule
+        self.depth = config.prefetch_factor or 1
+        self._running: EpochAhead | None = None
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.schedule)
+
+    def _begin(self, epoch: int) -> EpochAhead:
+        raise NotImplementedError
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        self._break_off()
-        # Each epoch ends only its own thread, since an iterator of an earlier epoch may be closed late.
-        reading = self._reading = Reading(self._loader.epoch(epoch), self._depth)
+        self._end_epoch()
+        # Each ends only its own work, since an iterator of an earlier epoch may be closed late.
+        mine = self._running = self._begin(epoch)
         try:
-            yield from reading.batches()
+            yield from mine.batches()
         finally:
-            reading.end()
+            mine.end()
 
-    def _break_off(self) -> None:
-        if self._reading is not None:
-            self._reading.end()
-            self._reading = None
+    def _end_epoch(self) -> None:
+        ending, self._running = self._running, None
+        if ending is not None:
+            ending.end()
 
     def close(self) -> None:
-        self._break_off()
-        self._loader.close()
+        self._end_epoch()
+
+
+class AheadReader(AheadLoader):
+    """A loader that runs another loader's epochs in a thread and keeps up to `prefetch_factor` batches ready."""
+
+    def __init__(self, schedule: Schedule, reader: BatchReader, config: RunConfig) -> None:
+        super().__init__(schedule, config)
+        self._reader = reader
+
+    def _begin(self, epoch: int) -> Reading:
+        return Reading(self._reader.epoch(epoch), self.depth)
 
 
 class Reading:
-    """An epoch that a thread reads."""
+    """An epoch that a thread reads, up to `depth` batches ahead."""
 
     def __init__(self, epoch: Generator[Batch, None, None], depth: int) -> None:
         # Both queues are written in C: queue.Queue's locks are Python and would take a tenth of a fast batch's time.
@@ -140,125 +179,105 @@ class Reading:
         self._thread.join()
 
 
-def _joined(samples: list[Batch]) -> Batch:
-    """Returns batches of one sample each, joined into one batch. Its stage times are the sums of theirs."""
-    begun = perf_counter()
-    images = torch.cat([sample.images for sample in samples])
-    labels = torch.cat([sample.labels for sample in samples])
-    unreadable: tuple[str, ...] = sum((sample.unreadable for sample in samples), ())
-    each = [sample.made for sample in samples if sample.made is not None]
-    if not each:
-        return Batch(images, labels, unreadable)
-    end = perf_counter()
-    read_s, decode_s, transform_s, collate_s = (sum(made[part] for made in each) for part in range(4))
-    made = BatchTimes(read_s, decode_s, transform_s, collate_s + end - begun, each[0].start_s, end)
-    return Batch(images, labels, unreadable, made)
-
-
 TASKS_A_WORKER = 4
+"""Pieces of a batch for each thread."""
 
 
-@dataclass
-class UnderWay:
-    """A batch that is being filled."""
+class PoolLoader(AheadLoader):
+    """The common part of loaders whose `workers` threads work on batches in pieces."""
 
-    indices: torch.Tensor
-    out: torch.Tensor
-    n_pieces: int
-    pieces: list[Future[None]] = field(default_factory=list)
-    batch: Batch | None = None
-    _wrong: dict[int, list[str]] = field(default_factory=dict)
-    _stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    _begun_s: float = math.inf
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def filled(self, make: EncodedMaker, number: int, wrong: list[str], stopwatch: Stopwatch, begun_s: float) -> None:
-        """Notes that a piece is done. After the last one it finishes the batch, ready before the loop asks for it."""
-        with self._lock:
-            self._wrong[number] = wrong
-            self._begun_s = min(self._begun_s, begun_s)
-            self._stopwatch.add(stopwatch)
-            if len(self._wrong) < self.n_pieces:
-                return
-        lines = [line for i in range(self.n_pieces) for line in self._wrong[i]]
-        self.batch = make.finish(self.indices, self.out, lines, self._stopwatch, self._begun_s)
-
-
-class Epoch:
-    """The batches of one epoch that are under way."""
-
-    def __init__(self) -> None:
-        self.under_way: deque[UnderWay] = deque()
-        self.broken_off = threading.Event()
-
-    def drain(self) -> None:
-        """Cancels the pieces that have not begun and waits for the others: no thread writes into a batch afterwards."""
-        self.broken_off.set()
-        wait([piece for batch in self.under_way for piece in batch.pieces if not piece.cancel()])
-        self.under_way.clear()
-
-
-class ThreadsLoader:
-    """A loader that keeps `prefetch_factor` batches under way with `workers` threads."""
-
-    def __init__(self, schedule: Schedule, make: EncodedMaker, config: RunConfig, buffer: Buffer | None) -> None:
-        self._schedule, self._make, self._buffer = schedule, make, buffer
-        self._workers = config.workers or 1
-        self._depth = config.prefetch_factor or 1
-        self._pool = ThreadPoolExecutor(self._workers, "vitprof-decode", initializer=_one_torch_thread)
-        self._epoch = Epoch()
+    def __init__(self, schedule: Schedule, config: RunConfig, wait: Wait | None, name: str) -> None:
+        super().__init__(schedule, config)
+        self.wait, self.workers = wait, config.workers or 1
+        self.pool = ThreadPoolExecutor(self.workers, name, initializer=_one_torch_thread)
         # Without this call, a pool thread that sets its number of torch threads first would change this thread's too.
         torch.get_num_threads()
 
-    def __len__(self) -> int:
-        return len(self._schedule)
-
-    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        self._epoch.drain()
-        # Each epoch drains only its own, since an iterator of an earlier epoch may be closed late.
-        mine = self._epoch = Epoch()
-        under_way = mine.under_way
-        to_come = iter(self._schedule.batches(epoch))
-        queue_depth = 0
-        try:
-            while True:
-                while len(under_way) <= self._depth and (indices := next(to_come, None)) is not None:
-                    under_way.append(self._begin(epoch, indices, mine.broken_off))
-                if not under_way or mine.broken_off.is_set():
-                    return
-                yield self._finish(under_way, queue_depth)
-                queue_depth = sum(batch.batch is not None for batch in under_way)
-        finally:
-            mine.drain()
-
-    def _begin(self, epoch: int, indices: torch.Tensor, broken_off: threading.Event) -> UnderWay:
-        shape = (len(indices), *self._make.shape)
-        out = torch.empty(shape, dtype=torch.uint8) if self._buffer is None else self._buffer(shape)
-        rows, chosen, make = out.numpy(), indices.tolist(), self._make
-        piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
-        batch = UnderWay(indices, out, -(-len(chosen) // piece))
-
-        def fill(number: int) -> None:
-            if broken_off.is_set():
-                return
-            begun, stopwatch = perf_counter(), make.stopwatch(first=number == 0)
-            mine = slice(number * piece, (number + 1) * piece)
-            batch.filled(make, number, make.fill(epoch, chosen[mine], rows[mine], stopwatch), stopwatch, begun)
-
-        batch.pieces = [self._pool.submit(fill, number) for number in range(batch.n_pieces)]
-        return batch
-
-    def _finish(self, under_way: deque[UnderWay], queue_depth: int) -> Batch:
-        under_way_first = under_way[0]  # stays in the queue until done: if a piece fails, others still write into it
-        for piece in under_way_first.pieces:
-            piece.result()
-        batch = under_way.popleft().batch
-        assert batch is not None, "its last piece made it"
-        return batch if batch.made is None else batch._replace(made=batch.made._replace(queue_depth=queue_depth))
-
     def close(self) -> None:
-        self._epoch.drain()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        super().close()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Pieces:
+    """A batch that a loader's threads work on: `work(part, stopwatch)` for each piece, the first with the wait."""
+
+    def __init__(self, loader: PoolLoader, indices: torch.Tensor, work: Callable[[slice, Stopwatch], Any]) -> None:
+        self.indices = indices
+        size = max(1, -(-len(indices) // (loader.workers * TASKS_A_WORKER)))
+        starts = range(0, len(indices), size)
+        self.stopwatches = [Stopwatch(None if start else loader.wait) for start in starts]
+        parts = zip(starts, self.stopwatches, strict=True)
+        self.futures = [loader.pool.submit(work, slice(start, start + size), stopwatch) for start, stopwatch in parts]
+
+
+def end_work(batches: deque[Any]) -> None:
+    """Cancels the pieces that have not begun and waits for the others."""
+    wait([piece for batch in batches for piece in batch.futures if not piece.cancel()])
+    batches.clear()
+
+
+class Filling(Pieces):
+    """A batch that threads decode into memory."""
+
+    def __init__(self, loader: ThreadsLoader, epoch: int, indices: torch.Tensor) -> None:
+        self.batch: Batch | None = None
+        """None until all of it is decoded."""
+        self._make, self._epoch, shape = loader.make, epoch, (len(indices), *loader.make.shape)
+        self._out = torch.empty(shape, dtype=torch.uint8) if loader.buffer is None else loader.buffer(shape)
+        self._chosen, self._rows, self._wrong = indices.tolist(), self._out.numpy(), [""] * len(indices)
+        self._begun_s, self._n_filled, self._lock = math.inf, 0, threading.Lock()
+        super().__init__(loader, indices, self._fill)
+
+    def _fill(self, part: slice, stopwatch: Stopwatch) -> None:
+        begun = perf_counter()
+        self._wrong[part] = self._make.fill(self._epoch, self._chosen[part], self._rows[part], stopwatch)
+        with self._lock:
+            self._begun_s = min(self._begun_s, begun)
+            self._n_filled += 1
+            if self._n_filled < len(self.stopwatches):
+                return
+        # The last piece finishes the batch: ready before the loop asks for it.
+        self.batch = self._make.finish(self.indices, self._out, self._wrong, self._begun_s, *self.stopwatches)
+
+
+class ThreadsEpoch:
+    """An epoch whose batches threads fill, as many ahead as the loader's depth."""
+
+    def __init__(self, loader: ThreadsLoader, epoch: int) -> None:
+        self._loader, self._epoch = loader, epoch
+        self._to_come = iter(loader.schedule.batches(epoch))
+        self.under_way: deque[Filling] = deque()
+
+    def batches(self) -> Generator[Batch, None, None]:
+        under_way, queue_depth = self.under_way, 0
+        while True:
+            while len(under_way) <= self._loader.depth and (indices := next(self._to_come, None)) is not None:
+                under_way.append(Filling(self._loader, self._epoch, indices))
+            if not under_way:
+                return
+            for piece in under_way[
+                0
+            ].futures:  # stays in the queue until done: if one fails, others still write into it
+                piece.result()
+            batch = under_way.popleft().batch
+            assert batch is not None, "its last piece made it"
+            yield batch if batch.made is None else batch._replace(made=batch.made._replace(queue_depth=queue_depth))
+            queue_depth = sum(batch.batch is not None for batch in under_way)
+
+    def end(self) -> None:
+        self._to_come = iter(())
+        end_work(self.under_way)
+
+
+class ThreadsLoader(PoolLoader):
+    """A loader that keeps `prefetch_factor` batches under way with `workers` threads."""
+
+    def __init__(self, schedule: Schedule, make: EncodedMaker, config: RunConfig, buffer: Buffer | None) -> None:
+        super().__init__(schedule, config, make.wait, "vitprof-decode")
+        self.make, self.buffer = make, buffer
+
+    def _begin(self, epoch: int) -> ThreadsEpoch:
+        return ThreadsEpoch(self, epoch)
 
 
 def _one_torch_thread() -> None:

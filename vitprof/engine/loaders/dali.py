@@ -8,9 +8,9 @@ import importlib
 import math
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -23,18 +23,16 @@ from torch.utils.dlpack import from_dlpack
 from vitprof.config import RunConfig, accelerators, gpu_findings
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.decoders import check_end, jpeg_size
-from vitprof.engine.loaders.batch_assembly import EncodedMaker, images_first
+from vitprof.engine.loaders.batch_assembly import EncodedMaker
+from vitprof.engine.loaders.batches import Pieces, PoolLoader, end_work
 from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.engine.transforms import Crop
 from vitprof.errors import ConfigError, DataError, SampleError
-from vitprof.measure.devices import Mark, cuda
+from vitprof.measure.devices import cuda
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
 from vitprof.telemetry.visible import number_here, shown_here
-
-TASKS_A_WORKER = 4
-"""Pieces of a batch for each reading thread."""
 
 
 class Sample(NamedTuple):
@@ -56,113 +54,81 @@ class Sample(NamedTuple):
         return cls(np.frombuffer(encoded, np.uint8), *corners, np.array(flip, np.int32))
 
 
-@dataclass
-class UnderWay:
-    """A batch that is being read or decoded."""
+class Reading(Pieces):
+    """A batch that is being read, then decoded."""
 
-    indices: torch.Tensor
-    """(b,) int64"""
-    pieces: list[Future[list[Sample | str]]]
-    stopwatches: list[Stopwatch]
-    begun_s: float = field(default_factory=perf_counter)
-    """When reading was requested, on the host's monotonic clock."""
-    in_pipeline: bool = False
-    good: torch.Tensor | None = None
-    """Indices of the samples that could be read."""
-    unreadable: tuple[str, ...] = ()
-    failure: BaseException | None = None
-    """What reading raised; raised when the batch's turn comes."""
+    def __init__(self, loader: DaliLoader, epoch: int, indices: torch.Tensor) -> None:
+        self.begun_s, self.in_pipeline, chosen = perf_counter(), False, indices.tolist()
 
-    def read(self) -> list[Sample]:
-        """Waits until it is read. Returns the samples that could be read, in their order; keeps what was raised."""
-        wait(self.pieces)
-        try:
-            samples = [sample for piece in self.pieces for sample in piece.result()]
-        except BaseException as error:
-            self.failure = error
-            return []
-        self.unreadable = tuple(sample for sample in samples if isinstance(sample, str))
-        readable = [not isinstance(sample, str) for sample in samples]
-        self.good = self.indices[torch.tensor(readable)] if self.unreadable else self.indices
-        return [sample for sample in samples if not isinstance(sample, str)]
+        def read(part: slice, stopwatch: Stopwatch) -> list[Sample | str]:
+            return [loader.sample(epoch, index, stopwatch) for index in chosen[part]]
 
-    def times(self) -> BatchTimes:
-        """Returns the times of the batch, which is handed over now: DALI reports neither its parts nor its end."""
-        read_s = sum(stopwatch.read_s for stopwatch in self.stopwatches)
-        return BatchTimes(read_s, math.nan, 0.0, math.nan, self.begun_s, perf_counter())
+        super().__init__(loader, indices, read)
+
+    def samples(self) -> list[Sample | str]:
+        """Waits until it is read. Returns its samples, error messages for unreadable ones. Raises what reading did."""
+        return [sample for piece in self.futures for sample in piece.result()]
 
 
-class DaliLoader:
+class DaliEpoch:
+    """An epoch of which some batches are being read, and some are in the pipeline."""
+
+    def __init__(self, loader: DaliLoader, epoch: int) -> None:
+        self._loader, self._epoch = loader, epoch
+        self._to_come = iter(loader.schedule.batches(epoch))
+        self._reading: deque[Reading] = deque()
+        self._decoding: deque[Reading] = deque()
+
+    def batches(self) -> Generator[Batch, None, None]:
+        self._go_on()
+        while self._decoding:
+            batch = self._loader.finish(self._epoch, self._decoding.popleft())
+            self._go_on()  # before the batch is trained on, so that DALI has work meanwhile
+            yield batch
+
+    def _go_on(self) -> None:
+        reading, decoding, depth = self._reading, self._decoding, self._loader.depth
+        while True:
+            while len(reading) < depth and (indices := next(self._to_come, None)) is not None:
+                reading.append(Reading(self._loader, self._epoch, indices))
+            if not reading or len(decoding) == depth:
+                return
+            if decoding and not all(piece.done() for piece in reading[0].futures):
+                return
+            decoding.append(self._loader.feed(reading.popleft()))
+
+    def end(self) -> None:
+        self._to_come = iter(())
+        end_work(self._reading)
+        while self._decoding:
+            if self._decoding.popleft().in_pipeline:
+                with suppress(Exception):  # that batch is no longer wanted
+                    self._loader.output()
+
+
+class DaliLoader(PoolLoader):
     """A loader that keeps `prefetch_factor` batches being read, and as many in a DALI pipeline of `workers` threads."""
 
     def __init__(
-        self,
-        storage: EncodedStorage,
-        info: DatasetInfo,
-        config: RunConfig,
-        train: bool,
-        mark: Callable[[], Mark] | None,
+        self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool, mark: Callable[[], Any] | None
     ) -> None:
-        self._schedule = Schedule(storage, config, train=train)
-        self._storage = storage
-        self._make = EncodedMaker(storage, info, config, train).punctual()
-        self._times, self._wait = config.loader_times, asked_wait(config, train=train)
-        self._skip = config.skip_unreadable
-        self._depth, self._workers = config.prefetch_factor or 1, config.workers or 1
+        wait = asked_wait(config, train=train)
+        super().__init__(Schedule(storage, config, train=train), config, wait, "vitprof-dali-read")
+        self._storage, self._times, self._skip = storage, config.loader_times, config.skip_unreadable
+        # It makes only what DALI cannot, and what it reads waited before.
+        self._make = EncodedMaker(storage, info, replace(config, inject=None), train)
         self._device = decoding_device(config.device)
         # The loop receives a batch that the GPU is still decoding, and the training stream waits for it unseen. What
         # the stream does up to this mark is decoding.
         self._mark = mark if self._device.type == "cuda" else None
-        largest = min(self._schedule.batch_size, self._schedule.n)
-        self._pipeline = open_pipeline(info.image_size, largest, self._workers, self._depth, self._device)
-        self._pool = ThreadPoolExecutor(self._workers, "vitprof-dali-read")
-        self._reading: deque[UnderWay] = deque()
-        self._decoding: deque[UnderWay] = deque()
+        largest = min(self.schedule.batch_size, self.schedule.n)
+        self._pipeline = open_pipeline(info.image_size, largest, self.workers, self.depth, self._device)
 
-    def __len__(self) -> int:
-        return len(self._schedule)
+    def _begin(self, epoch: int) -> DaliEpoch:
+        return DaliEpoch(self, epoch)
 
-    def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        self._break_off()
-        # New queues for each epoch: an iterator of an earlier epoch, closed late, sees by them that its turn is over.
-        reading: deque[UnderWay] = deque()
-        decoding: deque[UnderWay] = deque()
-        self._reading, self._decoding = reading, decoding
-        to_come = iter(self._schedule.batches(epoch))
-
-        def go_on() -> None:
-            while True:
-                while len(reading) < self._depth and (indices := next(to_come, None)) is not None:
-                    reading.append(self._begin(epoch, indices))
-                if not reading or len(decoding) == self._depth:
-                    return
-                if decoding and not all(piece.done() for piece in reading[0].pieces):
-                    return
-                decoding.append(self._feed(reading.popleft()))
-
-        try:
-            go_on()
-            while decoding:
-                batch = self._finish(epoch, decoding.popleft())
-                go_on()  # before the batch is trained on, so that DALI has work meanwhile
-                yield batch
-        finally:
-            if self._decoding is decoding:
-                self._break_off()
-
-    def _begin(self, epoch: int, indices: torch.Tensor) -> UnderWay:
-        chosen = indices.tolist()
-        piece = max(1, -(-len(chosen) // (self._workers * TASKS_A_WORKER)))
-        starts = range(0, len(chosen), piece)
-        stopwatches = [Stopwatch(self._wait if start == 0 else None) for start in starts]
-
-        def read(start: int, stopwatch: Stopwatch) -> list[Sample | str]:
-            return [self._sample(epoch, index, stopwatch) for index in chosen[start : start + piece]]
-
-        pieces = [self._pool.submit(read, *args) for args in zip(starts, stopwatches, strict=True)]
-        return UnderWay(indices, pieces, stopwatches)
-
-    def _sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
+    def sample(self, epoch: int, index: int, stopwatch: Stopwatch) -> Sample | str:
+        """Returns a sample as the pipeline gets it; the error message of one that is skipped."""
         try:
             begun = perf_counter()
             stopwatch.wait("read")
@@ -179,29 +145,38 @@ class DaliLoader:
                 raise
             return str(error)
 
-    def _feed(self, batch: UnderWay) -> UnderWay:
-        if samples := batch.read():
+    def feed(self, batch: Reading) -> Reading:
+        """Gives what could be read of a batch to the pipeline, and what reading raised to the batch's turn."""
+        wait(batch.futures)
+        failed = any(piece.exception() for piece in batch.futures)
+        samples = [] if failed else [sample for sample in batch.samples() if not isinstance(sample, str)]
+        if samples:
             feed(self._pipeline, samples)
             self._pipeline.schedule_run()
             batch.in_pipeline = True
         return batch
 
-    def _finish(self, epoch: int, batch: UnderWay) -> Batch:
-        if batch.failure is not None:
-            raise batch.failure
-        assert batch.good is not None
+    def finish(self, epoch: int, batch: Reading) -> Batch:
+        """Returns the batch, whose images the device may be decoding still. Raises what reading it raised."""
+        samples = batch.samples()
+        unreadable = tuple(sample for sample in samples if isinstance(sample, str))
         if not batch.in_pipeline:
             images = torch.empty((0, *self._make.shape), dtype=torch.uint8)
-            return Batch(images_first(images), self._storage.labels[:0], batch.unreadable)
+            return Batch(images.permute(0, 3, 1, 2), self._storage.labels[:0], unreadable)
         try:
-            images = self._output()
+            images = self.output()
         except Exception as error:  # DALI has no class of its own for it
-            return self._without_undecodable(epoch, batch, error)
+            return self._without_undecodable(epoch, batch, len(unreadable), error)
         decoded = self._mark() if self._mark is not None else None
-        labels = self._storage.labels.index_select(0, batch.good)
-        return Batch(images_first(images), labels, batch.unreadable, batch.times() if self._times else None, decoded)
+        readable = torch.tensor([not isinstance(sample, str) for sample in samples])
+        labels = self._storage.labels.index_select(0, batch.indices[readable] if unreadable else batch.indices)
+        made = None
+        if self._times:  # DALI reports neither its parts nor its end: the batch is handed over now
+            read_s = sum(stopwatch.read_s for stopwatch in batch.stopwatches)
+            made = BatchTimes(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
+        return Batch(images.permute(0, 3, 1, 2), labels, unreadable, made, decoded)
 
-    def _output(self) -> torch.Tensor:
+    def output(self) -> torch.Tensor:
         # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its memory
         # is not used again before it is read.
         stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
@@ -212,28 +187,18 @@ class DaliLoader:
         finally:
             self._pipeline.release_outputs()
 
-    def _without_undecodable(self, epoch: int, batch: UnderWay, error: Exception) -> Batch:
+    def _without_undecodable(self, epoch: int, batch: Reading, n_unreadable: int, error: Exception) -> Batch:
         """Returns the batch that DALI failed for as a whole, made with simplejpeg, one sample after another."""
         made = self._make(epoch, batch.indices)
-        if len(made.unreadable) == len(batch.unreadable):
+        if len(made.unreadable) == n_unreadable:
             raise DataError(
                 f"DALI cannot decode a batch in which simplejpeg finds nothing wrong ({reason(error)}); "
                 "choose loader threads"
             ) from error
         return made
 
-    def _break_off(self) -> None:
-        pieces = [piece for batch in self._reading for piece in batch.pieces]
-        wait([piece for piece in pieces if not piece.cancel()])
-        self._reading.clear()
-        while self._decoding:
-            if self._decoding.popleft().in_pipeline:
-                with suppress(Exception):  # that batch is no longer wanted
-                    self._output()
-
     def close(self) -> None:
-        self._break_off()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        super().close()
         end_pipeline(self._pipeline)
         self._pipeline = None
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from multiprocessing import connection
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.batch_assembly import Maker
 from vitprof.engine.loaders.contract import Batch, Schedule
+from vitprof.engine.transforms import as_it_is
 from vitprof.errors import DataError, SampleError
 from vitprof.measure.step_columns import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch, Wait, asked_wait
@@ -51,34 +52,23 @@ def collate_skipping(samples: list[Any]) -> Batch:
     return Batch(images, labels, unreadable)
 
 
-class Fetched(NamedTuple):
-    """The samples of a batch, and how long making them took, in seconds."""
-
-    samples: list[Any]
-    begun_s: float
-    """When work on them began, on the host's monotonic clock."""
-    read_s: float
-    """NaN, as the next two, where the Dataset does not tell."""
-    decode_s: float
-    transform_s: float
-
-
 class TimedSamples(Dataset[Any]):
     """A Dataset that makes all samples of a batch in one call, so that it can time them."""
 
     def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch) -> None:
         self._samples, self._stopwatch = samples, stopwatch
 
-    def __getitems__(self, indices: list[int]) -> Fetched:
+    def __getitems__(self, indices: list[int]) -> tuple[list[Any], BatchTimes]:
         begun = perf_counter()
         stopwatch = self._stopwatch
         stopwatch.restart()
         stopwatch.wait_for_rest()
         samples = fetch(self._samples, indices)
         stopwatch.end_rest(begun)
+        spent_s = stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s
         if not stopwatch.noted and not stopwatch.rest:  # the Dataset times nothing
-            return Fetched(samples, begun, math.nan, math.nan, math.nan)
-        return Fetched(samples, begun, stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s)
+            spent_s = math.nan, math.nan, math.nan
+        return samples, BatchTimes(*spent_s, math.nan, begun, math.nan)
 
 
 class TimedCollate:
@@ -87,17 +77,16 @@ class TimedCollate:
     def __init__(self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool) -> None:
         self._collate, self._wait, self._tell = collate, wait, tell
 
-    def __call__(self, fetched: Fetched) -> Batch:
+    def __call__(self, fetched: tuple[list[Any], BatchTimes]) -> Batch:
+        samples, made = fetched
         begun = perf_counter()
         if self._wait is not None:
             self._wait.into("collate")
-        images, labels, *unreadable = self._collate(fetched.samples)
+        batch = Batch(*self._collate(samples))
         if not self._tell:
-            return Batch(images, labels, *unreadable[:1])
+            return batch
         end = perf_counter()
-        parts = fetched.read_s, fetched.decode_s, fetched.transform_s, end - begun
-        made = BatchTimes(*parts, fetched.begun_s, end, worker_number())
-        return Batch(images, labels, unreadable[0] if unreadable else (), made)
+        return batch._replace(made=made._replace(collate_s=end - begun, end_s=end, worker=worker_number()))
 
 
 def worker_number() -> float:
@@ -170,10 +159,6 @@ class TimedBatches(Dataset[Batch]):
         return batch if batch.made is None else batch._replace(made=batch.made._replace(worker=worker_number()))
 
 
-def as_it_is(batch: Any) -> Any:
-    return batch
-
-
 def end_with_the_job(_worker: int) -> None:
     """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped."""
     with contextlib.suppress(OSError, AttributeError):  # not available on this system
@@ -234,9 +219,8 @@ class DataLoaderLoader:
             if worker.sentinel in ended:
                 worker.join(1.0)  # its files are closed a moment before its exit status is available
             if worker.exitcode:
-                how = f"exit status {worker.exitcode}"
-                if worker.exitcode < 0:
-                    how = signal.Signals(-worker.exitcode).name
+                status = worker.exitcode
+                how = f"exit status {status}" if status > 0 else signal.Signals(-status).name
                 raise RuntimeError(f"DataLoader worker (pid {worker.pid}) was ended by {how}") from error
 
     def close(self) -> None:
@@ -279,23 +263,16 @@ def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoad
 
 
 def _options(config: RunConfig) -> dict[str, Any]:
-    workers = config.workers or 0
-    options: dict[str, Any] = {
-        "num_workers": workers,
-        # Pinning starts CUDA, which a run on the CPU of a machine with a GPU must not.
-        "pin_memory": bool(config.pin_memory)
-        and not (config.device == "cpu" or config.simulated)
-        and torch.cuda.is_available(),
-        "generator": torch.Generator().manual_seed(config.seed),
-    }
+    # Pinning starts CUDA, which a run on the CPU of a machine with a GPU must not.
+    pins = config.pin_memory and config.device != "cpu" and not config.simulated and torch.cuda.is_available()
+    workers, generator = config.workers or 0, torch.Generator().manual_seed(config.seed)
+    options: dict[str, Any] = {"num_workers": workers, "pin_memory": bool(pins), "generator": generator}
     if workers:
-        options |= {
-            "prefetch_factor": config.prefetch_factor,
-            "persistent_workers": bool(config.persistent_workers),
-            "multiprocessing_context": start_method(config),
-        }
+        method = start_method(config)
+        options |= {"prefetch_factor": config.prefetch_factor, "multiprocessing_context": method}
+        options["persistent_workers"] = bool(config.persistent_workers)
         if config.isolation == "process":  # otherwise the thread that starts them may end before they do
             options["worker_init_fn"] = end_with_the_job
-        if options["multiprocessing_context"] == "forkserver":
-            torch.multiprocessing.get_context("forkserver").set_forkserver_preload(FORK_SERVER_IMPORTS)
+        if method == "forkserver":
+            torch.multiprocessing.get_context(method).set_forkserver_preload(FORK_SERVER_IMPORTS)
     return options

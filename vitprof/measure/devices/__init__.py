@@ -53,10 +53,6 @@ class Pinning:
         """Why the system refused it; None if it did not. After a refusal it is not requested again."""
         self._tell = tell
 
-    @property
-    def refused(self) -> bool:
-        return self.refusal is not None
-
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
         allocated = self._try(lambda: torch.empty(shape, dtype=dtype, pin_memory=True))
@@ -68,22 +64,17 @@ class Pinning:
         return tensor if copy is None else copy
 
     def _try(self, allocate: Callable[[], torch.Tensor]) -> torch.Tensor | None:
-        if self.wanted and not self.refused:
-            try:
-                return allocate()
-            except RuntimeError as error:
-                self._refuse(error)
-        return None
-
-    def _refuse(self, error: RuntimeError) -> None:
-        self.refusal = Finding(
-            "note",
-            "pinned memory",
-            f"the system refused it ({one_line(error)}); batches are copied from pageable memory: slower, never during "
-            "compute",
-            "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM",
-        )
-        self._tell(self.refusal.line)
+        if not self.wanted or self.refusal:
+            return None
+        try:
+            return allocate()
+        except RuntimeError as error:
+            slower = "batches are copied from pageable memory: slower, never during compute"
+            todo = "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM"
+            wrong = f"the system refused it ({one_line(error)}); {slower}"
+            self.refusal = Finding("note", "pinned memory", wrong, todo)
+            self._tell(self.refusal.line)
+            return None
 
 
 class Stream(Protocol):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 
@@ -221,11 +222,6 @@ class DeviceMemory:
     reserved: int
     """Memory that PyTorch's allocator holds, for tensors now or later."""
 
-    @property
-    def others(self) -> int:
-        """Returns the memory held by other processes and by CUDA with its libraries, in bytes."""
-        return max(0, self.total - self.free - self.reserved)
-
 
 def device_memory() -> DeviceMemory | None:
     """Returns the memory of the current CUDA device; None without one."""
@@ -256,8 +252,8 @@ def out_of_memory(error: str, config: RunConfig, memory: DeviceMemory | None) ->
             f"; of {size(memory.total)} PyTorch allocated {size(memory.allocated)} at most and holds "
             f"{size(memory.reserved)} reserved, {size(memory.free)} are free"
         )
-        if memory.others > OTHERS_BYTES:
-            line += f", and other processes (with CUDA itself) hold {size(memory.others)}"
+        if (others := memory.total - memory.free - memory.reserved) > OTHERS_BYTES:
+            line += f", and other processes (with CUDA itself) hold {size(others)}"
             tries.append("stop other programs that use this GPU")
     return f"{line}; try {', or '.join(tries)}"
 
@@ -274,16 +270,26 @@ def _less(config: RunConfig) -> list[str]:
     return [setting for setting, helps in settings.items() if helps]
 
 
-def report_out_of_memory(job: Callable[[], bool], config: RunConfig) -> bool:
-    """Returns what `job`, a run of `config`, returns. Raises `DeviceError` if the device is out of memory."""
-    try:
-        return job()
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        message = out_of_memory(str(error), config, device_memory())
-    # Outside the except block nothing holds the error any more, nor the job's frames and their tensors.
-    gc.collect()
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.empty_cache()
-    raise DeviceError(message)
+P = ParamSpec("P")
+
+
+def report_out_of_memory(job: Callable[Concatenate[RunConfig, P], bool]) -> Callable[Concatenate[RunConfig, P], bool]:
+    """Makes a function that runs a config raise `DeviceError` if the device is out of memory."""
+
+    @functools.wraps(job)
+    def run(config: RunConfig, *args: P.args, **options: P.kwargs) -> bool:
+        try:
+            return job(config, *args, **options)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            from vitprof.config.resolve import resolve  # here, since a script that is watched needs nothing of it
+
+            message = out_of_memory(str(error), resolve(config), device_memory())
+        # Outside the except block nothing holds the error any more, nor the job's frames and their tensors.
+        gc.collect()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.empty_cache()
+        raise DeviceError(message)
+
+    return run

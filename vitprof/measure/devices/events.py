@@ -40,12 +40,9 @@ class HostClock:
     would turn waits for data into work: so some marks are set while the stream is known to be idle, and happen at once.
     """
 
-    def __init__(self) -> None:
-        self._offset_s = math.nan
-
-    def set(self, device_s: float, host_s: float) -> None:
-        """Sets the offset: `device_s` and `host_s` are the same moment on the two clocks."""
-        self._offset_s = host_s - device_s
+    def __init__(self, began_s: float) -> None:
+        """`began_s` is the host's time at 0 on the device's clock."""
+        self._offset_s = began_s
 
     def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
         """Returns the host's time of an event at `device_s`, recorded at `recorded_s` and passed by `seen_s`."""
@@ -78,14 +75,13 @@ class EventDevice(Device):
         self._loss_at = -1, 0.0
         """The last step whose loss was copied, and when (s)."""
         self._clock = clock
-        self._host = HostClock()
         self._checked_s = -math.inf
         self._work: Any = None
         self._next_anchor: tuple[Any, float] | None = None
         """The next anchor and its time on the device's clock: no waiting, and rounding does not grow."""
         self._anchor, host_s = self._find_anchor()
         self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
-        self._host.set(0.0, host_s)
+        self._host = HostClock(host_s)
 
     def new_event(self) -> Any:
         """Returns an event that takes the time, and the attributes `recorded_s` and `by_s`."""
@@ -157,7 +153,7 @@ class EventDevice(Device):
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         before, before_s = self._loss_at
-        if (step & (self._loss_every - 1) and step != before) or self.pinning.refused:  # else the copy would block
+        if (step & (self._loss_every - 1) and step != before) or self.pinning.refusal:  # else the copy would block
             return not_kept
         now = self._clock()
         if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
@@ -199,7 +195,7 @@ def open_by_events(where: torch.device, clock: Clock) -> EventDevice | None:
         agrees = any(_agrees(device) for _ in range(3))  # on a busy machine the host may be held up between the two
     except Exception:  # whatever a backend raises that has no events, or none with times
         return None
-    return device if agrees and not device.pinning.refused else None  # without it, to keep a loss would wait
+    return device if agrees and not device.pinning.refusal else None  # without it, to keep a loss would wait
 
 
 def _agrees(device: EventDevice) -> bool:

@@ -61,8 +61,8 @@ class SimulatedDevice(HostMemoryDevice):
         """Start and end of each span of compute, as far back as `utilisation_pct` needs."""
         self.gauges = lambda: {"gpu_util_pct": self.utilisation_pct()}
 
-    def launch(self, samples: int, *, train: bool = True, normalise: bool = False) -> float:
-        """Queues a step on `samples` samples, with `normalise` their normalising too; waits while the queue is full."""
+    def launch(self, samples: int, *, train: bool = True) -> float:
+        """Queues a step on `samples` samples. Returns the mark of its beginning. Waits while the queue is full."""
         queued = self._queued
         while queued and queued[0] <= self._clock():
             queued.popleft()
@@ -70,7 +70,6 @@ class SimulatedDevice(HostMemoryDevice):
             self.wait(queued.popleft())
         share = 1 if train else FORWARD_SHARE
         took, launching = self.accelerator.compute_s(samples) * share, self.accelerator.launch_s * share
-        took += self.accelerator.normalise_s if normalise else 0.0
         start, launched = self.mark(), self._clock() + launching
         # A step is many short kernels, launched one after another: the last waits for its launch or for the others.
         end = self.current.free_s = max(start + took, launched)
@@ -79,18 +78,6 @@ class SimulatedDevice(HostMemoryDevice):
         if launching:
             self.wait(launched)
         return start
-
-    def work(self, seconds: float) -> tuple[float, float]:
-        """Queues other work of this length in the current stream. Returns the marks of its beginning and its end."""
-        start = self.mark()
-        end = self.current.free_s = start + seconds
-        self._note_busy(start, end)
-        return start, end
-
-    def normalise(self, images: Tensor) -> Tensor:
-        """Queues the time of normalising a batch in the current stream. Returns the images unchanged."""
-        self.work(self.accelerator.normalise_s)
-        return images
 
     def _note_busy(self, start: float, end: float) -> None:
         if self._busy:  # work that overlaps earlier work: only the rest of it is new
