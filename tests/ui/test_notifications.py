@@ -59,23 +59,18 @@ def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: Run
     assert words(shown(at)) == ["**a** failed: disk full; free some"]
 
 
-def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> None:
-    ids = [add_run(store, n=0, status="queued", group_key="headroom:7") for _ in range(2)]
-    at = page(watched={"headroom:7": partial(notifications._group, "headroom:7", "Headroom of run 7")})
+def test_a_group_and_a_tournament_are_announced_when_nothing_of_them_is_live(store: RunStore) -> None:
+    group, spec = "headroom:7", TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
+    ids = [add_run(store, n=0, status="queued", group_key=group) for _ in range(2)]
+    gone, number = create_tournament(store, spec), create_tournament(store, spec)
+    claim(store, number)
+    looks = {str(n): partial(notifications._tournament, n) for n in (gone + 7, number)}
+    at = page(watched={group: partial(notifications._group, group, "Headroom of run 7"), **looks})
+    assert list(at.session_state[notifications.WATCHED]) == [group, str(number)]
     store.update_run(ids[0], status="done")
     assert not words(shown(at))
     store.update_run(ids[1], status="failed")
     assert words(shown(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
-    assert not words(shown(at))
-
-
-def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunStore) -> None:
-    spec = TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
-    gone, number = create_tournament(store, spec), create_tournament(store, spec)
-    claim(store, number)
-    at = page(watched={str(n): partial(notifications._tournament, n) for n in (gone + 7, number)})
-    assert not words(at)
-    assert list(at.session_state[notifications.WATCHED]) == [str(number)]
     set_status(store, number, "done", owner=None)
     assert words(shown(at)) == [f"Tournament {number} is done."]
     assert not words(shown(at))
