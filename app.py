@@ -3,8 +3,6 @@
 Everything is under a guard, because worker processes started by spawn or forkserver import this file again.
 """
 
-from pathlib import Path
-
 import streamlit as st
 
 
@@ -12,12 +10,11 @@ def main() -> None:
     """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
     from vitprof.errors import VitprofError
     from vitprof.ui import gate, navigation, notifications, resources
-    from vitprof.ui.assets import PAGE_ICON, add_skip_link, apply_style, ensure_assets
     from vitprof.ui.texts import escaped
 
-    st.set_page_config(page_title="vitprof", page_icon=PAGE_ICON, layout="wide")
-    apply_style()
-    add_skip_link()
+    st.set_page_config(page_title="vitprof", page_icon=navigation.PAGE_ICON, layout="wide")
+    navigation.apply_style()
+    navigation.add_skip_link()
     page = st.navigation(
         [
             st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
@@ -31,7 +28,6 @@ def main() -> None:
     )
     gate.require_login()
     try:
-        ensure_assets(Path(__file__).parent / "static")
         resources.manager()
     except VitprofError as error:
         st.error(escaped(str(error)))

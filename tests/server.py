@@ -91,7 +91,6 @@ def serve(
         "server.address": "127.0.0.1",
         "server.headless": "true",
         "server.fileWatcherType": "none",
-        "server.enableStaticServing": "true",
         "browser.gatherUsageStats": "false",
         "client.toolbarMode": "minimal",
     }

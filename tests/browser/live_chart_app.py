@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import streamlit as st
 
 from vitprof.charts.style import plain
-from vitprof.ui.assets import ensure_assets
-from vitprof.ui.live_chart import ChartFeed, chart_state, live_chart
+from vitprof.ui.live_chart import ChartFeed, live_chart, view_of
 
 START, STEP, HEIGHT = 500, 10, 280
 
@@ -37,13 +35,15 @@ def live() -> None:
     session = st.session_state
     session.count = session.get("count", START) + (0 if session.paused else STEP)
     session.refreshes = session.get("refreshes", 0) + 1
-    state = chart_state("demo")
-    session.asked = session.get("asked", set()) | {state.resync}
+    view, resync = view_of("demo"), session.get("demo", {}).get("resync")
+    session.asked = session.get("asked", set()) | {resync}
+    session.views = session.get("views", 0) + (view != session.get("view"))
+    session.view = view
     feed = session.setdefault("feed", ChartFeed())
-    points = figure(session.count, state.view, 3 if session.thick else 1)
+    points = figure(session.count, view, 3 if session.thick else 1)
     run = "two" if session.other else "one"
-    update = feed.update(points, run=run, alt="demo of a live chart", resync=state.resync)
-    live_chart(update, key="demo", height=HEIGHT, on_view_change=seen)
+    update = feed.update(points, run=run, alt="demo of a live chart", resync=resync)
+    live_chart(update, key="demo", height=HEIGHT)
     session.fulls = session.get("fulls", 0) + (update.figure is not None)
     facts = {
         "points": len(points["data"][0]["x"]),
@@ -51,18 +51,13 @@ def live() -> None:
         "refreshes": session.refreshes,
         "fulls": session.fulls,  # how many updates were no appends
         "asked": len(session.asked) - 1,  # how often the browser asked for a whole one: it skipped an update
-        "view": state.view,
-        "views": session.get("views", 0),  # how often the browser reported one
+        "view": view,
+        "views": session.views,  # how often the browser reported one
     }
     st.text(json.dumps(facts))
 
 
-def seen() -> None:
-    st.session_state.views = st.session_state.get("views", 0) + 1
-
-
 if __name__ == "__main__":
-    ensure_assets(Path(__file__).with_name("static"))
     with st.sidebar:
         shown = st.checkbox("shown", value=True)
         st.checkbox("thick", key="thick")
@@ -70,3 +65,7 @@ if __name__ == "__main__":
         st.checkbox("other run", key="other")
     if shown:
         live()
+elif __name__ == "app":  # as in app.py: the gate serves what the chart loads
+    from vitprof.ui import web
+
+    app = st.App(__file__, **web.parts())

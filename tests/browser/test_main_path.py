@@ -25,8 +25,6 @@ SETTINGS = f"steps={STEPS}&batch_size=256&threads=1&evaluate=false&device=simula
 """A device faster than loading sample by sample, so that the two strategies differ on any machine."""
 RUN_LIMIT_MS = 120_000
 STEP = "[class*=st-key-step-] input"
-GAPS = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?.data?.[0]?.x?.length"
-"""Points of the gap chart's first trace."""
 RANGE = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?._fullLayout?.xaxis.range"
 
 DONE = re.compile(r"^Done in ")
@@ -172,12 +170,7 @@ IN_SIGHT = """(key) => [...document.querySelectorAll('.st-key-' + key + ' button
 })"""
 
 
-ENOUGH = f"() => {GAPS} > 100 || [...document.querySelectorAll('p')].some((text) => /^Done in /.test(text.innerText))"
-STOP = "[...document.querySelectorAll('.st-key-stop-button button')].find((button) => button.offsetParent)?.click()"
-"""Unless it has ended: it goes on for 8 s, which is most of this test's CPU time."""
-
-
-def test_the_first_minute(dashboard: str, page: Any) -> None:
+def test_what_is_in_sight_at_first(dashboard: str, page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(dashboard)
     page.wait_for_function(IN_SIGHT, arg="page-run")
@@ -191,27 +184,6 @@ def test_the_first_minute(dashboard: str, page: Any) -> None:
     page.mouse.wheel(0, 2000)
     page.wait_for_function("document.querySelector('[data-testid=stSidebarContent]').scrollTop > 300")
     page.wait_for_function(IN_SIGHT, arg="run-button")  # while the settings are scrolled
-
-    page.get_by_role("button", name="See a starved GPU").click()
-    page.wait_for_function(ENOUGH, timeout=RUN_LIMIT_MS)
-    page.evaluate(STOP)
-    page.get_by_text(re.compile(r"^Input-bound|Input-bound:")).first.wait_for(timeout=RUN_LIMIT_MS)
-
-
-def test_a_queued_run_says_its_place_and_can_be_cancelled(dashboard: str, page: Any) -> None:
-    page.goto(f"{dashboard}?device=simulated:8,0&seconds=600")
-    run = page.locator(".st-key-run-button button:visible")
-    run.click()
-    stop = page.locator(".st-key-stop-button button:visible").first
-    stop.wait_for()
-    run.click()
-    page.get_by_text(
-        re.compile(r"Waiting for run \d+ on simulated:.*; jobs run one at a time .* 2nd in the queue")
-    ).wait_for(timeout=RUN_LIMIT_MS)  # 3rd at first, where the run of the test before is still going
-    page.locator(".st-key-queued").get_by_role("button", name="Cancel").click()
-    page.locator(".st-key-live-gaps .js-plotly-plot .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)
-    stop.click()
-    page.get_by_text(re.compile("^Stopped")).first.wait_for(timeout=RUN_LIMIT_MS)
 
 
 ON_SCREEN = """() => [...document.querySelectorAll('.st-key-verdict, .st-key-tiles, .st-key-answer-head')]
@@ -254,7 +226,7 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.reload()
     working.wait_for()
     expect(page.get_by_role("button", name="Measure headroom")).to_have_count(0)  # it cannot be started twice
-    page.locator(".st-key-stop-headroom button:visible").click()
+    page.locator(".st-key-headroom-stop button:visible").click()
     page.get_by_role("button", name="Measure headroom again").wait_for()
 
     page.set_viewport_size({"width": 390, "height": 844})

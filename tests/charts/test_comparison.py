@@ -43,10 +43,8 @@ def test_a_stair_and_two_marks_for_each_run_also_without_a_wait() -> None:
     assert marks.hovertext[1] == "&lt;a&gt;<br>95% of the steps waited at most 95.0 ms"
     assert marks.marker.color == lines[0].line.color != lines[1].line.color
     assert figure.layout.xaxis.type == "log"
-    assert tuple(figure.layout.xaxis.range) == (0, 3)
     assert "(ms)" in figure.layout.xaxis.title.text
     assert "(%)" in figure.layout.yaxis.title.text
     figure = ecdf([("a", distribution(np.zeros(5)))])
     assert figure.data[0].x.tolist() == pytest.approx([FLOOR_MS, FLOOR_MS])
-    assert figure.layout.xaxis.range[1] > figure.layout.xaxis.range[0]
     assert ecdf([]).data == ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -43,27 +42,20 @@ def drawn(chart: LiveChart, sources: Any, n: int, groups: int | None = None) -> 
     return chart.build(series, ORIGIN, 0, n, group_size(n, groups or chart.overview_groups))
 
 
-def axes(layout: Any) -> dict[str, Any]:
-    return {name: axis for name, axis in layout.items() if re.fullmatch(r"[xy]axis\d*", name)}
-
-
 @EVERY
 def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
     assert {c.key for c in LIVE} == {"gaps", "batches", "loss", "gpu", "cpu"}
-    assert chart.title
-    assert (len(chart.help) > 40, len(chart.alt) > 15) == (True, True)
+    assert (bool(chart.title), len(chart.help) > 40, len(chart.alt) > 15) == (True, True, True)
     columns = {"steps": STEP_COLUMNS, "telemetry": TELEMETRY_COLUMNS}[chart.source]
     assert chart.x == "index" or chart.x in columns
-    assert {"xaxis", "yaxis"} <= set(axes(chart.layout))
-    assert all(axis["title"]["text"] for axis in axes(chart.layout).values())
-    for trace in chart.traces:
-        assert trace["name"]
-        assert f"yaxis{trace.get('yaxis', 'y')[1:]}" in chart.layout
+    used = {"xaxis", *(f"yaxis{trace.get('yaxis', 'y')[1:]}" for trace in chart.traces)}
+    assert used == {name for name, axis in chart.layout.items() if "axis" in name and axis["title"]["text"]}
+    assert all(trace["name"] for trace in chart.traces)
 
 
 @pytest.mark.slow
 @EVERY
-@pytest.mark.parametrize("n", [0, 1, 2, 160, 161, 650, 651, 1000, 100_000])
+@pytest.mark.parametrize("n", [0, 1, 160, 651, 100_000])
 def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sources: Any, n: int) -> None:
     for groups in {chart.overview_groups, chart.max_groups}:
         k = group_size(n, groups)
@@ -79,33 +71,19 @@ def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sou
         json.dumps(live_figure(chart, points), cls=PlotlyJSONEncoder)
 
 
-@EVERY
-@pytest.mark.parametrize("k", [1, 2, 8])
-def test_groups_made_in_two_parts_are_those_of_the_whole(chart: LiveChart, sources: Any, k: int) -> None:
-    """Why a refresh can send only what is new."""
-    series = sources[chart.source]
-    n, edge = 200, 96
-    whole, first, second = (chart.build(series, ORIGIN, *part, k) for part in ((0, n), (0, edge), (edge, n)))
-    for a, b, c in zip(whole, first, second, strict=True):
-        np.testing.assert_array_equal(a.x, np.concatenate([b.x, c.x]))
-        np.testing.assert_array_equal(a.y, np.concatenate([b.y, c.y]))
-        assert a.text is None or [*a.text] == [*(b.text or ()), *(c.text or ())]
-
-
 def area(points: Points) -> float:
     """Under a line of the shape "hv": each value holds until the next point."""
     return float((points.y[:-1] * np.diff(points.x)).sum())
 
 
-@pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
-def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any, n: int) -> None:
-    busy, wait, *_ = drawn(GAPS, sources, n)
+def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any) -> None:
     steps = sources["steps"]
-    assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
-    assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
-    assert busy.x[0] == pytest.approx(10.0)  # since the run began
-    assert busy.x[-1] == pytest.approx(10 + steps["step_s"][:n].sum())
-    assert set(busy.y) == set(wait.y) == {0.0, 1.0}
+    for n in (1, 1000, 100_000):
+        busy, wait, *_ = drawn(GAPS, sources, n)
+        assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
+        assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
+        # since the run began
+        assert (busy.x[0], busy.x[-1]) == (pytest.approx(10.0), pytest.approx(10 + steps["step_s"][:n].sum()))
 
 
 def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was() -> None:
@@ -115,21 +93,17 @@ def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was() -> None:
     assert busy.y.tolist() == [0, 1, 0] * 2
     assert wait.x == pytest.approx([0.6, 1.0, 1.0, 1.0, 1.2, 1.3, 1.3, 1.3])
     assert wait.y.tolist() == [1, 0, 1, 0] * 2
-    assert busy.text is not None
-    assert wait.text is not None
-    assert list(busy.text)[:3] == ["step 1<br>device idle 500 ms, busy 100 ms"] * 3
-    assert list(wait.text)[4:] == ["step 2<br>data wait 100 ms, of which exposed 100 ms"] * 4
+    assert list(busy.text or ())[:3] == ["step 1<br>device idle 500 ms, busy 100 ms"] * 3
+    assert list(wait.text or ())[4:] == ["step 2<br>data wait 100 ms, of which exposed 100 ms"] * 4
     busy, *_ = GAPS.build(steps, ORIGIN, 0, 3, 2)
-    assert busy.text is not None
-    assert [*busy.text][::3] == [
+    assert list(busy.text or ())[::3] == [
         "steps 0 to 1, drawn as one<br>device idle 800 ms, busy 400 ms",
         "step 2<br>device idle 200 ms, busy 400 ms",
     ]
 
 
-@pytest.mark.parametrize("n", [1000, 100_000])
-def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any, n: int) -> None:
-    steps = sources["steps"]
+def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any) -> None:
+    steps, n = sources["steps"], 100_000
     wait, h2d, compute = drawn(BATCHES, sources, n)
     slowest = int(steps["step_s"][:n].argmax())
     at = wait.x.tolist().index(slowest)
@@ -169,14 +143,11 @@ def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_t
     assert busy.x[3:] == pytest.approx([2.0, 13.0, 14.0])
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_no_axis_for_memory_that_nobody_knows(known: bool) -> None:
-    """As of a simulated device; while nothing has come yet there may be some."""
-    used = np.full(3, 2.0**30 if known else np.nan)
-    telemetry = made_telemetry(t_s=[1.0, 2.0, 3.0], gpu_util_pct=np.full(3, 50.0), gpu_mem_used_bytes=used)
-    drawn = live_figure(GPU, GPU.build(telemetry, 0.0, 0, 3, 1))
-    assert drawn["layout"]["yaxis2"]["visible"] is known
-    assert live_figure(GPU, GPU.build(telemetry, 0.0, 0, 0, 1))["layout"]["yaxis2"]["visible"]
+def test_no_axis_for_memory_that_nobody_knows() -> None:
+    """As of a simulated device, and while nothing has come yet."""
+    for used, n, visible in ((2.0**30, 3, True), (np.nan, 3, False), (np.nan, 0, False)):
+        telemetry = made_telemetry(t_s=[1.0, 2.0, 3.0], gpu_mem_used_bytes=np.full(3, used))
+        assert live_figure(GPU, GPU.build(telemetry, 0.0, 0, n, 1))["layout"]["yaxis2"]["visible"] is visible
 
 
 def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any() -> None:

@@ -1,15 +1,11 @@
-"""Colours that mean the same everywhere and can be told apart by everybody, and text that is no markup."""
+"""Colours that mean the same everywhere and can be told apart by everybody."""
 
 from __future__ import annotations
 
-import html
 import itertools
-import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vitprof.analysis.timing.gaps import CAUSES
 from vitprof.analysis.timing.loading import STAGE_WORDS
@@ -40,27 +36,17 @@ def lab(colour: str, vision: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize(
-    "together",
-    [
-        [colour for _, colour in style.DEVICE_TIME.values()],
-        list(style.LOADING_COLOURS.values()),
-        [style.IDLE, style.GPU_UTIL],
-        [style.REFERENCE, style.GPU_UTIL],
-    ],
-    ids=["device", "loading", "idle", "true"],
-)
-def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(together: list[str], vision: str) -> None:
-    for a, b in itertools.combinations(together, 2):
-        assert np.linalg.norm(lab(a, vision) - lab(b, vision)) > LEAST_DISTANCE, (a, b)
+def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(vision: str) -> None:
+    device, loading = [colour for _, colour in style.DEVICE_TIME.values()], style.LOADING_COLOURS.values()
+    for together in (device, loading, [style.IDLE, style.GPU_UTIL], [style.REFERENCE, style.GPU_UTIL]):
+        for a, b in itertools.combinations(together, 2):
+            assert np.linalg.norm(lab(a, vision) - lab(b, vision)) > LEAST_DISTANCE, (a, b)
 
 
-@pytest.mark.parametrize(
-    "colour", sorted({*(c for _, c in style.DEVICE_TIME.values()), *style.LOADING_COLOURS.values()})
-)
-def test_words_on_a_bar_can_be_read(colour: str) -> None:
-    low, high = sorted((style.luminance(colour), style.luminance(style.ink_on(colour))))
-    assert (high + 0.05) / (low + 0.05) >= 4.5
+def test_words_on_a_bar_can_be_read() -> None:
+    for colour in (*(c for _, c in style.DEVICE_TIME.values()), *style.LOADING_COLOURS.values()):
+        low, high = sorted((style.luminance(colour), style.luminance(style.ink_on(colour))))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, colour
     assert style.luminance("#ffffff") == pytest.approx(1)
 
 
@@ -85,10 +71,3 @@ def test_a_colour_means_the_same_in_every_chart() -> None:
     assert seen == set(parts)
     named = (style.DATA_WAIT, style.H2D, style.COMPUTE, style.NEUTRAL, style.GPU_UTIL, style.MEMORY, style.LOSS)
     assert (len(set(named)), len(set(style.RUN_COLOURS))) == (len(named), len(style.RUN_COLOURS))
-
-
-@given(st.text())
-def test_text_is_shown_as_it_is_and_never_read_as_markup(text: str) -> None:
-    assert not set("<>") & set(style.plain(text))
-    assert html.unescape(style.plain(text)) == html.unescape(html.escape(text, quote=False)) == text
-    assert re.sub("&(amp|lt|gt);", "", style.plain(text)).count("&") == 0

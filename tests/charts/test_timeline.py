@@ -13,8 +13,9 @@ from vitprof.analysis.timing.timeline import one_step, timeline
 from vitprof.charts.timeline import batch_chain
 
 
-def lengths(figure: go.Figure, lane: str) -> dict[str, float]:
-    return {bar.name: bar.x[0] for bar in figure.data if bar.y[0] == lane}
+def lengths(figure: go.Figure, lane: str, of: str = "x") -> dict[str, float]:
+    """The length of each span of a lane, or its beginning."""
+    return {bar.name: bar[of][list(bar.y).index(lane)] for bar in figure.data if lane in bar.y}
 
 
 @pytest.fixture
@@ -33,9 +34,9 @@ def test_the_chain_adds_up_and_begins_where_the_loop_asks(steps: Any) -> None:
     assert lengths(figure, "copy") == pytest.approx({"H2D": 10})
     assert lengths(figure, "device")["compute"] == pytest.approx(40)
     assert not lengths(figure, "bubbles")
-    begins = {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loader"}
+    begins = lengths(figure, "loader", "base")
     assert (begins["decoding"], begins["hand-over"]) == (pytest.approx(-15), pytest.approx(25))
-    assert {bar.name: bar.base[0] for bar in figure.data if bar.y[0] == "loop"}["data wait"] == pytest.approx(0)
+    assert lengths(figure, "loop", "base")["data wait"] == pytest.approx(0)
 
 
 def test_stages_are_in_proportion_and_bubbles_beneath_their_compute(steps: Any) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
@@ -27,8 +31,9 @@ def script() -> None:
         notifications.watch(resources.store().run(run_id))
 
 
-def page(*run_ids: int, **state: object) -> AppTest:
-    return drawn_by(script, {"shown": run_ids} | {getattr(notifications, name): v for name, v in state.items()})
+def page(*run_ids: int, said: Sequence[tuple[str, str]] = (), watched: Mapping[str, Any] | None = None) -> AppTest:
+    state = {"shown": run_ids, notifications.TO_SAY: [*said], notifications.WATCHED: dict(watched or {})}
+    return drawn_by(script, state)
 
 
 def words(at: AppTest) -> list[str]:
@@ -47,43 +52,39 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
 
 def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="queued", name="a")
-    at = page(run_id, TO_SAY=[("it is *there*", ":material/tune:")], RUNS={99})
+    at = page(run_id, said=[("it is *there*", ":material/tune:")], watched={"gone": partial(notifications._run, 99)})
     assert words(at) == ["it is *there*"]
-    assert at.session_state[notifications.RUNS] == {run_id}, "one that is gone is passed over"
+    assert list(at.session_state[notifications.WATCHED]) == [f"run {run_id}"], "one that is gone is passed over"
     store.update_run(run_id, status="failed", error="disk full; free some")
     assert words(shown(at)) == ["**a** failed: disk full; free some"]
 
 
-def test_a_group_is_announced_when_its_last_run_has_ended(store: RunStore) -> None:
-    ids = [add_run(store, n=0, status="queued", group_key="headroom:7") for _ in range(2)]
-    at = page(GROUPS={"headroom:7": "Headroom of run 7"})
+def test_a_group_and_a_tournament_are_announced_when_nothing_of_them_is_live(store: RunStore) -> None:
+    group, spec = "headroom:7", TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
+    ids = [add_run(store, n=0, status="queued", group_key=group) for _ in range(2)]
+    gone, number = create_tournament(store, spec), create_tournament(store, spec)
+    claim(store, number)
+    looks = {str(n): partial(notifications._tournament, n) for n in (gone + 7, number)}
+    at = page(watched={group: partial(notifications._group, group, "Headroom of run 7"), **looks})
+    assert list(at.session_state[notifications.WATCHED]) == [group, str(number)]
     store.update_run(ids[0], status="done")
     assert not words(shown(at))
     store.update_run(ids[1], status="failed")
     assert words(shown(at)) == ["Headroom of run 7: ended, 1 of 2 runs without a result."]
-    assert not words(shown(at))
-
-
-def test_a_tournament_is_announced_when_nobody_works_on_it_any_more(store: RunStore) -> None:
-    spec = TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
-    gone, number = create_tournament(store, spec), create_tournament(store, spec)
-    claim(store, number)
-    at = page(TOURNAMENTS={gone + 7, number})
-    assert not words(at)
-    assert at.session_state[notifications.TOURNAMENTS] == {number}
     set_status(store, number, "done", owner=None)
     assert words(shown(at)) == [f"Tournament {number} is done."]
     assert not words(shown(at))
 
 
 def test_more_than_a_few_are_counted_and_are_news_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = words(page(RUNS={add_run(store, n=0, status="stopped") for _ in range(5)}))
+    ids = [add_run(store, n=0, status="stopped") for _ in range(5)]
+    said = words(page(watched={str(n): partial(notifications._run, n) for n in ids}))
     assert (len(said), said[-1]) == (notifications.MAX_TOASTS + 1, "2 more have ended.")
     run_id = add_run(store, n=0, status="running", name="a")
-    state: dict[str, object] = {notifications.RUNS: {run_id}}
-    monkeypatch.setattr(st, "session_state", state)
+    monkeypatch.setattr(st, "session_state", {})
+    notifications.watch(store.run(run_id))
     assert not notifications._ended()
     store.update_run(run_id, status="done")
     assert notifications._ended()
-    state[notifications.RUNS] = set()
+    notifications.watch(store.run(run_id))
     assert not notifications._ended()

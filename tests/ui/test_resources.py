@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import contextlib
 import threading
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.series import made_steps
 from tests.stored_series import append_steps
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing.steady import plain_stops, training
+from vitprof.analysis.timing.summary import RunningTotals
 from vitprof.analysis.timing.timeline import group_size
-from vitprof.charts.live import BATCHES, GAPS, LOSSES, LiveChart, Points
+from vitprof.charts.live import BATCHES, GAPS, LiveChart, Points
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.trials import OnProgress, Progress, Stop
 from vitprof.jobs import users
 from vitprof.recording import columns
-from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.resources import STEP_NAMES, BackgroundTask, Growing, PointCache, RunSeries, window
@@ -89,27 +87,20 @@ def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pyte
     assert task.result == "stopped early"
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (JobError("no process\ncould be started"), "no process could be started"),
-        (ZeroDivisionError("a bug\nof two lines"), "ZeroDivisionError: a bug"),
-    ],
-)
-def test_an_error_is_one_line_and_gone_with_the_next_start(task: Task, error: Exception, line: str) -> None:
+def test_an_error_is_one_line_and_gone_with_the_next_start(task: Task) -> None:
     def fail(*args: object) -> str:
-        raise error
+        raise JobError("no process\ncould be started")
 
     task.start(fail)
     task.wait()
-    assert (task.error, task.result) == (line, None)
+    assert (task.error, task.result) == ("no process could be started", None)
     task.start(lambda report, stopped: "fine")
     task.wait()
     assert (task.error, task.result) == ("", "fine")
 
 
 def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(resources, "_closers", [])
+    monkeypatch.setattr(resources, "_closing", contextlib.ExitStack())
     closed: list[str] = []
     resources.at_end(lambda: closed.append("manager"))
     resources.at_end(lambda: 1 / 0)
@@ -120,21 +111,6 @@ def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, caps
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_end_of_the_program_stops_work_and_waits() -> None:
-    code = """
-import threading
-from vitprof.ui.resources import BackgroundTask
-def work(report, stopped):
-    while not stopped():
-        threading.Event().wait(0.01)
-    print("put away")
-BackgroundTask("vitprof-test").start(work)
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert ended.stdout == "put away\n"
-
-
 def rows(first: int, n: int) -> list[list[float]]:
     """Made-up steps, each figure different from every other."""
     step = np.arange(first, first + n)
@@ -143,39 +119,7 @@ def rows(first: int, n: int) -> list[list[float]]:
     return np.nan_to_num(np.stack(list(made.values()), axis=1)).tolist()
 
 
-@pytest.mark.slow
-def test_rows_arrive_once_however_they_are_cut(store: RunStore) -> None:
-    run_id = store.create_run(RunConfig())
-    series = RunSeries(store, run_id)
-    done = 0
-    for n in (1, 0, 5, 1500, 2, 3000):
-        append_steps(store, run_id, rows(done, n))
-        done += n
-        series.refresh()
-        series.refresh()
-        assert series.steps()["step"].tolist() == list(range(done))
-
-
-class OneRun:
-    """A store that holds the steps of one run, in memory."""
-
-    def __init__(self, epoch: list[int], warmup: list[bool]) -> None:
-        n = len(epoch)
-        self.columns = {name: np.arange(n) + 10.0 * i for i, name in enumerate(STEP_NAMES)}
-        self.columns |= {"step": np.arange(n, dtype=float), "epoch": np.array(epoch, dtype=float)}
-        self.columns["warmup"] = np.array(warmup, dtype=float)
-        self.written = 0
-
-    def steps_in_parts(self, run_id: int, *, after: int, names: tuple[str, ...]) -> Iterator[Series]:
-        middle = (after + 1 + self.written) // 2
-        for first, last in ((after + 1, middle), (middle, self.written)):
-            yield {name: self.columns[name][first:last] for name in names}
-
-    def telemetry(self, run_id: int, *, after: int) -> Series:
-        return {name: np.empty(0) for name in ("seq", *TELEMETRY_COLUMNS)}
-
-
-@pytest.mark.slow
+@settings(max_examples=40)
 @given(
     steps=st.lists(st.tuples(st.sampled_from([0, 0, 1]), st.booleans()), max_size=30),
     every_step_begins_an_epoch=st.booleans(),
@@ -184,17 +128,20 @@ class OneRun:
 def test_totals_are_those_of_the_analysis_rule_at_every_refresh(
     steps: list[tuple[int, bool]], every_step_begins_an_epoch: bool, cuts: list[int]
 ) -> None:
-    epochs = list(range(len(steps))) if every_step_begins_an_epoch else list(accumulate(step for step, _ in steps))
-    run = OneRun(epochs, [warmup for _, warmup in steps])
-    series = RunSeries(cast(RunStore, run), 1)
-    for cut in [*cuts, len(steps)]:
-        run.written = min(run.written + cut, len(steps))
-        series.refresh()
-        counted = training(series.steps())
-        totals = series.totals
-        assert totals.steps == counted.sum()
+    n = len(steps)
+    whole = {name: np.arange(n) + 10.0 * i for i, name in enumerate(STEP_NAMES)}
+    epochs = range(n) if every_step_begins_an_epoch else list(accumulate(step for step, _ in steps))
+    whole |= {"epoch": np.array(epochs, float), "warmup": np.array([warmup for _, warmup in steps], float)}
+    running, done = RunningTotals(), 0
+    for cut in [*cuts, n]:
+        if done < n:
+            running.add({name: values[done : done + cut] for name, values in whole.items()})
+        done = min(done + cut, n)
+        series = first(whole, done)
+        counted = training(series)
+        assert running.totals.steps == counted.sum()
         for name in ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):
-            assert getattr(totals, name) == pytest.approx(series.steps()[name][counted].sum())
+            assert getattr(running.totals, name) == pytest.approx(series[name][counted].sum())
 
 
 def test_a_view_handed_out_does_not_change_later() -> None:
@@ -205,11 +152,14 @@ def test_a_view_handed_out_does_not_change_later() -> None:
     assert (view.tolist(), growing.view()["x"][:4].tolist(), growing.n) == ([0, 1, 2], [0, 1, 2, 0], 5003)
 
 
-def test_steps_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
+def test_rows_arrive_once_and_those_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
     run_id = store.create_run(RunConfig())
     series = RunSeries(store, run_id)
-    append_steps(store, run_id, rows(0, 20))
-    series.refresh()
+    for first, n in ((0, 20), (20, 0), (20, 1500)):
+        append_steps(store, run_id, rows(first, n))
+        for _ in range(2):
+            series.refresh()
+            assert series.steps()["step"].tolist() == list(range(first + n))
     n = series.totals.steps
     store.mark_warmup(run_id, [10, 11])
     store.mark_warmup(run_id, [])
@@ -248,10 +198,10 @@ def same(a: list[Points], b: list[Points]) -> bool:
     )
 
 
-@pytest.mark.parametrize("chart", [GAPS, BATCHES, LOSSES], ids=lambda c: c.key)
+@pytest.mark.parametrize("chart", [GAPS, BATCHES], ids=lambda c: c.key)
 def test_growing_run(chart: LiveChart) -> None:
     series, cache = made_up(5000), PointCache()
-    for n in (1, 2, 7, 150, 161, 640, 660, 661, 2599, 2601, 5000, 5000):
+    for n in (1, 2, 161, 650, 661, 2601, 5000, 5000):
         grown = first(series, n)
         assert same(cache.points(chart, 1, grown, ORIGIN_S, None), anew(chart, grown, None))
 
@@ -288,7 +238,7 @@ def test_window() -> None:
     series = made_up(100)
     for chart, view, expected in (
         (GAPS, (11.0, 13.0), (3, 8)),
-        (BATCHES, (10.0, 12.0), (8, 15)),
+        (BATCHES, (10.0, 12.0), (7, 15)),
         (BATCHES, (-50.0, -40.0), (0, 100)),
         (GAPS, (900.0, 901.0), (99, 100)),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import plotly.graph_objects as go
 
 from vitprof import formats
@@ -100,16 +101,8 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
         for name, t in zip(names, transforms, strict=True)
     ]
     lengths = [t.s_per_sample * 1e3 for t in transforms]
-    bars = go.Bar(
-        x=lengths,
-        y=names,
-        orientation="h",
-        text=[formats.percent(t.frac) for t in transforms],
-        textposition="outside",
-        cliponaxis=False,
-        marker={"color": style.LOADING_COLOURS["transform"], "line": {"width": 0}},
-        **style.hover_texts(hovers),
-    )
+    shares = [formats.percent(t.frac) for t in transforms]
+    bars = style.labelled_bars(names, lengths, shares, style.LOADING_COLOURS["transform"], hovers)
     shown = [style.plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in transforms]
     return go.Figure(bars).update_layout(
         margin={"l": 8, "r": 40, "t": 8, "b": 44},
@@ -130,25 +123,24 @@ JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
 def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     """Returns bars in ms a step: anchor A, each stage (grey if it may be nothing), and the slowest anchor."""
     known = [a for a in headroom.anchors if a.n_runs]
-    # label, start, cost, colour, text, hover text
-    bars: list[tuple[str, float, Anchor | StageCost, str, str, str]] = []
+    # label, start, cost, colour
+    bars: list[tuple[str, float, Anchor | StageCost, str]] = []
     if known:
         label = "data free (A)" if known[0].role == "A" else f"anchor {known[0].role}"
-        bars.append((label, 0.0, known[0], style.COMPUTE, *_of_anchor(known[0], batch_size)))
+        bars.append((label, 0.0, known[0], style.COMPUTE))
         for stage, before in zip(headroom.parts, known, strict=False):
             colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2]) if stage.distinguishable else None
-            of_stage = _of_stage(stage, batch_size)
-            bars.append((stage.name, before.s_per_sample, stage, colour or style.NEUTRAL, *of_stage))
+            bars.append((stage.name, before.s_per_sample, stage, colour or style.NEUTRAL))
         if len(known) > 1:
             label = JOBS.get(known[-1].role, f"{ANCHOR_WORDS[known[-1].role]} ({known[-1].role})")
-            bars.append((label, 0.0, known[-1], style.RUN_COLOURS[0], *_of_anchor(known[-1], batch_size)))
-    labels, starts, costs, colours, texts, hovers = zip(*bars, strict=True) if bars else ((),) * 6
+            bars.append((label, 0.0, known[-1], style.RUN_COLOURS[0]))
+    labels, starts, costs, colours = zip(*bars, strict=True) if bars else ((),) * 4
+    texts, hovers = zip(*(_in_words(cost, batch_size) for cost in costs), strict=True) if bars else ((),) * 2
     scale = batch_size * 1e3
     heights, lows, highs = ([getattr(c, n) * scale for c in costs] for n in ("s_per_sample", "low", "high"))
     bases = [start * scale for start in starts]
     # Above the error bars, which would cross a bar's own text.
-    ends = [high if math.isfinite(high) else height for height, high in zip(heights, highs, strict=True)]
-    tops = [base + end for base, end in zip(bases, ends, strict=True)]
+    tops = [base + np.fmax(height, high) for base, height, high in zip(bases, heights, highs, strict=True)]
     error = style.whiskers(heights, lows, highs, color=style.NEUTRAL)
     bar = go.Bar(x=labels, y=heights, base=bases, marker_color=colours, error_y=error, **style.hover_texts(hovers))
     words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
@@ -158,20 +150,13 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     )
 
 
-def _step(cost: Anchor | StageCost, batch: int) -> tuple[str, str]:
+def _in_words(cost: Anchor | StageCost, batch: int) -> tuple[str, str]:
     step, low, high = (formats.seconds(v * batch) for v in (cost.s_per_sample, cost.low, cost.high))
-    return step, f"{step} a step ({low} to {high})"
-
-
-def _of_anchor(anchor: Anchor, batch: int) -> tuple[str, str]:
-    step, spread = _step(anchor, batch)
-    speed = formats.number(1 / anchor.s_per_sample, "samples/s")
-    runs = f"{anchor.n_steps} steps of {formats.count(anchor.n_runs, 'run')}"
-    return step, f"anchor {anchor.role}: {spread}<br>{speed}<br>{runs}"
-
-
-def _of_stage(stage: StageCost, batch: int) -> tuple[str, str]:
-    cost, spread = _step(stage, batch)
-    if not stage.distinguishable:
-        return "not distinguishable", f"{stage.name}: not distinguishable from nothing<br>{spread}"
-    return f"+{cost}", f"{stage.name}: {spread}<br>{formats.percent(stage.share)} of the slowest"
+    spread = f"{step} a step ({low} to {high})"
+    if isinstance(cost, Anchor):
+        speed = formats.number(1 / cost.s_per_sample, "samples/s")
+        runs = f"{cost.n_steps} steps of {formats.count(cost.n_runs, 'run')}"
+        return step, f"anchor {cost.role}: {spread}<br>{speed}<br>{runs}"
+    if not cost.distinguishable:
+        return "not distinguishable", f"{cost.name}: not distinguishable from nothing<br>{spread}"
+    return f"+{step}", f"{cost.name}: {spread}<br>{formats.percent(cost.share)} of the slowest"

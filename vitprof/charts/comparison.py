@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -105,13 +104,11 @@ MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamo
 
 def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
     figure = go.Figure()
-    lowest, highest = math.inf, 0.0
     for place, (name, waits) in enumerate(runs):
         if not waits.n:
             continue
         shown = style.plain(name)
         ms = np.maximum(waits.values * 1e3, FLOOR_MS)
-        lowest, highest = min(lowest, float(ms[0])), max(highest, float(ms[-1]))
         figure.add_scatter(
             x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the curve begins at the bottom
             y=np.concatenate([[0.0], waits.share * 100]).astype(np.float32),
@@ -140,16 +137,9 @@ def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
         for words, _, symbol in MARKS:  # what the symbols mean, without a run's colour
             mark = {"color": style.NEUTRAL, "size": 10, "symbol": symbol}
             figure.add_scatter(x=[None], y=[None], name=words, mode="markers", marker=mark, hoverinfo="skip")
-    decades = None  # from that of the shortest wait to that of the longest, at least one
-    if highest > 0:
-        first, last = math.floor(math.log10(lowest)), math.ceil(math.log10(highest))
-        decades = [first, max(last, first + 1)]
-    ticks: dict[str, Any] = {"minor": {"ticks": "outside", "dtick": "D1"}}
-    if decades is not None and decades[1] - decades[0] > 2:  # else the numbers in between are needed
-        ticks["dtick"] = 1
     return figure.update_layout(
         style.WITH_LEGEND,
         hovermode="closest",
-        xaxis=style.axis("data wait (ms), logarithmic", type="log", range=decades, **ticks),
+        xaxis=style.axis("data wait (ms), logarithmic", type="log"),
         yaxis=style.axis("steps that waited at most this long (%)", range=[-2, 102]),
     )

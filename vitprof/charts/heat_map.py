@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import plotly.graph_objects as go
 
@@ -19,7 +18,6 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
     """Returns seconds for an epoch, or the speed-up, by setting (rows) and batch size (columns), on a logarithmic
     scale. The colours are Cividis, for colour vision deficiency too (Nunez, Anderton and Renslow, PLoS ONE 2018).
     """
-    seconds = value == "epoch_s"
     x, y = [f"{batch:,}" for batch in table.batch_sizes], [style.plain(line.name) for line in table.lines]
     logs = [[_log(cell, value) for cell in line.cells] for line in table.lines]
     hovers = [
@@ -35,12 +33,10 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
         **style.hover_texts(hovers),
         hoverongaps=False,
         colorscale="Cividis",
-        reversescale=seconds,
+        reversescale=value == "epoch_s",
         xgap=2,
         ygap=2,
-        colorbar=_log_bar(
-            [v for row in logs for v in row if v is not None], "s an epoch" if seconds else "times the<br>baseline"
-        ),
+        showscale=False,  # each cell has its number
     )
     figure = go.Figure([heat] if y else [])
     empty = [(i, j) for i, row in enumerate(logs) for j, log in enumerate(row) if log is None]
@@ -54,7 +50,7 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
             mode="text",
             showlegend=False,
         )
-    what = "Seconds for an epoch" if seconds else "Speed-up over the baseline"
+    what = "Seconds for an epoch" if value == "epoch_s" else "Speed-up over the baseline"
     return tournament.finish(
         figure,
         f"{what} (bright: fast)",
@@ -97,29 +93,13 @@ def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
 
 
 def _heat_alt(table: leaderboard.ArticleTable, what: str, value: Value) -> str:
-    cells = [
-        (line.name, batch, cell)
-        for line in table.lines
-        for batch, cell in zip(table.batch_sizes, line.cells, strict=True)
-        if cell is not None
-    ]
-    known = [(name, batch, c) for name, batch, c in cells if math.isfinite(c.samples_per_s)]
+    cells = [(line.name, cell) for line in table.lines for cell in line.cells if cell is not None]
+    known = [(name, cell) for name, cell in cells if math.isfinite(cell.samples_per_s)]
     if not known:
         return f"{what}: no figures yet."
-    name, batch, cell = max(known, key=lambda k: k[2].samples_per_s)
+    name, cell = max(known, key=lambda k: k[1].samples_per_s)
     figure = formats.seconds(cell.epoch_s) if value == "epoch_s" else f"{formats.number(cell.speed_up)} times"
     return (
-        f"{what} for {len(table.lines)} settings at {len(table.batch_sizes)} batch sizes; "
-        f"the fastest is {name} at batch {batch:,} with {figure}; {len(cells) - len(known)} cells have no figure."
+        f"{what} for {len(table.lines)} settings at {len(table.batch_sizes)} batch sizes; the fastest is {name} at "
+        f"batch {cell.entry.batch_size:,} with {figure}; {len(cells) - len(known)} cells have no figure."
     )
-
-
-def _log_bar(logs: Sequence[float], title: str) -> dict[str, Any]:
-    bar: dict[str, Any] = {"title": {"text": title}, "thickness": 12, "outlinewidth": 0}
-    if not logs:
-        return bar
-    low, high = min(logs), max(logs)
-    decades = range(math.floor(low), math.ceil(high) + 1)
-    ticks = [v * 10.0**d for d in decades for v in (1, 2, 5) if low <= math.log10(v * 10.0**d) <= high]
-    ticks = ticks if len(ticks) > 1 else sorted({10**low, 10**high})
-    return bar | {"tickvals": [math.log10(t) for t in ticks], "ticktext": [f"{t:,.3g}" for t in ticks]}

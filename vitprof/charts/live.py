@@ -104,8 +104,6 @@ class LiveChart:
     traces: tuple[dict[str, Any], ...]
     layout: dict[str, Any]
     build: Builder
-    rare_axis: str = ""
-    """Axis of the layout that stays empty in most runs; hidden, with its traces, if it is empty."""
     overview_groups: int = MAX_GROUPS
     """Groups at most for a whole run, different for each chart: no two are sent whole in the same refresh."""
     max_groups: int = MAX_GROUPS
@@ -167,7 +165,6 @@ GAPS = LiveChart(
         "hoverdistance": -1,  # points are only at the edges: without this a gap would have no hover text
     },
     build=gap_points,
-    rare_axis="yaxis3",
     overview_groups=160,  # each gap is several pixels wide
     max_groups=480,  # four points each
 )
@@ -249,16 +246,15 @@ CPU = LiveChart(
 
 
 def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis."""
+    """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis of its own."""
     data, drawn = [], set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
         axis = "yaxis" + trace.get("yaxis", "y")[1:]
-        # what is empty now may have points soon
-        shown = bool(np.isfinite(p.y).any()) if len(p.y) else axis != chart.rare_axis
+        shown = bool(np.isfinite(p.y).any())
         text = {} if p.text is None else {"text": p.text}
         data.append(trace | {"x": p.x, "y": p.y} | text | ({} if shown else {"showlegend": False}))
         drawn |= {axis} if shown else set()
-    for name in [n for n, a in layout.items() if n == chart.rare_axis or (n == "yaxis2" and "overlaying" in a)]:
+    for name in [name for name in layout if name.startswith("yaxis") and name != "yaxis"]:
         layout[name] = layout[name] | {"visible": name in drawn}
     return {"data": data, "layout": layout}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ WITH_LEGEND: dict[str, Any] = {"margin": MARGIN, "legend": LEGEND, "showlegend":
 
 
 def plain(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return html.escape(text, quote=False)
 
 
 def luminance(colour: str) -> float:
@@ -84,6 +85,15 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 def categories(order: Sequence[str] | None = None, **more: Any) -> dict[str, Any]:
     ordered = {} if order is None else {"categoryorder": "array", "categoryarray": list(order)}
     return {"type": "category", "fixedrange": True, **ordered, **more}
+
+
+def labelled_bars(
+    names: Sequence[str], lengths: Sequence[float], texts: Sequence[str], colour: str, hovers: Sequence[str]
+) -> dict[str, Any]:
+    """Returns a trace of horizontal bars, each with its text at its end."""
+    looks = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
+    texted = {"text": texts, "textposition": "outside", "cliponaxis": False}
+    return {"type": "bar", "x": lengths, "y": names, **looks, **texted, **hover_texts(hovers)}
 
 
 def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], **more: Any) -> dict[str, Any]:

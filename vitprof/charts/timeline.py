@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,7 +17,21 @@ from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE, WITH_L
 MAX_SHAPES = 500
 """Spans in a time line at most: more are slow to draw, and too narrow to be seen."""
 LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device", "launches": "bubbles"}
-"""Lane of a `Timeline` -> its name in charts."""
+"""Lane of a `Timeline` -> its name in charts, from the top down."""
+LOADER_LANE = "loader"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a lane shows from one moment on, in seconds on the monotonic clock."""
+
+    lane: str
+    words: str
+    colour: str
+    start_s: float
+    length_s: float
+    hover: str
+    step: int
 
 
 def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
@@ -26,98 +41,72 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
     monotonic clock.
     """
     steps, counts = np.unique(line.step, return_counts=True)
-    fit = max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))
-    drawn = np.isin(line.step, steps[:fit])
-    device = LANES.index("device")
-    figure = go.Figure()
-    for number, name in enumerate(KINDS):
-        at = np.flatnonzero(drawn & (line.kind == number))
-        if not len(at):
-            continue
-        words, colour = DEVICE_TIME[name]
-        length = line.end_s[at] - line.start_s[at]
-        texts = [
-            f"step {k:,}<br>{_span_in_words(number, lane, s)}"
-            for k, lane, s in zip(line.step[at].tolist(), line.lane[at].tolist(), length.tolist(), strict=True)
-        ]
-        figure.add_bar(
-            x=length,
-            base=line.start_s[at] - origin_s,
-            y=[LANE_NAMES[LANES[lane]] for lane in line.lane[at].tolist()],
-            orientation="h",
-            name=words,
-            marker={"color": colour, "line": {"width": 0}},
-            **hover_texts(texts),
-            customdata=line.step[at],
-        )
-    span = f", steps {int(steps[0]):,} to {int(steps[fit - 1]):,}" if len(steps) else ""
-    lanes = [LANE_NAMES[lane] for number, lane in enumerate(LANES) if lane != "launches" or number in line.lane]
-    marked = np.flatnonzero(drawn & (line.lane == device) & (line.step == mark))
-    if len(marked):
+    drawn = steps[: max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))].tolist()
+    pieces = [piece for piece in _spans(line) if piece.step <= drawn[-1]]
+    span = f", steps {drawn[0]:,} to {drawn[-1]:,}" if drawn else ""
+    figure = _lanes(pieces, origin_s, 1.0, f"time since the run began (s){span}")
+    if marked := [p for p in pieces if p.step == mark and p.lane == LANE_NAMES["device"]]:
         figure.add_shape(
             type="rect",
-            x0=line.start_s[marked].min() - origin_s,
-            x1=line.end_s[marked].max() - origin_s,
+            x0=min(p.start_s for p in marked) - origin_s,
+            x1=max(p.start_s + p.length_s for p in marked) - origin_s,
             y0=0,
             y1=1,
             yref="paper",
             line={"color": REFERENCE, "width": 2},
         )
-    return figure.update_layout(
-        barmode="overlay",
-        bargap=0.15,
-        **WITH_LEGEND,
-        hovermode="closest",
-        xaxis=axis(f"time since the run began (s){span}"),
-        yaxis=categories(lanes[::-1]),
-    )
+    return figure
 
 
-LOADER_LANE = "loader"
 INVISIBLE_FRAC = 0.003
 """Share of the chart's width below which a piece is under two pixels wide and would only lengthen the legend."""
-Piece = tuple[str, str, str, float, float, str]
-"""Lane, words, colour, start and length in seconds, hover text."""
 
 
 def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
     """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked for the batch. `line`
     has the step's spans. The loader's stages are sums over the samples, drawn one after the other.
     """
-    lanes = [LOADER_LANE, *(LANE_NAMES[lane] for lane in LANES)]
     pieces = [*_made(step), *_spans(line)]
     if not pieces:
         return go.Figure()
-    whole_s = max(start + length for *_, start, length, _ in pieces) - min(start for *_, start, _, _ in pieces)
+    whole_s = max(p.start_s + p.length_s for p in pieces) - min(p.start_s for p in pieces)
+    seen = [p for p in pieces if p.length_s >= INVISIBLE_FRAC * whole_s]
+    return _lanes(seen, step.asked_s, 1e3, "time since the loop asked for the batch (ms)")
+
+
+def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str) -> go.Figure:
+    kinds: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        kinds.setdefault(piece.words, []).append(piece)
     figure = go.Figure()
-    named: set[str] = set()
-    for lane, words, colour, start_s, length_s, hover in pieces:
-        if length_s < INVISIBLE_FRAC * whole_s:
-            continue
+    for words, of_kind in kinds.items():
         figure.add_bar(
-            x=[length_s * 1e3],
-            base=[(start_s - step.asked_s) * 1e3],
-            y=[lane],
+            x=np.array([p.length_s for p in of_kind]) * scale,
+            base=(np.array([p.start_s for p in of_kind]) - origin_s) * scale,
+            y=[p.lane for p in of_kind],
             orientation="h",
             name=words,
-            legendgroup=words,
-            showlegend=words not in named,
-            marker={"color": colour, "line": {"width": 0}},
-            **hover_texts([hover]),
+            marker={"color": of_kind[0].colour, "line": {"width": 0}},
+            **hover_texts([p.hover for p in of_kind]),
+            customdata=[p.step for p in of_kind],
         )
-        named.add(words)
-    drawn = {bar.y[0] for bar in figure.data}
+    lanes = {p.lane for p in pieces}
     return figure.update_layout(
         barmode="overlay",
-        bargap=0.2,
+        bargap=0.15,
         **WITH_LEGEND,
         hovermode="closest",
-        xaxis=axis("time since the loop asked for the batch (ms)"),
-        yaxis=categories([lane for lane in lanes if lane in drawn][::-1]),
+        xaxis=axis(x_title),
+        yaxis=categories([lane for lane in reversed((LOADER_LANE, *LANE_NAMES.values())) if lane in lanes]),
     )
 
 
 def _made(step: OneStep) -> Iterator[Piece]:
+    def piece(stage: str, start_s: float, length_s: float, took_s: float) -> Piece:
+        words, colour = STAGE_WORDS[stage], LOADING_COLOURS[stage]
+        hover = f"{words} {formats.seconds(took_s)}"
+        return Piece(LOADER_LANE, words, colour, start_s, length_s, hover, step.number)
+
     if math.isfinite(step.made_s) and step.made_s > 0:
         stages = {name: s for name, s in step.stages_s.items() if name != "hand_over" and s > 0}
         worked = math.fsum(stages.values())
@@ -125,25 +114,19 @@ def _made(step: OneStep) -> Iterator[Piece]:
         whole, start = max(worked, step.made_s), step.made_start_s
         for name, seconds in stages.items():
             length = step.made_s * seconds / whole
-            words = STAGE_WORDS[name]
-            yield LOADER_LANE, words, LOADING_COLOURS[name], start, length, f"{words} {formats.seconds(seconds)}"
+            yield piece(name, start, length, seconds)
             start += length
     handed = step.stages_s.get("hand_over", 0.0)
     if handed > 0:
-        words = STAGE_WORDS["hand_over"]
-        hover = f"{words} {formats.seconds(handed)}"
-        yield LOADER_LANE, words, LOADING_COLOURS["hand_over"], step.got_s - handed, handed, hover
+        yield piece("hand_over", step.got_s - handed, handed, handed)
 
 
 def _spans(line: Timeline) -> Iterator[Piece]:
-    for lane, kind, start, end in zip(
-        line.lane.tolist(), line.kind.tolist(), line.start_s.tolist(), line.end_s.tolist(), strict=True
-    ):
+    by_kind = np.argsort(line.kind, kind="stable")  # the legend then has the same order in every chart
+    columns = (line.step, line.lane, line.kind, line.start_s, line.end_s)
+    for step, lane, kind, start, end in zip(*(column[by_kind].tolist() for column in columns), strict=True):
         words, colour = DEVICE_TIME[KINDS[kind]]
-        yield LANE_NAMES[LANES[lane]], words, colour, start, end - start, _span_in_words(kind, lane, end - start)
-
-
-def _span_in_words(kind: int, lane: int, seconds: float) -> str:
-    words, length = DEVICE_TIME[KINDS[kind]][0], formats.seconds(seconds)
-    idle = LANES[lane] == "device" and KINDS[kind] != "compute"
-    return f"device idle {length}, cause: {words}" if idle else f"{words} {length}"
+        took = formats.seconds(end - start)
+        idle = LANES[lane] == "device" and KINDS[kind] != "compute"
+        hover = f"device idle {took}, cause: {words}" if idle else f"{words} {took}"
+        yield Piece(LANE_NAMES[LANES[lane]], words, colour, start, end - start, f"step {step:,}<br>{hover}", step)

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from vitprof import formats
 from vitprof.analysis.tournament import entries, leaderboard, recommend, tuning
+from vitprof.charts import style
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, axis, categories, hover_texts, plain, whiskers
 
@@ -23,8 +25,8 @@ LEGEND_BELOW: dict[str, Any] = {
 }
 """The layout of a legend under the chart: it may take several lines on a narrow page, and the title is above."""
 BYTES = {"MiB": 2.0**20, "GiB": 2.0**30}
-TIMES = {"s": 2.0, "min": 120.0, "h": 7200.0}
-"""Units of an axis, each from two of it on."""
+TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0}
+"""Units of an axis, each from one of it on."""
 BEST_WORDS = {"equal": "as fast as the fastest, within 5%", "undecided": "can be as fast as the fastest: undecided"}
 COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
 """What to add to a speed-up that is neither clearly above nor below 1."""
@@ -42,11 +44,6 @@ def spread_words(low: float, high: float, words: Any) -> str:
 
 def _unit(most: float, units: Mapping[str, float]) -> tuple[str, float]:
     return next((unit for unit in reversed(list(units.items())) if most >= unit[1]), next(iter(units.items())))
-
-
-def _time_unit(most_s: float) -> tuple[str, float]:
-    name, least = _unit(most_s, TIMES)
-    return name, least / 2
 
 
 def _speed_whiskers(rows: Sequence[leaderboard.LeaderboardRow], **more: Any) -> dict[str, Any]:
@@ -171,7 +168,7 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
     front = set(recommend.pareto(board, against))
     most = max((cost[row.key] for row in known), default=0.0)
-    unit, size = _time_unit(most) if against == "prepare_s" else _unit(most, BYTES)
+    unit, size = _unit(most, TIMES if against == "prepare_s" else BYTES)
     words = {key: formats.seconds(c) if against == "prepare_s" else formats.size(c) for key, c in cost.items()}
     on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.samples_per_s))
     off = [row for row in known if row.key not in front]
@@ -227,7 +224,7 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
         epochs = max(10, math.ceil(1.5 * max((at[row.key] for row in crossed), default=0.0)))
         n = sorted({round(epochs * share / 20) for share in range(21)})
         totals = {row.key: [recommend.setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)}
-        unit, size = _time_unit(max(map(max, totals.values())))
+        unit, size = _unit(max(map(max, totals.values())), TIMES)
         for place, row in enumerate((base, *rows)):
             name = f"{_name(row)}{'' if place else ' (baseline)'}"
             hovers = [
@@ -280,10 +277,7 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
             figure.add_scatter(
                 x=[i + 1 for i in at], y=speeds, name=name, mode="markers", marker=marker, **hover_texts(hovers)
             )
-    so_far: list[float | None] = []
-    for trial in trials:
-        searched = [trial.samples_per_s] if trial.rung and math.isfinite(trial.samples_per_s) else []
-        so_far.append(max([v for v in so_far[-1:] if v is not None] + searched, default=None))
+    so_far = np.fmax.accumulate([t.samples_per_s if t.rung else math.nan for t in trials])
     figure.add_scatter(
         x=list(range(1, len(trials) + 1)),
         y=so_far,
@@ -292,8 +286,7 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
         line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5},
         hoverinfo="skip",
     )
-    best = next(iter(so_far[-1:]), None)
-    reached = "no figures" if best is None else f"the best reaches {formats.number(best, 'samples/s')}"
+    reached = f"the best reaches {formats.number(np.fmax.reduce(so_far, initial=math.nan), 'samples/s')}"
     return finish(
         figure,
         "Optimization history",
@@ -306,21 +299,13 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
 
 def importance_bars(importances: tuning.Importances) -> go.Figure:
     shares = importances.shares
-    bar = go.Bar(
-        x=list(shares.values()),
-        y=list(shares),
-        orientation="h",
-        marker={"color": FRONT_COLOUR, "line": {"width": 0}},
-        text=[f"{share:.0%}" for share in shares.values()],
-        textposition="outside",
-        cliponaxis=False,
-        hovertemplate="%{y}: %{x:.0%}<extra></extra>",
-    )
-    text = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    texts = [f"{share:.0%}" for share in shares.values()]
+    words = [f"{name} {text}" for name, text in zip(shares, texts, strict=True)]
+    bars = style.labelled_bars(list(shares), list(shares.values()), texts, FRONT_COLOUR, words)
     return finish(
-        go.Figure(bar),
+        go.Figure(bars),
         "Hyperparameter importances",
-        f"Share of the explained differences in throughput: {text}.",
+        f"Share of the explained differences in throughput: {', '.join(words)}.",
         margin=MARGIN | {"l": 16},
         showlegend=False,
         xaxis=axis("share of the explained differences", range=[0, 1.12], tickformat=".0%"),

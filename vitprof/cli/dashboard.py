@@ -23,8 +23,6 @@ from vitprof.cli.common import terminal
 from vitprof.config.bounds import PORT
 from vitprof.demo import make_home
 from vitprof.errors import ConfigError, VitprofError
-from vitprof.export import write_bytes
-from vitprof.home import ensure_dir, home
 from vitprof.program import install_command, program
 
 PACKAGE = Path(vitprof.__file__).parent
@@ -74,7 +72,7 @@ def demo(
     no_browser: Annotated[bool, typer.Option("--no-browser", help=NO_BROWSER_HELP)] = False,
 ) -> None:
     """Open the dashboard on example runs and a tournament, recorded beforehand. Your own runs are left alone."""
-    script = main_script()  # before the home changes: the files that browsers load are shared with the user's own home
+    script = main_script()
     place, replaced = make_home()
     os.environ["VITPROF_HOME"] = str(place)
     os.environ.pop("VITPROF_DB", None)
@@ -114,31 +112,11 @@ def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[s
 
 
 def main_script() -> Path:
-    """Returns the path of the script that Streamlit runs. An installed package's script and pages are first copied to
-    vitprof's home: Streamlit serves files only from a folder beside its script. Raises `VitprofError`.
-    """
+    """Returns the path of the script that Streamlit runs, in the package or in the checkout. Raises `VitprofError`."""
     if find_spec("streamlit") is None:
         raise VitprofError(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}")
-    packed = PACKAGE / "dashboard"
-    if not packed.is_dir():
-        return PACKAGE.parent / "app.py"
-    copy = home() / "dashboard" / vitprof.__version__
-    for source in sorted(path for path in packed.rglob("*") if path.suffix in (".py", ".toml")):
-        target = copy / source.relative_to(packed)
-        ensure_dir(target.parent)
-        _copy(source, target)
-    ensure_dir(copy / "static")
-    return copy / "app.py"
-
-
-def _copy(source: Path, target: Path) -> None:
-    wanted = source.read_bytes()
-    if target.is_file() and target.read_bytes() == wanted:
-        return
-    try:  # writes another file and renames it: of two dashboards that start together none reads half a file
-        write_bytes(target, wanted)
-    except VitprofError as error:
-        raise VitprofError(f"{error}; the dashboard runs from there") from error
+    packed = PACKAGE / "dashboard" / "app.py"
+    return packed if packed.is_file() else PACKAGE.parent / "app.py"
 
 
 # its port, and what reaches it

@@ -22,13 +22,6 @@ IN_SIGHT = 2
 """Files with a button of their own; the others are one click away."""
 PACKED_BYTES = 130
 """Bytes of a step in a compressed trace, about."""
-MIME = {
-    "html": "text/html",
-    "csv": "text/csv",
-    "parquet": "application/vnd.apache.parquet",
-    "json": "application/json",
-    "gz": "application/gzip",
-}
 
 
 @dataclass(frozen=True)
@@ -157,10 +150,10 @@ def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
     listed = "For other tools: " + ", ".join(file.label for file in folded) + "."
     with st.container(horizontal=True, gap="small", key="take-home"):
         for file in shown:
-            _button(file, runs, many=True)
+            _button(file, runs)
         with st.popover("Other formats", icon=":material/download:", help=listed):
             for file in folded:
-                _button(_whole_or_sampled(file, runs), runs, many=True)
+                _button(_whole_or_sampled(file, runs), runs)
 
 
 def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
@@ -172,16 +165,13 @@ def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
     return WHOLE_TRACE if st.checkbox("Trace of every step", key="whole-trace", help=text) else file
 
 
-def _button(
-    file: File, runs: Sequence[StoredRun], *, many: bool = False, width: Literal["content", "stretch"] = "content"
-) -> None:
+def _button(file: File, runs: Sequence[StoredRun], *, width: Literal["content", "stretch"] = "content") -> None:
     too_many = file is REPORT and len(runs) > report.MOST_RUNS
-    name = f"vitprof-runs-{texts.file_stamp()}" if many else f"vitprof-run-{runs[0].id}"
+    name = f"vitprof-runs-{texts.file_stamp()}" if len(runs) > 1 else f"vitprof-run-{runs[0].id}"
     st.download_button(
         file.label,
         data=partial(file.make, resources.store(), runs),
         file_name=name + file.suffix,
-        mime=MIME.get(file.suffix.rpartition(".")[2], "application/zip"),
         on_click="ignore",
         key=f"download-{file.label}",
         icon=f":material/{file.icon}:",

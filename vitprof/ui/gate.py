@@ -13,12 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
@@ -126,34 +127,29 @@ NAME_REFUSED = "vitprof does not answer under this name. Open it as localhost, o
 PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass on the Host that the browser sent."
 
 
+@dataclass
 class Gate:
     """The check of every request: it needs one of the allowed `hosts`, an Origin that is the dashboard's own if it has
     one, and the token if one is set. `wide`: other machines reach the server; `login`: its pages ask for one; `files`:
-    the names that static/ serves; `base`: the server's base path ("" or "/name"); `proxies`: some are trusted to
-    say in X-Forwarded-For who sent a request. Else anybody may have written that, and it counts as one address.
+    what is served below `STATIC`, by name; `base`: the server's base path ("" or "/name"); `proxies`: some are trusted
+    to say in X-Forwarded-For who sent a request. Else anybody may have written that, and it counts as one address.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Sequence[str],
-        token: Token | None,
-        wide: bool,
-        login: bool,
-        files: Sequence[str],
-        base: str = "",
-        proxies: bool = False,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._app, self._clock, self._attempts = app, clock, Attempts()
-        self._hosts, self._token, self._files, self._base = hosts, token, files, base
-        self._wide, self._login, self._proxies = wide, login, proxies
+    app: ASGIApp
+    hosts: Sequence[str]
+    token: Token | None
+    wide: bool
+    login: bool
+    files: Mapping[str, Path]
+    base: str = ""
+    proxies: bool = False
+    clock: Callable[[], float] = time.time
+    attempts: Attempts = field(default_factory=Attempts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself or passes it on. A WebSocket that is not let in is refused before it opens."""
         if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         refused = await self._answer(scope, receive)
         if refused is not None and scope["type"] == "websocket":
@@ -165,26 +161,29 @@ class Gate:
                 MutableHeaders(scope=message).update(SECURITY_HEADERS)
             await send(message)
 
-        await (self._app if refused is None else refused)(scope, receive, send_with_headers)
+        await (self.app if refused is None else refused)(scope, receive, send_with_headers)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """Returns the answer to a request that is not let in; None for a request to pass on."""
-        path = scope["path"].removeprefix(self._base)
+        """Returns the answer to a request that is not let in, or a file; None for a request to pass on."""
+        path = scope["path"].removeprefix(self.base)
         if path == HEALTH:
             return None
         headers = Headers(scope=scope)
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not is_named(hosts[0], self._hosts):
+        if len(hosts) != 1 or not is_named(hosts[0], self.hosts):
             return PlainTextResponse(NAME_REFUSED, status_code=403)
         if any(not is_own_page(origin, hosts[0]) for origin in origins):
             return PlainTextResponse(PAGE_REFUSED, status_code=403)
-        if self._token is not None:
-            if not self._token.is_pass(HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self._clock()):
-                return await self._ask(self._token, scope, receive)
-        elif not self._login and (self._wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])):
+        if self.token is not None:
+            if not self.token.is_pass(HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self.clock()):
+                return await self._ask(self.token, scope, receive)
+        elif not self.login and (self.wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])):
             return HTMLResponse(closed(), status_code=403)
-        if path.startswith(STATIC) and path.removeprefix(STATIC) not in self._files:
-            return PlainTextResponse("there is no such file", status_code=404)
+        if path.startswith(STATIC):
+            file = self.files.get(path.removeprefix(STATIC))
+            if file is None:
+                return PlainTextResponse("there is no such file", status_code=404)
+            return FileResponse(file, media_type="text/javascript")
         return None
 
     async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:
@@ -192,8 +191,8 @@ class Gate:
         headers = Headers(scope=scope)
         if scope["type"] != "http" or scope["method"] != "POST" or headers.get("content-type") != FORM:
             return HTMLResponse(question(), status_code=401)
-        client = scope.get("client") if self._proxies or "x-forwarded-for" not in headers else None
-        if wait_s := self._attempts.wait_s(client[0] if client else ""):
+        client = scope.get("client") if self.proxies or "x-forwarded-for" not in headers else None
+        if wait_s := self.attempts.wait_s(client[0] if client else ""):
             problem = f"Too many attempts. Try again in {wait_s:.0f} s."
             return HTMLResponse(question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})
         given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(FIELD, [""])[0]
@@ -204,7 +203,7 @@ class Gate:
         query = scope["query_string"].decode("latin-1")
         answer = RedirectResponse(f"./{name}" + (f"?{query}" if query else ""), status_code=303)
         name, secure = _cookie(headers["host"]), scope["scheme"] == "https"
-        answer.set_cookie(name, token.pass_for(self._clock()), httponly=True, samesite="lax", secure=secure)
+        answer.set_cookie(name, token.pass_for(self.clock()), httponly=True, samesite="lax", secure=secure)
         return answer
 
 

@@ -2,10 +2,8 @@
 live_chart.js. `st.plotly_chart` replaces its plot whenever the figure changes, and the user's zoom is lost. Here each
 refresh sends what is new, and zoom, pan and hidden traces survive. A page, in a `st.fragment(run_every=0.5)`:
 
-    state = chart_state("gpu")                                  # what the user did: the visible window in x
-    feed = st.session_state.setdefault("gpu-feed", ChartFeed())  # what the browser holds: finds what changed
-    update = feed.update(figure, run=run_id, alt="GPU utilisation over time", resync=state.resync)
-    live_chart(update, key="gpu", height=260)
+    view = view_of("gpu")  # what the user zoomed to: send finer data for it if there are any
+    draw_growing(figure, key="gpu", run=run_id, alt="GPU utilisation over time", height=260)
 """
 
 from __future__ import annotations
@@ -18,6 +16,8 @@ import secrets
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -25,13 +25,16 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from vitprof.charts.style import PLOTLY_JS
-from vitprof.ui.assets import CHART_JS, url_of
 
 _Array = np.typing.NDArray[Any]
 COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
 """The parts of a trace that grow point by point. All else (style, a heat map's z, per-point colours) is sent whole."""
 
-# This is sent with every refresh, so it is short; the chart's module comes once from static/. The URL of Streamlit's
+CHART_JS = Path(__file__).with_name("live_chart.js")
+SERVED = {source.name: source for source in (PLOTLY_JS, CHART_JS)}
+"""The files that the gate serves, by their names."""
+
+# This is sent with every refresh, so it is short; the chart's module comes once. The URL of Streamlit's
 # own bundle tells where the app's root is.
 _BOOTSTRAP = """\
 const b=document.querySelector('script[src*="static/js/"]'),r=b?new URL("../../",b.src):document.baseURI,
@@ -80,16 +83,6 @@ class Pick:
     """Its customdata; NaN where it has none."""
 
 
-@dataclass(frozen=True)
-class LiveChartState:
-    """What the browser reports."""
-
-    view: tuple[float, float] | None = None
-    """The window in x that the user zoomed or panned to; None: everything. Send finer data for it if there are any."""
-    resync: int | None = None
-    """Changes when the browser could not use an update; `ChartFeed.update` then makes a full one."""
-
-
 class ChartFeed:
     """What the browser holds, to turn the current figure into the smallest update; one for each chart and session."""
 
@@ -101,8 +94,10 @@ class ChartFeed:
         self._rest: object = None
         """Run, resync, style of each trace and names of its columns: if these change, all is sent."""
 
-    def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: int | None = None) -> ChartUpdate:
-        """Returns the update that makes the browser show `figure`, a plotly Figure's `to_dict()`, untemplated."""
+    def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: object = None) -> ChartUpdate:
+        """Returns the update that makes the browser show `figure`, a plotly Figure's `to_dict()`, untemplated. `resync`
+        changes when the browser could not use an update: all is then sent.
+        """
         layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
         styles = [_without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)]
@@ -124,37 +119,64 @@ def still(figure: Mapping[str, Any], *, alt: str = "", bare: bool = True) -> Cha
     return ChartUpdate(digest, int(digest[:10], 16), None, whole, alt=alt, bare=bare, silent=True)
 
 
+def draw_growing(
+    figure: Mapping[str, Any],
+    *,
+    key: str,
+    run: str,
+    alt: str,
+    height: int,
+    on_pick: Callable[[Pick], None] | None = None,
+) -> None:
+    """Draws `figure`; sends what is new since this session drew the chart `key` before. See `ChartFeed.update`."""
+    feed: ChartFeed = st.session_state.setdefault(f"feed-{key}", ChartFeed())
+    update = feed.update(figure, run=run, alt=alt, resync=_reported(key).get("resync"))
+    live_chart(update, key=key, height=height, on_pick=on_pick)
+
+
 def live_chart(
     update: ChartUpdate,
     *,
     key: str,
     height: int = 260,
-    on_view_change: Callable[[], None] | None = None,
     on_pick: Callable[[Pick], None] | None = None,
-) -> LiveChartState:
-    """Mounts the chart; returns what the browser reported. The callbacks run before the refresh they cause."""
+) -> None:
+    """Mounts the chart. `on_pick` is called before the refresh that a click causes."""
 
     def picked() -> None:
-        if on_pick is not None and (pick := _pick(st.session_state.get(key))) is not None:
+        if on_pick is not None and (pick := _pick(key)) is not None:
             on_pick(pick)
 
     # Declared at each mount: every AppTest has a runtime of its own, and Streamlit 1.60 did not carry components over.
     mount = st.components.v2.component(
         "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]), isolate_styles=False
     )
-    result = mount(
+    mount(
         key=key,
-        data=payload(update, key=key, height=height, view=chart_state(key).view, picks=on_pick is not None),
-        on_view_change=on_view_change or _ignore,
+        data=payload(update, key=key, height=height, view=view_of(key), picks=on_pick is not None),
+        on_view_change=_ignore,
         on_picked_change=picked,
         on_resync_change=_ignore,
     )
-    return _state(result)
 
 
-def chart_state(key: str) -> LiveChartState:
-    """Returns what the browser last reported for the chart `key`; can be read before the chart is mounted."""
-    return _state(st.session_state.get(key))
+@lru_cache
+def url_of(source: Path) -> str:
+    """Returns the URL of one of `SERVED`, relative to the app's root; the digest in it is for browsers' caches."""
+    return f"app/static/{source.name}?v={hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+
+
+def view_of(key: str) -> tuple[float, float] | None:
+    """Returns the window in x that the user zoomed or panned to, as the browser last reported it; None: everything."""
+    view = _reported(key).get("view")
+    if isinstance(view, list) and len(view) == 2 and all(map(_is_number, view)) and view[0] < view[1]:
+        return float(view[0]), float(view[1])
+    return None
+
+
+def _reported(key: str) -> Mapping[str, Any]:
+    reported = st.session_state.get(key)
+    return reported if isinstance(reported, Mapping) else {}
 
 
 def payload(
@@ -175,18 +197,8 @@ def payload(
 def _ignore() -> None: ...
 
 
-def _state(reported: object) -> LiveChartState:
-    if not isinstance(reported, Mapping):
-        return LiveChartState()
-    view, resync = reported.get("view"), reported.get("resync")
-    window = None
-    if isinstance(view, list) and len(view) == 2 and all(map(_is_number, view)) and view[0] < view[1]:
-        window = float(view[0]), float(view[1])
-    return LiveChartState(window, int(resync) if _is_number(resync) else None)
-
-
-def _pick(reported: object) -> Pick | None:
-    clicked = reported.get("picked") if isinstance(reported, Mapping) else None
+def _pick(key: str) -> Pick | None:
+    clicked = _reported(key).get("picked")
     if not isinstance(clicked, Mapping) or not _is_number(clicked.get("trace")):
         return None
     x, data = (float(v) if _is_number(v) else math.nan for v in (clicked.get("x"), clicked.get("data")))

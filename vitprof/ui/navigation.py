@@ -1,11 +1,12 @@
 """What is around every page: app.py, through which each runs even when it is opened by its own URL (Streamlit 1.67 runs
-its script alone until `st.navigation` was called), and the note of the demonstration.
+its script alone until `st.navigation` was called), its style, and the note of the demonstration.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -15,6 +16,13 @@ from vitprof import demo
 
 ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page shown", "page as it was left"
 QUERIES, RETRIED = "queries of pages", "restoring again"
+STYLE, SKIP_LINK = map(Path(__file__).with_name, ("style.css", "skip_link.js"))
+PAGE_ICON = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
+    "Ani+vBQAAACNJREFUeNpjYCAHMLIG/F/DGsDwnwkmQgcGVsC1agVVzMEFAJCGBNSDK2FdAAAAAElFTkSuQmCC"
+)
+"""The tab's icon: busy time with a gap. Streamlit would fetch a name from the network, and serves images from a file
+that it removes when the session of another tab ends."""
 
 
 @contextlib.contextmanager
@@ -97,6 +105,16 @@ skip_left_fragments()
 
 def _query() -> dict[str, list[str]]:
     return {name: st.query_params.get_all(name) for name in st.query_params}
+
+
+def apply_style() -> None:
+    st.html(STYLE)
+
+
+def add_skip_link() -> None:
+    """Adds the button "Skip to Run", the first that the Tab key reaches."""
+    with st.container(key="vitprof-skip-script"):
+        st.html(f"<script>{SKIP_LINK.read_text()}</script>", unsafe_allow_javascript=True)
 
 
 def draw_demonstration_note() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
 import os
 import threading
@@ -40,20 +41,19 @@ READ_LATER = frozenset(
 """Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
 STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
 """Columns that are kept in memory. A new column is one of them."""
-_closers: list[Callable[[], object]] = []
+_closing = contextlib.ExitStack()
 
 
 def at_end(close: Callable[[], object]) -> None:
-    _closers.append(close)
+    _closing.callback(close)
 
 
 def end() -> None:
     """Calls each registered function once, the last first, whatever errors: by a signal, atexit is not run."""
-    while _closers:
-        try:
-            _closers.pop()()
-        except Exception:
-            traceback.print_exc()
+    try:
+        _closing.close()
+    except Exception:
+        traceback.print_exc()
 
 
 atexit.register(end)
@@ -112,6 +112,14 @@ def machine() -> availability.Machine:
     return availability.look_around()
 
 
+def draw_progress(
+    fraction: float, text: str, key: str, stop: Callable[[], object], help: str, *, may_stop: bool
+) -> None:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(min(fraction, 1.0), text=escaped(text), width="stretch")
+        act_button("Stop", f"{key}-stop", "stop", stop, help, disabled=not may_stop)
+
+
 class BackgroundTask(Generic[Result]):
     """One piece of work at a time: its progress while it runs, then its result or error. Ends with the program."""
 
@@ -156,10 +164,7 @@ class BackgroundTask(Generic[Result]):
             text += f"; best so far {formats.number(now.best_per_s, 'samples/s')}"
         if math.isfinite(now.seconds_left):
             text += f", about {rough_time(now.seconds_left)} left"
-        off = not users.may_stop(self.started_by)
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.progress(min(now.fraction, 1.0), text=escaped(text), width="stretch")
-            act_button("Stop", f"{key}-stop", "stop", self.stop, help, disabled=off)
+        draw_progress(now.fraction, text, key, self.stop, help, may_stop=users.may_stop(self.started_by))
         draw_problem()
 
     def stop(self) -> None:
@@ -286,14 +291,10 @@ def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float,
     n = len(next(iter(series.values())))
     if view is None:
         return 0, n, chart.overview_groups
+    x, origin = (np.arange(n), 0.0) if chart.x == "index" else (series[chart.x], origin_s)
     margin = view[1] - view[0]
-    low, high = view[0] - margin, view[1] + margin
-    if chart.x == "index":
-        start, stop = int(np.clip(np.floor(low), 0, n)), int(np.clip(np.ceil(high) + 1, 0, n))
-    else:
-        x = series[chart.x]
-        start = max(0, int(np.searchsorted(x, low + origin_s)) - 1)
-        stop = int(np.searchsorted(x, high + origin_s, side="right"))
+    start = max(0, int(np.searchsorted(x, view[0] - margin + origin)) - 1)
+    stop = int(np.searchsorted(x, view[1] + margin + origin, side="right"))
     if stop <= start:  # zoomed to where there are no points
         return 0, n, chart.overview_groups
     return start, stop, chart.max_groups

@@ -18,7 +18,7 @@ from streamlit.web.server import server_util
 
 from vitprof.errors import VitprofError
 from vitprof.jobs import users
-from vitprof.ui import assets, gate, resources
+from vitprof.ui import gate, live_chart, resources
 
 
 def parts() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def parts() -> dict[str, Any]:
         token=token,
         wide=not gate.is_this_machine(address),
         login=has_login,
-        files=assets.SERVED,
+        files=live_chart.SERVED,
         base=f"/{path}" if path else "",
         proxies=bool(os.environ.get("FORWARDED_ALLOW_IPS")),  # without it uvicorn trusts this machine
     )

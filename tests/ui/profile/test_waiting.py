@@ -18,12 +18,11 @@ def shown(at: AppTest) -> set[str]:
     return {button.key for button in at.button if button.key} & {"stop-button", "cancel-button"}
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda:7"])
 def test_a_queued_run_says_its_place_and_can_be_cancelled_or_begins(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, device: str
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = add_run(store, n=0, status="running", name="long")
-    second = add_run(store, n=0, status="queued", name="next", device=device)
+    second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
     stop = lambda self, run_id: store.update_run(run_id, status="stopped")  # noqa: E731
     monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)

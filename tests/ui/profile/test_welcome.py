@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import streamlit as st
 import typer
 
 from tests import ROOT
-from tests.ui.dashboard import app, drawn_by, read, said
+from tests.ui.dashboard import app, drawn_by, read
 from vitprof import cli
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator
@@ -43,7 +42,10 @@ def submitted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> list[RunConfi
     return asked
 
 
-def test_one_click_shows_a_starved_gpu_and_leaves_its_settings_in_the_sidebar(submitted: list[RunConfig]) -> None:
+@pytest.mark.slow
+def test_one_click_shows_a_starved_gpu_with_its_settings_in_the_sidebar_or_runs_those(
+    submitted: list[RunConfig],
+) -> None:
     at = app()
     at.button(key="see-starved").click().run()
     assert not at.exception
@@ -53,15 +55,10 @@ def test_one_click_shows_a_starved_gpu_and_leaves_its_settings_in_the_sidebar(su
     assert at.number_input(key="set-seconds").value == 8
     loading_s = 50e-6 * STARVED.batch_size  # torchvision's ToTensor and Normalize of one digit, on a fast core
     assert accelerator(STARVED.device).compute_s(STARVED.batch_size) < loading_s
-    assert (STARVED.seconds or 99) <= 10
-    assert not STARVED.evaluate
-
-
-@pytest.mark.slow
-def test_the_page_offers_run_with_the_settings_of_the_sidebar(submitted: list[RunConfig]) -> None:
+    assert ((STARVED.seconds or 99) <= 10, STARVED.evaluate) == (True, False)
     at = app(strategy="memory", batch_size="96")
     at.button(key="page-run-button").click().run()
-    assert [(c.strategy, c.batch_size, c.seconds) for c in submitted] == [("memory", 96, 20)]
+    assert [(c.strategy, c.batch_size, c.seconds) for c in submitted[1:]] == [("memory", 96, 20)]
 
 
 def test_its_lines_are_those_the_command_line_takes(
@@ -104,20 +101,19 @@ def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: 
     assert not at.error
 
 
-def test_the_own_machine_in_words(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources.visible, "visible_gpus", list)
-    here = "No GPU here: jobs train on the CPU. Pick a simulated GPU under **Device** to see how one would wait."
-    assert here in said(app())
-    st.cache_resource.clear()
+def test_the_own_machine_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30)
-    monkeypatch.setattr(resources.visible, "visible_gpus", lambda: [found])
-    assert "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled." in said(app())
-    st.cache_resource.clear()
-    found = dataclasses.replace(found, cuda_driver=(11, 4))
-    monkeypatch.setattr(resources, "driver", lambda: "470.82")
-    words = said(app())
-    assert "**NVIDIA RTX A6000 (48.0 GiB)** cannot be used yet, and runs use the CPU. NVIDIA driver 470" in words
-    assert "ready to be profiled" not in words
+    old = dataclasses.replace(found, cuda_driver=(11, 4))
+    for gpus, words in (
+        ([], "No GPU here: jobs train on the CPU."),
+        ([found], "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled."),
+        ([found, found], "Runs use the first one unless you choose another **Device**."),
+        ([old], "**NVIDIA RTX A6000 (48.0 GiB)** cannot be used yet, and runs use the CPU. NVIDIA driver 470"),
+    ):
+        monkeypatch.setattr(resources, "gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr(resources, "driver", lambda gpus=gpus: "470.82" if gpus == [old] else "")
+        shown = read(welcome.machine_in_words())
+        assert (words in shown, "ready to be profiled" in shown) == (True, gpus == [found])
 
 
 GPU = GpuNow(

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeVar
+from itertools import cycle
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -22,10 +23,9 @@ from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, own_script
 from vitprof.jobs import scheduling
 from vitprof.ui import resources, widgets
-from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart
+from vitprof.ui.live_chart import Pick, draw_growing, view_of
 from vitprof.ui.texts import act_button, escaped, guarded
 
-T = TypeVar("T")
 OnPick = Callable[[Pick], None] | None
 
 REFRESH_S = 0.5
@@ -40,24 +40,21 @@ IDLE_HELP = "Share of the time between steps in which the device computed nothin
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
 STAGES = {
-    "starting": "starting",
     "preparing": "preparing the data",
     "staging": "copying the data",
-    "training": "training",
     "evaluating": "evaluating on the test set",
-    "finishing": "finishing",
-    "stopping": "stopping",
 }
+"""Stages that are not said by their own name."""
 
 
 @guarded
-def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> None:
+def draw_live(run_id: int, status: str) -> None:
     run = resources.store().run(run_id)
-    if not run.live or begun(run):
+    if run.status != status:  # what is above has other buttons then
         st.rerun(scope="app")
     series = resources.series(run_id)
     series.refresh(run.facts)
-    draw_state(run, now())
+    draw_state(run, time.perf_counter())
     if len(series.steps()["step"]):
         draw_headline(run, series)
         draw_tiles(run, series)
@@ -65,7 +62,7 @@ def draw_live(run_id: int, *, now: Callable[[], float] = time.perf_counter) -> N
             draw_chart(GAPS, run, series.steps())
         draw_others(run, series)
     elif run.status == "running":
-        draw_start(run, now())
+        draw_start(run, time.perf_counter())
     st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
@@ -77,13 +74,9 @@ def draw_others(run: store.StoredRun, series: resources.RunSeries, *, on_pick: O
     if not run.config.loader_only and np.isfinite(steps["loss"]).any():
         drawn.append(partial(draw_chart, LOSSES, run, steps, on_pick=on_pick))
     drawn += [partial(draw_chart, chart, run, telemetry) for chart in ((GPU, CPU) if gpu_known else (CPU,))]
-    odd = len(drawn) % 2
-    for draw in drawn[:odd]:
-        draw()
-    for pair in zip(drawn[odd::2], drawn[odd + 1 :: 2], strict=True):
-        for column, draw in zip(st.columns(2), pair, strict=True):
-            with column:
-                draw()
+    for column, draw in zip(cycle(st.columns(2)), drawn, strict=False):
+        with column:
+            draw()
     if missing := run.environment.get("gpu_not_available"):
         st.caption(escaped(f"Not available for this GPU: {missing}."))
     elif not gpu_known and not resources.gpus() and not is_simulated_run(run):
@@ -125,7 +118,7 @@ def set_up(run: store.StoredRun) -> str:
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
     trained = f"trained on {where}" if own else f"ViT {config.model}, {config.precision} on {where}"
     what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
-    return f"{what}. {_made_for(run)}" if run.group_key else what
+    return f"{what}. Made for {made_for(run)}" if run.group_key else what
 
 
 def device_of(run: store.StoredRun) -> str:
@@ -136,15 +129,16 @@ def device_of(run: store.StoredRun) -> str:
     return f"{name} ({known.get('device', run.config.device)}, {resources.short_uuid(str(known['gpu_uuid']))})"
 
 
-def _made_for(run: store.StoredRun) -> str:
+def made_for(run: store.StoredRun) -> str:
+    """Returns what a run of a group was made for, and which part of it this is."""
     group, setting = run.group, store.read_role(run.role)[0]
     if group is None:
-        return f"Made for {escaped(run.group_key)}, which this version of vitprof does not know"
+        return f"{escaped(run.group_key)}, which this version of vitprof does not know"
     if group.run_id is not None:
-        return f"Made for the {group.kind} of run {group.run_id}: {escaped(run.role)}"
+        return f"{group.kind} of run {group.run_id}: {escaped(run.role)}"
     if group.kind == "tournament":
-        return f"Trial of tournament {group.of}: {escaped(key_in_words(setting))}"
-    return f"Made to tune {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
+        return f"tournament {group.of}: {escaped(key_in_words(setting))}"
+    return f"tuning {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
 
 
 def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
@@ -157,17 +151,12 @@ def totals_of(run: store.StoredRun, series: resources.RunSeries) -> summary.Tota
 
 
 def headline(run: store.StoredRun, totals: summary.Totals) -> str:
+    if not totals.steps and run.live:
+        return "Warming up: the first steps are recorded and left out of the figures."
     if not totals.steps:
-        return (
-            "Warming up: the first steps are recorded and left out of the figures."
-            if run.live
-            else "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
-        )
-    few = (
-        ""
-        if totals.steps >= thresholds.MIN_STEPS
-        else f" Fewer than {thresholds.MIN_STEPS} steady steps: too few to conclude from."
-    )
+        return "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
+    few = f" Fewer than {thresholds.MIN_STEPS} steady steps: too few to conclude from."
+    few = few if totals.steps < thresholds.MIN_STEPS else ""
     if run.config.loader_only:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
@@ -222,18 +211,10 @@ def draw_chart(chart: LiveChart, run: store.StoredRun, series: arrays.Series, *,
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
-    state, cache = chart_state(key), for_session("point-cache", resources.PointCache)
-    figure = live_figure(chart, cache.points(chart, run.id, series, run.t_origin_s or 0.0, state.view))
-    update = for_session(f"feed-{key}", ChartFeed).update(figure, run=str(run.id), alt=chart.alt, resync=state.resync)
-    live_chart(update, key=key, height=260, on_pick=on_pick)
-
-
-def for_session(key: str, make: Callable[[], T]) -> T:
-    """Returns an object that lives as long as the browser's session; `make` makes it at the first call with `key`."""
-    if key not in st.session_state:
-        st.session_state[key] = make()
-    kept: T = st.session_state[key]
-    return kept
+    cache: resources.PointCache = st.session_state.setdefault("point-cache", resources.PointCache())
+    points = cache.points(chart, run.id, series, run.t_origin_s or 0.0, view_of(key))
+    figure = live_figure(chart, points)
+    draw_growing(figure, key=key, run=str(run.id), alt=chart.alt, height=260, on_pick=on_pick)
 
 
 def card(colour: str) -> AbstractContextManager[Any]:
@@ -250,7 +231,6 @@ SHARE_HELP = (
     "Runs on different devices run side by side where all of them were started with *Share the machine* (under "
     "*More*). Such a run says so, and Compare warns."
 )
-WAITED = "run that this page showed in the queue"
 
 
 def draw_queued(run: store.StoredRun) -> None:
@@ -258,7 +238,6 @@ def draw_queued(run: store.StoredRun) -> None:
     if not before:  # it starts in a moment: no other button takes Stop's place for that
         st.progress(0.0, text="starting")
         return
-    st.session_state[WAITED] = run.id
     with st.container(horizontal=True, vertical_alignment="center", key="queued"):
         reason = scheduling.why_waiting(before, shares=run.config.share_machine)
         text = f"{reason[0].upper()}{reason[1:]}. It is {formats.ordinal(len(before) + 1)} in the queue."
@@ -275,14 +254,6 @@ def draw_queued(run: store.StoredRun) -> None:
 def _cancel(run: store.StoredRun) -> None:
     resources.manager().stop(run.id)
     st.query_params.pop(widgets.RUN, None)  # the page then shows the run that is running
-
-
-def begun(run: store.StoredRun) -> bool:
-    """Returns True once, when a run that had to wait has left the queue: Stop takes the place of Cancel."""
-    if run.status == "queued" or st.session_state.get(WAITED) != run.id:
-        return False
-    del st.session_state[WAITED]
-    return True
 
 
 def draw_start(run: store.StoredRun, now: float) -> None:

@@ -34,7 +34,7 @@ def page() -> None:
     runs.draw_title(run)
     notifications.watch(run)
     if run.live:
-        st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id)
+        st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id, run.status)
     else:
         draw_ended(run)
 
@@ -202,16 +202,6 @@ def _idle_sentence(times: findings.Idle) -> str:
     return text
 
 
-SIGNATURES: dict[str, str] = {
-    "worker-period": "A stall every few batches",
-    "slow-worker": "One slow worker",
-    "epoch-start": "Slow starts of epochs",
-    "first-batch": "A slow first batch",
-    "garbage-collection": "Spikes of garbage collection",
-    "cold-to-warm": "Cold files that became warm",
-    "memory-growth": "Memory that grows",
-    "other-programs": "Other programs on the machine",
-}
 SIGNATURES_HELP = (
     "Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow starts of "
     "epochs, files read cold, garbage collection, growing memory, other programs."
@@ -225,8 +215,8 @@ def draw_signatures(run: store.StoredRun) -> None:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
     for signature in signatures:
         cost = f" Cost: {formats.percent(signature.cost_frac)} of the time." if signature.cost_frac > 0 else ""
-        name = SIGNATURES.get(signature.name, signature.name)
-        st.markdown(f":material/troubleshoot: **{name}.** {escaped(signature.sentence)}{escaped(cost)}")
+        name = escaped(sentence(signature.name.replace("-", " ")))
+        st.markdown(f":material/troubleshoot: **{name}** {escaped(signature.sentence)}{escaped(cost)}")
         with st.expander("Based on"):
             figures = ", ".join(f"{n.replace('_', ' ')} {v:.4g}" for n, v in signature.evidence.items())
             st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")

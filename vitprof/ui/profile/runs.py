@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from vitprof import demo, errors, store
-from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script
 from vitprof.jobs.scheduling import ahead_of
@@ -122,15 +121,9 @@ def draw_queue(shown: store.StoredRun | None) -> None:
 def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> None:
     first, group = runs[0], runs[0].group
     of_tournament = group is not None and group.kind == "tournament"
-    what = texts.escaped(f"({first.status}, {first.config.device})")
-    if group is None:
-        words = f"Run {first.id}: {texts.escaped(first.name)} {what}"
-    elif group.run_id is not None:
-        words = f"{group.kind.capitalize()} of run {target.id}: {texts.escaped(target.name)} ({len(runs)} to go)"
-    elif of_tournament:
-        words = f"Tournament {group.of}: {texts.escaped(key_in_words(store.read_role(first.role)[0]))} {what}"
-    else:
-        words = f"Tuning {texts.escaped(first.config.strategy)}: {texts.escaped(first.name)} {what}"
+    words = live.made_for(first) if first.group_key else f"run {first.id}: {texts.escaped(first.name)}"
+    words = f"{words[0].upper()}{words[1:]} {texts.escaped(f'({first.status}, {first.config.device})')}"
+    words += f", {len(runs)} to go" if len(runs) > 1 else ""
     left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
     starter = gate.started_by(first.started_by)
     left.markdown(words + (f". {texts.escaped(starter)}" if starter else ""))

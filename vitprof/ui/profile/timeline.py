@@ -16,8 +16,8 @@ from vitprof.charts import breakdown, live
 from vitprof.charts import timeline as lanes
 from vitprof.recording.columns import RunSummary
 from vitprof.ui import findings, resources, tables, texts
-from vitprof.ui.live_chart import ChartFeed, Pick, chart_state, live_chart, plot
-from vitprof.ui.profile.live import draw_chart, draw_others, for_session
+from vitprof.ui.live_chart import Pick, draw_growing, plot
+from vitprof.ui.profile.live import draw_chart, draw_others
 
 WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
@@ -114,13 +114,14 @@ def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
         return
     first = chosen.first
     line = timeline.timeline(chosen.steps, run.phases, first, first + WINDOW)
-    update = for_session("feed-timeline", ChartFeed).update(
+    draw_growing(
         lanes.timeline_chart(line, origin_s=run.t_origin_s or 0.0, mark=int(number[at])).to_dict(),
+        key="timeline",
         run=f"{run.id} from {first}",
         alt=f"What loop, copy and device did, step by step, for {WINDOW} steps from step {first:,} on",
-        resync=chart_state("timeline").resync,
+        height=220,
+        on_pick=chosen.pick_number,
     )
-    live_chart(update, key="timeline", height=220, on_pick=chosen.pick_number)
 
 
 FIGURES: tuple[tuple[str, str, str], ...] = (

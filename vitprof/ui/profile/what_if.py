@@ -18,12 +18,14 @@ from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction, latest_of_each
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
-from vitprof.ui.texts import act_button, escaped, guarded, rough_time, sentence
+from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
 POLL_S = 1.0
 """Seconds between a page's looks at a group that is running."""
 STARTUP_S = 4.0
 """Seconds that starting a job takes, where the run does not tell."""
+STARTING = threading.Lock()
+"""Held while one session looks whether a group is running, and starts it."""
 HEADROOM_HELP = (
     "How much faster the same job would run if its data were free. Measured, not predicted: short runs with batches "
     "that are on the device already (A) or in host memory (B), and with the strategy itself on files that are in "
@@ -180,18 +182,13 @@ def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd
     return rows if any(p.error is not None for p in predictions) else rows.drop(columns="error")
 
 
-@st.cache_resource(show_spinner=False)
-def _starting() -> threading.Lock:
-    return threading.Lock()
-
-
 def live_runs(group: str) -> list[StoredRun]:
     return [run for run in resources.store().runs(group_key=group, oldest_first=True) if run.live]
 
 
 def start_once(group: str, words: str, start: Callable[[], object]) -> None:
     notifications.watch_group(group, words)
-    with _starting():
+    with STARTING:
         if not live_runs(group):
             start()
     st.rerun(scope="app")
@@ -202,10 +199,8 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     total = max(total, len(runs))
     done = total - len(runs)
     within = (current.progress or 0.0) if current.stage == "training" else 0.0
-    stage = escaped(current.message) if current.status == "queued" else current.stage
+    stage = current.message if current.status == "queued" else current.stage
     text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage or 'starting'}"
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.progress(min((done + within) / total, 1.0), text=text, width="stretch")
-        owned = any(resources.manager().may_stop(run.id) for run in runs)
-        if owned:
-            act_button("Stop", f"stop-{key}", "stop", lambda: stop_group(runs), STOP_HELP)
+    owned = any(resources.manager().may_stop(run.id) for run in runs)
+    fraction = (done + within) / total
+    resources.draw_progress(fraction, text, key, lambda: stop_group(runs), STOP_HELP, may_stop=owned)
