@@ -119,7 +119,8 @@ class EncodedMaker(Maker):
         if not self._times:
             return Batch(images, labels, unreadable)
         end, spent = perf_counter(), [(each.read_s, each.decode_s, each.transform_s) for each in stopwatches]
-        made = BatchTimes(*map(sum, zip(*spent, strict=True)), end - filled, begun, end)
+        read_s, decode_s, transform_s = map(sum, zip(*spent, strict=True))
+        made = BatchTimes(read_s, decode_s, transform_s, end - filled, begun, end)
         return Batch(images, labels, unreadable, made)
 
     def _sample(self, epoch: int, index: int, row: NDArray[np.uint8], stopwatch: Stopwatch) -> str:

@@ -277,7 +277,7 @@ def report_out_of_memory(job: Callable[Concatenate[RunConfig, P], bool]) -> Call
     """Makes a function that runs a config raise `DeviceError` if the device is out of memory."""
 
     @functools.wraps(job)
-    def run(config: RunConfig, *args: P.args, **options: P.kwargs) -> bool:
+    def run(config: RunConfig, /, *args: P.args, **options: P.kwargs) -> bool:
         try:
             return job(config, *args, **options)
         except RuntimeError as error:
