@@ -7,8 +7,6 @@ batch sizes in turn, and fits a line through the median steps. Prints the line w
 the simulated device: `simulated:A,B`.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 

@@ -8,8 +8,6 @@ adds an injected wait: the time by which this machine's sample-by-sample loading
 sample, the middle of its flat range of 0.78 to 1.03). Rounds are interleaved; a figure is their median with the range.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import math

@@ -7,8 +7,6 @@ the host's clock alone is what both clocks together must say. Each drift runs st
 of the time. Needs what `tests/nullcuda` needs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -11,8 +11,6 @@ bytes sent for each refresh. Its steps are made up; only the cost of showing the
 `tabs` runs a job on a simulated device with few pages open and with several, in turn, and prints its speed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ CPU, or whose verdict is not the one to show, is deleted and repeated. Takes fiv
 this machine (its host, its temporary folder, its kernel) are replaced.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

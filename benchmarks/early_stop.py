@@ -9,8 +9,6 @@ half of it on, the runner checks ten times whether the setting can still win. A 
 of the fastest. `--before` judges blocks as measured, whatever slowed them down, as an earlier version did.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable

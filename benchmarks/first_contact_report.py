@@ -6,8 +6,6 @@ What is missing is named. Of the null device, and of a folder without a GPU's na
 says where.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -8,8 +8,6 @@ the first page, the last one, a search, a search without results, and a filter w
 CPU milliseconds for each, median (lowest to highest), and the database's part of the first page.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """The rows of the table: what is measured against what, and the gate of each (issue "every loading strategy")."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 

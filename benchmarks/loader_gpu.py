@@ -3,8 +3,6 @@
 Figures are of steady steps: warm-up steps and the first of each epoch are left out, as in a run's summary.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

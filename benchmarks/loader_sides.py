@@ -1,7 +1,5 @@
 """vitprof's side of each comparison: the pipeline that a job runs, without the training; and its copying of files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

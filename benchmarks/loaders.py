@@ -8,8 +8,6 @@ figure is the median of the rounds' ratios. Prepares what it needs under VITPROF
 printed as missed; the exit status is still 0. With --csv, FILE-rounds.csv gets both sides of every round.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import statistics

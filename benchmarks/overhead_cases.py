@@ -1,7 +1,5 @@
 """The jobs that the overhead benchmark runs, and the times of their steps by the loop's own clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The places in the plain loop where a tool can hook in, and the tools: torch.profiler, TraceML and gpuprof."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator

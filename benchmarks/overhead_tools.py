@@ -6,8 +6,6 @@ Runs in an interpreter of its own (`benchmarks.overhead` starts it). Every step 
 the clock once at its end. vitprof's loop makes the same reading, as `t_start_s` of the next step.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -7,8 +7,6 @@ times for `--seconds` with GPU-util samples and GPM, and every strategy once wit
 written after each part; a part that fails says why and the others go on.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The references for loaders: C loops, libturbojpeg, a bare loop over files, PyTorch as in tutorials."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

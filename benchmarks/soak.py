@@ -8,8 +8,6 @@ reported must be there, and no process, thread, descriptor, shared memory, tempo
 Prints a line each minute, then one for each check, and ends with status 1 where one failed. Needs Linux.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

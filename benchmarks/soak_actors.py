@@ -1,7 +1,5 @@
 """The actors of a soak test: jobs, watched scripts, pages, and a program that locks the store."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

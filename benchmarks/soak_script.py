@@ -3,8 +3,6 @@
 python -m benchmarks.soak_script STEPS EXIT_STATUS
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

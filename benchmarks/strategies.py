@@ -6,8 +6,6 @@ Runs every strategy at every batch size in turn, `--rounds` times over, each in 
 thread, and prints the median of the rounds' samples/s with their range. Uses VITPROF_HOME as the dashboard does.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import statistics

@@ -9,8 +9,6 @@ end); uneven (fits, and blocks of the third fastest setting vary by 8% by themse
 is within 5% of the fastest.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Container, Mapping, Sequence

@@ -8,8 +8,6 @@ it also prints the share if waits ended exactly on time: with a step of 20 ms pl
 without the wait, which is measured as well. Rounds are interleaved; figures are medians with the range.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from pathlib import Path

@@ -7,8 +7,6 @@ vitprof for its losses. The union of kernels by torch.profiler is the oracle of 
 it by itself. FILE is written after each row, so that an early end keeps what was measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """The time that watching adds to making a batch in a worker: fetch, collate, and pickling for the queue."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

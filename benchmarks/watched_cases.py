@@ -1,7 +1,5 @@
 """The cases of the watching benchmark, and the CPU times of the processes around a loop."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ computes until the thread has used SPIN_S more of CPU time. Every step is timed 
 vitprof and bare run this script as it is; for the other tools it makes the calls that their manuals ask for.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json

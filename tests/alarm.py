@@ -1,7 +1,5 @@
 """An alarm for work that may turn out to have no end."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

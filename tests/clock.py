@@ -1,7 +1,5 @@
 """A clock for tests."""
 
-from __future__ import annotations
-
 
 class Clock:
     """A clock that moves when the host works or sleeps."""

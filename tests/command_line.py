@@ -1,7 +1,5 @@
 """What tests of the command line share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 Call = Callable[..., tuple[int, str, str]]

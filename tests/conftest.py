@@ -1,7 +1,5 @@
 """For every test: a home of its own, and nothing left behind. And runs with figures that can be added up by hand."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import fcntl

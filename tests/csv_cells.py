@@ -1,7 +1,5 @@
 """How a reader of our CSV files takes a cell, as docs/formats.md tells it."""
 
-from __future__ import annotations
-
 
 def read_csv_text(cell: str) -> str:
     """Returns a text cell as it was before it was made harmless."""

@@ -1,7 +1,5 @@
 """A terminal for tests: a pty with a program in it, and what a person would see on it."""
 
-from __future__ import annotations
-
 import copy
 import fcntl
 import os

@@ -3,8 +3,6 @@
 Import the fixtures a file needs and name them in `pytest.mark.usefixtures`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

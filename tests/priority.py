@@ -1,7 +1,5 @@
 """What is timed goes before other tests and programs: its bounds then hold on a busy machine, too."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Steps and telemetry whose figures can be added up by hand: what nearly every test of a figure begins with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

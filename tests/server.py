@@ -3,8 +3,6 @@
 `Host` starts several, each sooner.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Steps and telemetry put into a store as rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

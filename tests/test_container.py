@@ -1,7 +1,5 @@
 """The files that make a container, held against what they name; and built and run, where that is asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

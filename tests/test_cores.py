@@ -1,7 +1,5 @@
 """The cores of a job under affinity and quotas, as Linux has them in its files."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """README and docs/: what they link to is there, and what they say to type does what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

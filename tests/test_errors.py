@@ -1,7 +1,5 @@
 """What a person is shown when something goes wrong: always one line that says enough."""
 
-from __future__ import annotations
-
 import pytest
 
 from vitprof.errors import ConfigError, StoreError, one_line

@@ -1,7 +1,5 @@
 """Where files go, and what is said where they cannot."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The house rules that a program can see: sizes, modules with one importer, names."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

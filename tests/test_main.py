@@ -1,7 +1,5 @@
 """`python -m vitprof` before there is a command line."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

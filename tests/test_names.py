@@ -1,7 +1,5 @@
 """Names: what is taken, and what becomes of the rest."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """What the package says of itself, in the several files that say it."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from typing import Any

@@ -1,7 +1,5 @@
 """How a person is told to call vitprof, and to install what is missing of it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import metadata

@@ -1,7 +1,5 @@
 """The cores that a job has: often fewer than the machine's, under Slurm, in a container, or behind taskset."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Numbers as a person reads them: a unit, three significant digits, and "n/a" for what is not available."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 

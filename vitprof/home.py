@@ -1,7 +1,5 @@
 """Where vitprof keeps its files: data sets, the run store, logs. Only their owner may read them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

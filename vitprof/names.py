@@ -1,7 +1,5 @@
 """Names that people, scripts and files give: which are accepted, and how the others are refused or changed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The commands that a person types to run vitprof and to install its packages. They are decided here only."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Means that pass over what is not known, and the one place where array types are defined."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The loader benchmark: its arithmetic, its references, and one tiny round of every row. No ratio is judged here."""
 
-from __future__ import annotations
-
 import csv
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """The overhead benchmark: its arithmetic, and a tiny round of every tool that is here. No ratio is judged."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmark of watching: its arithmetic, whose CPU time is whose, and a tiny loop. No figure is judged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

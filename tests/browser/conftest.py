@@ -3,8 +3,6 @@
 `page` fails a test that leaves an error in the browser's console or a request unanswered.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -4,8 +4,6 @@ A line is a JSON object: Streamlit's arguments, the environment, and the file fo
 server's process id. The end of standard input ends this process, and no server.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The page that test_live_chart.py drives: one live chart whose data grow by ten points with every refresh."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The package as people install it: built, put into an environment of its own, its dashboard used from elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

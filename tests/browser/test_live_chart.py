@@ -1,7 +1,5 @@
 """The live chart in a real browser: what it draws, what crosses the wire, and that the user's zoom stays."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ finished run says about itself: the verdict first, advice, headroom.
 Pictures for README are taken on the way, see the fixture `picture`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from contextlib import closing

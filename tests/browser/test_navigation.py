@@ -1,7 +1,5 @@
 """A page is left while one of its fragments asks for a rerun."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A job on the null device, watched in a browser: GPU-util and memory are drawn while it trains."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

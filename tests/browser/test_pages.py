@@ -2,8 +2,6 @@
 reload, the Self-test, the HTML report without a network.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@ back. Compare: figures over each other, a baseline, a table that sorts by number
 who see, point or hear otherwise: axe-core, contrast in charts, headings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib.resources import files

@@ -3,8 +3,6 @@
 The screenshot comes from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser/test_tournament.py`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Waits of the browser tests that one call of Playwright cannot express."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Bars of time, and time lines: the figures they draw are those of the analysis, in words and in few shapes."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

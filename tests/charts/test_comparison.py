@@ -1,7 +1,5 @@
 """Charts of finished runs side by side."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

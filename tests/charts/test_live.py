@@ -1,7 +1,5 @@
 """What live charts draw: the right figures, few enough points, and the same points again while a run grows."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

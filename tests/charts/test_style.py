@@ -1,7 +1,5 @@
 """Colours that mean the same everywhere and can be told apart by everybody."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The chain of a batch: lanes whose lengths are the figures of the step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

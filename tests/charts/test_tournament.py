@@ -1,7 +1,5 @@
 """Charts of a tournament."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """What commands print as JSON, read as a program would: strictly, and by the schema that vitprof prints of it."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs in the store of the command line, for tests of commands that look at them."""
 
-from __future__ import annotations
-
 import json
 
 from tests.command_line import Call

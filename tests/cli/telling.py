@@ -3,8 +3,6 @@
 Its arguments: epochs, and as JSON what else is known of it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

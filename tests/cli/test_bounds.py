@@ -1,7 +1,5 @@
 """Numbers and names beyond all use, as options of commands: status 2 and one line, and nothing was begun."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing
 from pathlib import Path

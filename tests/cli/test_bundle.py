@@ -1,7 +1,5 @@
 """`bundle` and `import`: runs as one file, to another home, or one line that says why not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`check`: its lines, its exit statuses, and the files that it reads and writes."""
 
-from __future__ import annotations
-
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line as a whole: usage, help, and what goes wrong outside of any command."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`vitprof` without a command: what is started, where, and what is said; `demo`; and `open`, the browser at it."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os

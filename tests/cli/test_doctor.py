@@ -1,7 +1,5 @@
 """`doctor`: a verdict for each thing; `strategies`: what there is to choose, and what of it can run here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`export`: every format from the command line, to a file or to standard output."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

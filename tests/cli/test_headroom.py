@@ -1,7 +1,5 @@
 """`headroom`, `run --headroom` and `predict` from the command line."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`tournament -- COMMAND`: a user's own script from the command line, to the line of code to paste."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The command line with runs: what it prints, writes, keeps and returns."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`runs`: searched, filtered and paged as on the History page; `delete`: one that is there and has ended."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

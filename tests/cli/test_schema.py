@@ -1,8 +1,6 @@
 """Schemas of what commands print: whole and closed. Their commands' tests hold outputs against them
 (`json_objects.told`)."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

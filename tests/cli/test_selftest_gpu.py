@@ -1,7 +1,5 @@
 """`selftest --gpu`: a line for each case, the file, what to read, and exit statuses."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tournament` from the command line: what it runs, prints and writes, and how it goes on after an end of any kind."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

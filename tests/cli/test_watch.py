@@ -1,7 +1,5 @@
 """`watch`: a command from its start to the run that is stored, and whatever may be wrong with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every config that validates, for property tests, and every combination of parts that can load a data set."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Accelerators by name and by their times, and where the figures of the named ones come from."""
 
-from __future__ import annotations
-
 import pytest
 
 from vitprof.config import RunConfig

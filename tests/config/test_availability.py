@@ -1,7 +1,5 @@
 """Whether a strategy can run on machines that have, or lack, one thing each."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from pathlib import Path

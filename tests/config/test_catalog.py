@@ -1,7 +1,5 @@
 """The facts about data sets, models and slow drives, against where they come from."""
 
-from __future__ import annotations
-
 import pytest
 
 from vitprof.config import RunConfig

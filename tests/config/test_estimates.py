@@ -1,7 +1,5 @@
 """What strategies take and how long runs last: against what storages expect, what has been made, and arithmetic."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

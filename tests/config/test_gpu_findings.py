@@ -1,7 +1,5 @@
 """Rules about a GPU's software: what NVML and PyTorch say, and the line that comes of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

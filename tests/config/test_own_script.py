@@ -1,7 +1,5 @@
 """Settings of a user's own script: read, repaired as PyTorch demands, each once, in words and as code."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The facts about parts, and which of them fit together. tests/engine/test_contract.py runs every combination."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What `resolve` makes of a config: every default filled in, every foreign knob refused, and a name for the run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

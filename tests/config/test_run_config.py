@@ -1,7 +1,5 @@
 """Configs are checked once and travel as JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The registry: what can be chosen, and that it explains itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig

@@ -1,7 +1,5 @@
 """What a tournament's spec allows, and its way through JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The demonstration's home: what is put there, when, and that nothing of the user's is touched."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sqlite3

@@ -7,8 +7,6 @@ Each epoch delivers each sample exactly once, in the order that all strategies s
 own files and the right label; a second epoch too; and nothing is left: no process, thread, open file or temporary file.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Facts about the machine, and the CPU time of a job and its workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """From a config to batches: what a run reports about its storage, its place and its cache, and how it fails."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Recipes of docs/layout.md, done in a copy of the tree with a toy each; they may touch so many files and no more."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The training loop: budgets, warm-up, evaluation, stopping, and what the figures of a step add up to."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

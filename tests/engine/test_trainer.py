@@ -1,7 +1,5 @@
 """The ViT: its size, its shapes, its attention; and its training, in each precision."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each transfer: the same bytes arrive, and no buffer is used again while a batch may still be read."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

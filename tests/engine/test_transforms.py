@@ -1,7 +1,5 @@
 """Crops as torchvision's, random maps alike on CPU and device, and the model's input to the bit."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """What a DataLoader's fork server imports; tests/engine/loaders/test_dataloader.py has a real one, with workers."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

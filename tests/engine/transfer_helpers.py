@@ -1,7 +1,5 @@
 """What the transfers' tests share: batches with every value that a byte can have, and devices."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

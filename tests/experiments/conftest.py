@@ -1,7 +1,5 @@
 """What tests of experiments share: a job manager that leaves nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Headroom by real jobs: which anchors there are, what they give, and those that fail or are stopped."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

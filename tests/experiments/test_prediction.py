@@ -1,7 +1,5 @@
 """Predictions by real jobs: which strategies, from which runs, and what checking one gives."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

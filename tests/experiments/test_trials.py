@@ -1,7 +1,5 @@
 """Trials of real jobs, one after another: what comes next may depend on the one before, and how they end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

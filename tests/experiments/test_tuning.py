@@ -1,7 +1,5 @@
 """Finding a strategy's settings within a time given."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

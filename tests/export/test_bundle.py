@@ -1,7 +1,5 @@
 """Runs as one file: what goes in comes out, and where a file is refused nothing is stored."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

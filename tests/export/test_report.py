@@ -1,7 +1,5 @@
 """The report holds what it should, and nothing in a run can become markup. A browser opens it in tests/browser."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

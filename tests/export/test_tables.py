@@ -1,8 +1,6 @@
 """CSV, Parquet and JSON of runs say the same, and can be read by what people open them with; docs/formats.md has every
 column of every file."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """TensorBoard itself reads what was written for it."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

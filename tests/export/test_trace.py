@@ -1,7 +1,5 @@
 """A trace is what the Trace Event Format asks for: strictly typed, nested, sorted, and true to the steps."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

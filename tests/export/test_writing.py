@@ -1,7 +1,5 @@
 """A file is written whole or not at all; on a full disk every exporter ends with one line and no file."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import resource

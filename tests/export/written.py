@@ -1,7 +1,5 @@
 """What an exporter writes into a file, as bytes."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Homes with data sets, a launcher that has PyTorch loaded, and a store that is soon unavailable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

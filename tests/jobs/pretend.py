@@ -3,8 +3,6 @@
 A step takes 40 ms, and 10 ms where it has workers; nothing waits for that. Words on its command line make it do more.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

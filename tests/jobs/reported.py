@@ -1,7 +1,5 @@
 """A job that only reports: steps one after another, on a clock of its own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """What a watched training sends, for scripts that pass for one without PyTorch, and steps for stores of tests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -4,8 +4,6 @@ The first argument says what happens at the 40th step: the script ("main") or it
 SIGSTOP, or the worker reads this file to its end.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

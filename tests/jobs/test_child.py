@@ -1,7 +1,5 @@
 """The job's own process: its messages, its end, and what becomes of it when its parent goes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

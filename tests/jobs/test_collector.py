@@ -1,7 +1,5 @@
 """What is recorded of a script that watches itself: its messages over a socket, without anything that trains."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A command as a job: how it is started, stopped and ended, without anything that trains."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is kept of a run that has ended; every config that validates has such an end, within a second."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """A job that was killed: for memory, by whose limit, or not for memory at all; what it left is cleared."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The job manager: queues, stopping, failing, and what is left afterwards, which is nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A store that is unavailable while a job reports: nothing is lost, nobody waits, and the run says what happened."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """What doctor says about this machine, and about machines that lack something."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """The two ways to run a job, with children made for the occasion, and forks of a process with PyTorch loaded."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

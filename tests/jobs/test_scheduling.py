@@ -1,7 +1,5 @@
 """Whose turn it is: one job at a time on a machine, unless jobs on different devices agreed to share it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Files that a program had to leave, as the next one finds them: whole, cut short, damaged, and somebody else's."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """A real job that is stopped, and one whose worker waits for a file that does not answer: told apart as it happens."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

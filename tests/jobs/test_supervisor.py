@@ -1,7 +1,5 @@
 """Other jobs at the same time as a run, however long they last."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Trials that change none of the user's files, and what they say of those that they would have changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

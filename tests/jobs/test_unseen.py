@@ -1,7 +1,5 @@
 """Why no training is seen, from the signs that processes leave."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

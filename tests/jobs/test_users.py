@@ -1,7 +1,5 @@
 """Who asks: the person whose page it is, also in a thread that works for them; nobody in particular elsewhere."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

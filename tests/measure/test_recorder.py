@@ -1,7 +1,5 @@
 """The step recorder, above all with a device that finishes its work later."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

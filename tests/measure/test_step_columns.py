@@ -1,7 +1,5 @@
 """The columns of steps, by figures that were worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Events: what goes into the pipe comes out of it, and nothing else does."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """Runs of the store that `vitprof.runs()` reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

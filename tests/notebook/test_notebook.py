@@ -1,7 +1,5 @@
 """`vitprof.runs` and `vitprof.run`: which runs, what they tell, their charts; and the examples of docs/python.md."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import inspect

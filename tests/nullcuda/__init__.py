@@ -3,8 +3,6 @@
 It is built once for these sources and this PyTorch, into the system's folder for temporary files.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib

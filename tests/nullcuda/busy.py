@@ -1,7 +1,5 @@
 """The memory that processes with the null device share, as they leave it."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

@@ -1,7 +1,5 @@
 """Processes with the null device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

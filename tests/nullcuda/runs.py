@@ -1,7 +1,5 @@
 """Built-in runs and cases of the self-test on the null device. Each function is the life of a fork."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

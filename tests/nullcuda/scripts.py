@@ -5,8 +5,6 @@ on the null device the time in which it had work then, by the device itself. `be
 real GPU too. Of a framework that is not installed the function cannot be called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Tests for a real GPU that need copies, streams and events of it, and nothing that it computes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import ROOT

@@ -1,7 +1,5 @@
 """Built-in runs on a GPU whose times are known: what it does, and what is said where it fails."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

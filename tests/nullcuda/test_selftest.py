@@ -1,7 +1,5 @@
 """Cases of the self-test that need no arithmetic: right on the null device, and wrong where it is."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

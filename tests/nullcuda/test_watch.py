@@ -1,7 +1,5 @@
 """Scripts on a GPU, watched: what idles and what works, beside what the device itself knows of its work."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of recordings, taken apart and put together again with changes."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """A file of recordings from somebody who means harm is refused as a whole, in one line; what is new in one is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os

@@ -1,7 +1,5 @@
 """Values of a recording as plain ones, and back."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Every column says what it means and in which unit; summaries survive JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import get_args

@@ -1,7 +1,5 @@
 """How to add a step column that shows in CSV and in a chart, as docs/layout.md says: done in a copy of the package."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

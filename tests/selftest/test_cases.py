@@ -1,7 +1,5 @@
 """What is observed of a run whose steps are known: each waits, then computes for 5 ms, one after another."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ui.dashboard import add_run

@@ -1,7 +1,5 @@
 """Jobs that are slowed down in a known way: what vitprof reports must be that, in cause and in size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

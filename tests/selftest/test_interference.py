@@ -1,7 +1,5 @@
 """A job beside other programs that keep all cores busy: what they take of its time is found, and how much."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

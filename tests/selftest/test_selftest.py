@@ -1,7 +1,5 @@
 """The selftest's arithmetic, its report, its hogs, and that it leaves nothing behind. Real cases: test_ground_truth."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

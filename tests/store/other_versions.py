@@ -1,7 +1,5 @@
 """What another version of vitprof may have left in a store."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import sqlalchemy as sa

@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own, on a socket in a temporary directory. Skipped where there is none."""
 
-from __future__ import annotations
-
 import glob
 import os
 import pwd

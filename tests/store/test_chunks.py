@@ -1,7 +1,5 @@
 """Chunks keep what was measured, in a form that names its columns."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Opening the run store: where it is, who wrote it, what cannot be opened, and what can only be read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

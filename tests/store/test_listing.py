@@ -1,7 +1,5 @@
 """Lists of runs: what is asked for, in order, page by page."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

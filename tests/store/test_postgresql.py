@@ -1,7 +1,5 @@
 """The store on a PostgreSQL server: it keeps runs, and may be restarted while a job records."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import closing
 from pathlib import Path

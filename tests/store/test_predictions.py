@@ -1,7 +1,5 @@
 """Predictions in the store."""
 
-from __future__ import annotations
-
 import pytest
 
 from vitprof.analysis.verdict.prediction import Prediction

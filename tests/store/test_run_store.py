@@ -1,7 +1,5 @@
 """The run store: what goes in comes out, also where other programs write, die, or have left something else."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """The keys and roles of runs that belong together: written, read, and what is none."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

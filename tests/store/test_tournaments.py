@@ -1,7 +1,5 @@
 """Tournaments in the store: kept, claimed by one program, taken over, deleted."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Builds the stand-ins for NVIDIA's libraries: `nvml_stub.c` and `cuda_stub.c`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

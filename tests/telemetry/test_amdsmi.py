@@ -1,7 +1,5 @@
 """AMD's library by a stand-in with its documented calls: no AMD GPU has tried this."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """The telemetry thread with a GPU: the stand-in for NVML of test_telemetry_nvml.py."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What the machine does now: one reading for everybody, at most once a second."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

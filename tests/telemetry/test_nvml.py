@@ -3,8 +3,6 @@
 The library is loaded once in a process and for good, so each kind of it has a process, in which tests run scripts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """CPU and memory of a job's process tree, with real child processes; /proc beside psutil; the whole machine."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

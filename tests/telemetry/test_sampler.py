@@ -1,7 +1,5 @@
 """The telemetry thread on a machine as it is: cadence, errors, its end. GPUs are in test_telemetry_gpu.py."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The RAM disk that is found by looking."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What CUDA shows a process, through the stand-in for its driver; and the one GPU that a job's process is left with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """For the tests of pages: the store behind the dashboard."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the tests of pages share: runs made by hand, and the app under test."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

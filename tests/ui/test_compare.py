@@ -1,7 +1,5 @@
 """The Compare page: which runs it offers, what stands in its address, warnings, table, and each of its sections."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

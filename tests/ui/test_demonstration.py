@@ -1,7 +1,5 @@
 """Every page of the demonstration has something to show; app.py, around all of them, says what it is."""
 
-from __future__ import annotations
-
 import pytest
 import streamlit as st
 

@@ -1,7 +1,5 @@
 """The device: GPUs by name, times of one's own, and one setting for two pages."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

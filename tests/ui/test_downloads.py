@@ -1,7 +1,5 @@
 """The buttons that take runs home: drawn at no cost, each gives its file, and says what opens it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The gate before Streamlit, asked without a server: who is passed on, what others are told; token and login."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The History page: what it lists, its address, and what is done with the runs ticked in it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from contextlib import closing

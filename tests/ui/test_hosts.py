@@ -5,8 +5,6 @@ makes resolve to 127.0.0.1 (DNS rebinding), with that name as `Host` and as `Ori
 what is answered to whom; its rows are what is asked here.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

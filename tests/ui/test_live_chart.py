@@ -1,7 +1,5 @@
 """What the feed sends: a browser that applies every update holds the figure that the page gave."""
 
-from __future__ import annotations
-
 import base64
 import math
 from typing import Any

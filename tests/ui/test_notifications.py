@@ -1,7 +1,5 @@
 """A word when what a person watched has ended: once, with the verdict or the reason."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

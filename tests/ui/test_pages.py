@@ -1,7 +1,5 @@
 """Every page through AppTest: states, messages, what a setting does to the form, and what the address says."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What all sessions share: work in a thread, what is closed at the end, and series in memory, each row read once."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

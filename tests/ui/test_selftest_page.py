@@ -1,7 +1,5 @@
 """The page Self-test: one self-test for the whole server, in a thread; what it found, and what went wrong."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

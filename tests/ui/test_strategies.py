@@ -1,7 +1,5 @@
 """The page "Strategies": the table, the details, the filters, and the way to Profile."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import xml.etree.ElementTree as ET

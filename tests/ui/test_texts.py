@@ -1,7 +1,5 @@
 """Text that others wrote shows as it was typed (tests/browser looks at it); tables have the columns with values."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """The Tournament page: the answer, the leaderboard, one section at a time, what is running, and the list."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The form of a new tournament: what one click starts, what it takes, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

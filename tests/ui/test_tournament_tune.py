@@ -1,7 +1,5 @@
 """Tuning one strategy on the Tournament page: one for the whole server, in a thread; what it found."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What is said at the start of who gets in."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """For the tests of the Tournament page: tournaments made by hand, without a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.ui.dashboard import add_run

@@ -1,7 +1,5 @@
 """A training loop that is plain for a while, then does anything else that loops do, and is plain again."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -4,8 +4,6 @@ it is asked for a `name`: then the script watches itself.
 Each returns the losses to the bit, and how long each `next()` took by its own or its framework's clock.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

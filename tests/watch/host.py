@@ -5,8 +5,6 @@ it is watched, the method of `Loop` that fails, whether no loop is taken for pla
 Each is answered by its exit status.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Training scripts whose loader is given to `vitprof.watch`. Stalls are those of `tests.watch.scripts`."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

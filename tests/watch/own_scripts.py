@@ -1,7 +1,5 @@
 """More training scripts as people write them: how they make their loaders. Each returns what became of these."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

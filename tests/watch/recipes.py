@@ -3,8 +3,6 @@ where a framework drives the loop. Each has a timer of its own, and returns its 
 waited; a framework is imported where it is used. `tests.watch.frameworks` has those that are installed everywhere.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Training scripts as people write them: nothing in them knows of vitprof. Stalls are of known length."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import itertools

@@ -2,8 +2,6 @@
 machine holds up.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Which run a watched loader belongs to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

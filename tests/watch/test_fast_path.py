@@ -1,7 +1,5 @@
 """Steps of a plain loop are recorded as those of any other, whatever comes between them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

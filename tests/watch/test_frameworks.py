@@ -1,7 +1,5 @@
 """Lightning, HF Trainer, Accelerate and timm, watched: the same losses, the framework's own times, the right step."""
 
-from __future__ import annotations
-
 import functools
 import json
 

@@ -1,7 +1,5 @@
 """A loader given to `vitprof.watch`, in the script itself: what is told of it, and what is recorded beside it."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

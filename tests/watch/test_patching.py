@@ -1,7 +1,5 @@
 """What is done right after a module is imported; which process of a distributed job is watched."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which steps are looked at for what a script does with a batch before the model gets it."""
 
-from __future__ import annotations
-
 import math
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What passes for another object."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Iterator, Sized

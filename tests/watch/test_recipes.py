@@ -1,7 +1,5 @@
 """Loops of frameworks and people, watched: every step is seen, and the data wait is that of the loop's own timer."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Headroom in a script's own loop: which steps have kept batches, and what comes of them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The connection of a watched script, whose descriptors are the script's to close."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a Python below `vitprof watch` starts: any Python, in an environment of its own."""
 
-from __future__ import annotations
-
 import glob
 import os
 import subprocess

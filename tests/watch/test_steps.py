@@ -1,7 +1,5 @@
 """Steps on their way from the thread that trains to the one that sends."""
 
-from __future__ import annotations
-
 import math
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A trial's arguments in the loader that trains, whatever way a script makes it; and in no other."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The watching inside a training process: steps, stages and losses of a script with stalls of known length."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

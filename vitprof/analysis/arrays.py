@@ -1,7 +1,5 @@
 """Types of arrays and columns; means that ignore unknown values; intervals of ratios, by a block bootstrap."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

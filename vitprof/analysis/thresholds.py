@@ -1,7 +1,5 @@
 """Thresholds of verdicts, signatures and caveats; a number that only one rule uses is defined beside that rule."""
 
-from __future__ import annotations
-
 MIN_STEPS = 20
 """Steady steps below which nothing is concluded: the block bootstrap draws up to 20 blocks (`analysis.arrays`)."""
 

@@ -1,7 +1,5 @@
 """Charts of where time went, as bars: the device's by cause, loading by stage, a sample's by transform, headroom."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Charts of ended runs: lines, bars, distributions, idle strips. A run has the same colour in each, by its place."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The article's table in colours: settings by batch size."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Charts of a run, live or ended: the points of a span, group by group, so that a refresh sends new groups only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

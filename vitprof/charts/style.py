@@ -1,7 +1,5 @@
 """What all charts share: colours with one meaning, axes, margins, and text without markup."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from pathlib import Path

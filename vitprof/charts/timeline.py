@@ -1,7 +1,5 @@
 """Lanes of the loop, the copy and the device: what each did step by step, and the chain of one batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Charts of a tournament and of a search for one strategy's best setting. Each has its content in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 standard error. With `--json` standard output holds one JSON object and nothing else.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 

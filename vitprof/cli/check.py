@@ -1,7 +1,5 @@
 """`check`: checks runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: one is undecided."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import xml.etree.ElementTree as ET

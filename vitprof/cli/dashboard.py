@@ -1,7 +1,5 @@
 """`vitprof` without a command opens the dashboard, `demo` opens it on recorded runs, `open` opens the browser at it."""
 
-from __future__ import annotations
-
 import errno
 import getpass
 import http.client

@@ -1,7 +1,5 @@
 """What works on this machine: `strategies` that can run, `doctor` what vitprof needs, `selftest` its numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """What leaves the house: `export` to files of other tools, `bundle` and `import` for another store, `code` a script."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import sys

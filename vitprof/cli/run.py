@@ -1,7 +1,5 @@
 """`run`: runs one job; `headroom`: its speed with free data; `predict`: that of other strategies."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from pathlib import Path

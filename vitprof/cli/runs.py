@@ -1,7 +1,5 @@
 """`runs`: lists the runs in the store, searched, filtered and paged as on the History page; `delete` deletes one."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """What commands print with `--json`, as types, which docs/json.md is made from; `schema` prints JSON Schemas."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired

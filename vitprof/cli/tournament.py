@@ -1,7 +1,5 @@
 """`tournament`: runs many settings against each other, or searches for one strategy's best setting."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

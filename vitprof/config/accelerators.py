@@ -4,8 +4,6 @@ every card's peak rates (`CARDS`). The measured time for a sample is divided by 
 that of arithmetic rates and that of memory bandwidths (the roofline model: Williams, Waterman and Patterson 2009).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Finds out whether a strategy can run on this machine, and if not, why and what to do. Changes nothing; no torch."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import shlex

@@ -1,7 +1,5 @@
 """Limits of all numbers that can be set, for config, command line, forms and URLs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from vitprof.errors import ConfigError

@@ -1,7 +1,5 @@
 """What a strategy needs of a machine, and how long a run will take, estimated before it runs."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

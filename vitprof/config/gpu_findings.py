@@ -1,7 +1,5 @@
 """What is wrong with a GPU's software, or limits it, as lines that pages, `doctor` and runs show."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

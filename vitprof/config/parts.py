@@ -1,7 +1,5 @@
 """The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

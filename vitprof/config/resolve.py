@@ -1,7 +1,5 @@
 """Resolves the config that a person gave: fills in defaults, refuses what cannot work, and makes a name for the run."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

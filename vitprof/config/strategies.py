@@ -1,7 +1,5 @@
 """The strategies: named combinations of parts (`vitprof.config.parts`), which `vitprof.engine` puts together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -2,8 +2,6 @@
 `experiments.json` has their tournament and predictions. Both are imported into a store in a home of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

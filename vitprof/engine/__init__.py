@@ -1,7 +1,5 @@
 """Imports of large packages: PyTorch's make millions of objects."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """From a config to batches: makes the data set, then prepares, places, opens, caches and loads the storage."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator

@@ -1,7 +1,5 @@
 """The training loop: a config in, events out. With the facts of the machine and the CPU time of the job."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

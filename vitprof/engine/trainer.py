@@ -1,7 +1,5 @@
 """The Vision Transformer that jobs train (in einops, so that the patterns document the shapes), and its training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Protocol

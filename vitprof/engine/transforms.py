@@ -1,7 +1,5 @@
 """From an image to the model's input: crops, random flip, crop and rotation as one affine map, and normalisation."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from types import ModuleType

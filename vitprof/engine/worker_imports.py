@@ -1,7 +1,5 @@
 """What a DataLoader's fork server imports once, so that its workers need not."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Measures headroom: runs the four anchors of a job in turns, as the group "headroom:<id of the run>"."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Predicts other strategies from a profiled run, and checks predictions by running them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

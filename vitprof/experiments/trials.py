@@ -1,7 +1,5 @@
 """Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule says."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

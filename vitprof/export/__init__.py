@@ -2,8 +2,6 @@
 imported where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 in one transaction. The verdict is judged again from the steps, for this machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ a run in words. CSV is as in RFC 4180; a text cell that a spreadsheet would run 
 what the rows are, whether any run was simulated, and each run's settings and figures.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Scalars for TensorBoard, a directory for each run; by tensorboardX, which imports torch, in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import pickle

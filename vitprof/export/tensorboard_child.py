@@ -2,8 +2,6 @@
 each run's directory and tag an array (3, n): step, wall time, value.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import select

@@ -1,7 +1,5 @@
 """A tournament's results as a CSV file, a JSON object, and a table for a README."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal

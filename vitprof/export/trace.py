@@ -3,8 +3,6 @@ Each run is a process; its tracks are phases, loop, device, copies, and the load
 events ("X") in microseconds since the run began, to the nanosecond; telemetry and the queue are counters ("C").
 """
 
-from __future__ import annotations
-
 import gzip
 import heapq
 import itertools

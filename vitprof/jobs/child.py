@@ -12,8 +12,6 @@ multiprocessing's fork server would share its socket with the job: a DataLoader 
 would get siblings of the job, which Stop would not end and telemetry would not count.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

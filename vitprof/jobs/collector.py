@@ -1,7 +1,5 @@
 """The program that records a script which watches itself (`vitprof.watch`): it is started beside the script."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue

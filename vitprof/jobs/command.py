@@ -1,7 +1,5 @@
 """A user's own script as a job: its command, started so that its training is watched."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Computes the summary, the verdict and the sparkline of a run that has ended, from what the store has of it."""
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

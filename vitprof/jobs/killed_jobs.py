@@ -1,7 +1,5 @@
 """Jobs that were killed: why, as far as the system says, and what they left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import multiprocessing.process

@@ -5,8 +5,6 @@ Started as a script, with the arguments LAYERS KEPT FOLDERS COMMAND...: what is 
 JSON list, and the command starts in the first one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.scheduling`)."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import queue

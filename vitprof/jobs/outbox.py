@@ -1,7 +1,5 @@
 """Brings what a job reports to the run store. Neither the job nor its recorder ever waits for the store."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

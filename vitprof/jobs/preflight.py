@@ -1,7 +1,5 @@
 """Checks what vitprof needs from a machine, one thing at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

@@ -3,8 +3,6 @@ takes a place of the machine: the first free one of `N_PLACES` files, which its 
 ended. The system frees the place of a killed program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import hashlib

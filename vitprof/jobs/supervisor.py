@@ -1,7 +1,5 @@
 """Runs one job from its start to its end: takes its messages, stops it if asked, and records what it measured."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

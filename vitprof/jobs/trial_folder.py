@@ -2,8 +2,6 @@
 (`jobs.layer`), else in a copy of a small one, else in the folder itself; and what it wrote and deleted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

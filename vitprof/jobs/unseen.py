@@ -1,7 +1,5 @@
 """Why no training of a command is seen, and what to type."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

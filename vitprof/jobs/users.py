@@ -1,7 +1,5 @@
 """The user who starts and stops jobs, where the dashboard has a login."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar

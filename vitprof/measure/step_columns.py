@@ -1,7 +1,5 @@
 """The columns of step records, from the marks of many steps at once: the one place with their formulas."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

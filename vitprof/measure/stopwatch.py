@@ -1,7 +1,5 @@
 """Times each stage of making a batch where it happens, and adds deliberate waits to a stage."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from time import perf_counter

@@ -6,8 +6,6 @@ in UTF-8 for notes; for steps, a line with the names of their columns as a JSON 
 figures. So a receiver reads the columns of another version too, and keeps those that it does not know.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections import deque

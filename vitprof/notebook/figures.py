@@ -1,7 +1,5 @@
 """The charts of a run by name, drawn as the Profile page draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ The sender of a file is not trusted: sizes are bounded whatever its headers clai
 anything in it does not fit the type.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import io

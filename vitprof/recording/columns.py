@@ -4,8 +4,6 @@ What is stored, CSV headers and help texts follow from `columns()`. Units are in
 milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

@@ -1,7 +1,5 @@
 """A run as one value. What is printed as JSON, bundled and described by a schema follows from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any

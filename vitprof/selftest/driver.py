@@ -1,7 +1,5 @@
 """Runs the cases as real jobs, each after its reference, and compares the two."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 import time

@@ -3,8 +3,6 @@
 Run as a file, this is such a program. So it imports nothing of vitprof.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

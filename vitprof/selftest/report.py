@@ -1,7 +1,5 @@
 """The report on a self-test, on a simulated device or on a GPU: a result for each case, a sentence, JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -7,8 +7,6 @@ directory), the URL must say so: `mode=ro` where the last changes are still in t
 file too), `immutable` where there are none (https://sqlite.org/wal.html#read_only_databases).
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

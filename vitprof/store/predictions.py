@@ -1,7 +1,5 @@
 """Predictions in the run store: the predicted throughput, the runs it came from, and the throughput then measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The run store: runs, their steps and their telemetry, in SQLite (WAL) or any other database of SQLAlchemy."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

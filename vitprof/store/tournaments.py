@@ -1,7 +1,5 @@
 """Tournaments in the run store, and the program that runs each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal

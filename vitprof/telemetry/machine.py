@@ -1,7 +1,5 @@
 """The load of this machine now, whichever program causes it, for a page; all sessions share one reading a second."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """CPU, memory and disk figures: of the machine, and of a job's process with its workers."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

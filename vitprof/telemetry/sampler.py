@@ -1,7 +1,5 @@
 """The telemetry thread: gives a sink a row of figures at a fixed rate, finds when the job could not run; AMD's GPUs."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import math

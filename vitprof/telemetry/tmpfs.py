@@ -1,7 +1,5 @@
 """Finds a file system in RAM. No torch here: the page "Strategies" uses it too."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import dataclass

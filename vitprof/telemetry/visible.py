@@ -7,8 +7,6 @@ so it imports nothing from vitprof. A job's process is restricted to one GPU, by
 one takes the first.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import json

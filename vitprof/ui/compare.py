@@ -1,7 +1,5 @@
 """The Compare page: runs, baseline, caveats, table, sections. The URL keeps numbers: labels get lost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """The sections of the Compare page: device time, every step, data waits, headroom, and the settings that differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The choice of the device: real ones, simulated GPUs by name, and one with the user's own times; for all pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """Downloads of runs and of their code. Every file is made when its button is clicked: drawing computes nothing."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@ asks a server on the internet for this machine's address. Here both are checked 
 ask for a login where an OpenID Connect provider is configured.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

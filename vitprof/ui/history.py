@@ -1,7 +1,5 @@
 """The History page: a page of the runs found at a time, and imports. A widget's key is its name in the URL."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Actions for the runs that are ticked on the History page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -6,8 +6,6 @@ refresh sends what is new, and zoom, pan and hidden traces survive. A page, in a
     draw_growing(figure, key="gpu", run=run_id, alt="GPU utilisation over time", height=260)
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -2,8 +2,6 @@
 its script alone until `st.navigation` was called), its style, and the note of the demonstration.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

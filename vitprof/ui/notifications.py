@@ -1,7 +1,5 @@
 """Toasts for what a user started or watched and has ended: each once, on whichever page the user is by then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The Self-test page: one self-test at a time for the whole server, on a simulated device or a real GPU."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from vitprof.formats import percent, seconds

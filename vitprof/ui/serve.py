@@ -1,7 +1,5 @@
 """The dashboard's server as the command line starts it: Streamlit, and a line that says where it is once it answers."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import http.client

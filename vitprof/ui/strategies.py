@@ -1,7 +1,5 @@
 """What the page "Strategies" shows: every strategy in one table, then each with its picture, costs and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape

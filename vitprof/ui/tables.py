@@ -1,7 +1,5 @@
 """Tables of figures: numbers as numbers, so that a click on a header sorts by them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text for the pages: escaped for Markdown where others wrote it, in sentences, and errors as one line."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import re

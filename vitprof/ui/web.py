@@ -1,7 +1,5 @@
 """The dashboard as a web application: who gets in, what is printed at the start, and what is closed at the end."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -2,8 +2,6 @@
 means the default of the strategy, the model or the preset, and is kept as None.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar

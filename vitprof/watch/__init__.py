@@ -11,8 +11,6 @@ An error in vitprof ends the watching, never the training (`patching.Guard`). In
 the arguments of the train loader.
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

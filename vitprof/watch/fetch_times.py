@@ -1,7 +1,5 @@
 """The times in which a batch was made, on their way to the loop that requested it, and of each transform."""
 
-from __future__ import annotations
-
 import functools
 import marshal
 import math

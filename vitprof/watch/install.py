@@ -1,7 +1,5 @@
 """Installs the hooks in a process below `vitprof watch`. It is idle until the process imports PyTorch's DataLoader."""
 
-from __future__ import annotations
-
 import os
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Patches PyTorch's DataLoader: times next(), the dataset, collate, and torchvision's Compose."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The batches of other loaders than the train loader: those of zipped loaders, and those of a validation."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

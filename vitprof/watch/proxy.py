@@ -1,7 +1,5 @@
 """A proxy: an object that behaves as another one."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

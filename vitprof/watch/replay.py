@@ -1,7 +1,5 @@
 """Measures headroom in a script's own loop: blocks of steps on kept batches alternate with blocks on new ones."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable

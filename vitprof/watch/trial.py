@@ -2,8 +2,6 @@
 constructed, keeps samples, and reports which files are written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

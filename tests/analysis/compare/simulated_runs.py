@@ -1,7 +1,5 @@
 """Runs with a known truth: steps whose times are alike to their neighbours', stalls, and noise from run to run."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.series import of_columns

@@ -1,7 +1,5 @@
 """Bounds: how often they err on runs whose truth is known, how often they decide, and what they say."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Runs side by side: ratios to a baseline, their range, ties, what is not known; and the mean step taken apart."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings that differ: only those, in a person's order, with the defaults told from what was set."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from vitprof.analysis.compare.differences import ORDER, config_differences

@@ -1,7 +1,5 @@
 """The guard warns of each difference that matters, and of nothing where there is none."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each signature on made traces with it and without it; and none of them in noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

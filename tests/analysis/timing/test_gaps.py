@@ -1,7 +1,5 @@
 """Idle gaps and their causes, against traces that can be added up by hand and against a count of single nanoseconds."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a batch's loading time goes, on traces whose stages are known."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Which steps a stop fell into, on steps whose stall is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Each figure of a run, against traces that can be added up by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One step by its position, by a moment of a chart, and the one that is typical."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

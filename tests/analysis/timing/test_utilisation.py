@@ -1,7 +1,5 @@
 """The idle share of each bin, against sums by hand."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

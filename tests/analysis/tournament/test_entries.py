@@ -1,7 +1,5 @@
 """What a setting does to the losses: held against scripts that give the same ones twice, and others that do not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The leaderboard: what is ranked, what is equal, what the order of entries must not change; the article's table."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

@@ -1,7 +1,5 @@
 """The one recommended setting and its reason."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Scores: intervals over few rounds hold the truth, machines that are busy in fits mislead nobody."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

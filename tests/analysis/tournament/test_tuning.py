@@ -1,7 +1,5 @@
 """The ladder stays within its budget and finds the best; known effects of parameters are found, in shares."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

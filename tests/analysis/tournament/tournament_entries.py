@@ -1,7 +1,5 @@
 """Settings whose throughput is drawn from a known distribution."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

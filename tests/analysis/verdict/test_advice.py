@@ -1,7 +1,5 @@
 """Advice on every combination of parts: it can be run, is not in use yet, fits, and is about the cause."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """Headroom from anchors: sums, intervals, and what is said where it cannot be told."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

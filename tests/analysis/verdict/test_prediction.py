@@ -1,7 +1,5 @@
 """Predictions from made runs: one rule for each way in which loading and compute overlap."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The verdict on made traces whose answer is known: kind, cause, milliseconds, sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """How long to train for a verdict, and that every config that can be asked for gets its words in the end."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

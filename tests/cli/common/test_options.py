@@ -1,7 +1,5 @@
 """The options of `run`: every setting is one, and a value that cannot be used is one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from typing import Any

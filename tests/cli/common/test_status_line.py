@@ -1,7 +1,5 @@
 """A line at the bottom of a terminal that another program writes to, looked at through a terminal emulator."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

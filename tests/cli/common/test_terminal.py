@@ -1,7 +1,5 @@
 """Signals that are meant for another program."""
 
-from __future__ import annotations
-
 import os
 import signal
 

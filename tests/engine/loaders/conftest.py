@@ -1,7 +1,5 @@
 """For every test of the loaders: one torch thread; and photos that may be damaged."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the loaders' tests share: loaders over small real data sets, and what they should deliver."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import multiprocessing

@@ -1,7 +1,5 @@
 """Makers: pure functions of epoch and indices, which never touch what is not theirs."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """The order of an epoch, and how it is cut into batches."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """NVIDIA DALI where it is missing, where it cannot start, and on a GPU. What it delivers: test_encoded.py."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import sys

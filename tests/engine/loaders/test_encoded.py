@@ -1,7 +1,5 @@
 """Loaders over JPEG files: the same samples from each, random crops included, and what becomes of damaged files."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Waits put into a part on purpose: once for each batch, in that part and in no other; refused where there is none."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

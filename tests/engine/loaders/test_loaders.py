@@ -1,7 +1,5 @@
 """Every loader: the same batches in the same order, epochs that can be broken off, and nothing left when closed."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

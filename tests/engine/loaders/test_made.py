@@ -1,7 +1,5 @@
 """Every loader says how its batches were made: parts, moments, worker, and what was ready; and nothing else changes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -1,7 +1,5 @@
 """Batches that are kept and given again: copies, bounds, what is closed, and jobs that train on them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Copying a tree: everything, or an error and nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

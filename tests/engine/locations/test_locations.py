@@ -1,7 +1,5 @@
 """Each location: where the files are, what was copied, and nothing left behind."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

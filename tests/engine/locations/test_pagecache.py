@@ -1,7 +1,5 @@
 """The page cache of real files on a real file system."""
 
-from __future__ import annotations
-
 import math
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Directories that go away, with their process or after it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The throttled drive: rates in a time of its own, and one state for all processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 import threading

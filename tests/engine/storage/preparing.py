@@ -1,7 +1,5 @@
 """What tests of storages share: one made in the test's own home or in one for all, ways to read and to damage it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

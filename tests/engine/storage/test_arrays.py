@@ -1,7 +1,5 @@
 """Arrays in a mapped .npy file, and in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

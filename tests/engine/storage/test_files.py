@@ -1,7 +1,5 @@
 """Image files: PNG of digits, the JPEG files that photos consists of."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

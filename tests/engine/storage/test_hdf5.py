@@ -1,7 +1,5 @@
 """HDF5: images in one piece, in chunks, and JPEG bytes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

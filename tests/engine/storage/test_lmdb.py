@@ -1,7 +1,5 @@
 """LMDB: raw pixels and JPEG bytes, a key for each sample."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

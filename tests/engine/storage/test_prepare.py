@@ -1,7 +1,5 @@
 """Making storages: once, going on where that is worth it, and never used half made."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import json

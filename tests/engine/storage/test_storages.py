@@ -1,7 +1,5 @@
 """What every storage promises: the same samples whichever way they are kept, in whichever process they are read."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Tournaments on a user's own script, with one that passes for a training and says what it was asked for."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which trials a tournament makes, and in which order."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from typing import Any

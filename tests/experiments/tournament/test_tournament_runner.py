@@ -1,7 +1,5 @@
 """Tournaments of real jobs: rounds, failures, early stop, pause, stop, resume, and how they stand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -1,7 +1,5 @@
 """Which setting runs next where the time does not hold all rounds of a script's settings; runs are made up."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 from typing import Any

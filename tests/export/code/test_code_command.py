@@ -1,7 +1,5 @@
 """`code`: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

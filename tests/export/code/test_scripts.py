@@ -1,7 +1,5 @@
 """Every strategy's script, run on images whose pixels say which sample they are and where in it they are."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import math

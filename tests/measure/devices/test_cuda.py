@@ -1,7 +1,5 @@
 """What PyTorch says of a CUDA device: why it has none, whether a kernel runs, and what memory is short."""
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections.abc import Sequence

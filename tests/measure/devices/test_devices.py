@@ -1,7 +1,5 @@
 """Devices: marks that become times on the host's clock."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

@@ -1,7 +1,5 @@
 """The simulated accelerator: its times are exactly those of what it imitates, and it takes nothing from the host."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """What becomes of a case that raises, and of its outcome. `tests/nullcuda/test_selftest.py` runs the cases."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

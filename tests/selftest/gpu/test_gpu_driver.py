@@ -1,7 +1,5 @@
 """The driver: cases in processes that answer, hang or die, and stop; and the report."""
 
-from __future__ import annotations
-
 import json
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """What is put into a stage is compared with what is said of it, what recording costs, and every strategy's job."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

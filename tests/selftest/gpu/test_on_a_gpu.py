@@ -1,7 +1,5 @@
 """On a real GPU: the cases of `selftest --gpu`, and what else must be right there."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

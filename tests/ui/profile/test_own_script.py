@@ -1,7 +1,5 @@
 """Pages of a run that was a user's own script: all that was measured, and nothing that would start it again."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

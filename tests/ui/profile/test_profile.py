@@ -1,7 +1,5 @@
 """What the Profile page says about a run that has ended, from the verdict to the account."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The sidebar's form: which settings a strategy shows, and the config they make."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A run before its first step: its place in the queue, Cancel, and the phases of its start."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

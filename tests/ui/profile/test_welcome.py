@@ -1,7 +1,5 @@
 """The Profile page without a run: a run that shows what this is about, and the machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

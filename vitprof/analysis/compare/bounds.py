@@ -1,7 +1,5 @@
 """Bounds on runs: which are met, which are missed, and how many more runs or steps would decide the rest."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Finished runs side by side: speeds against a baseline, where the mean step's time goes, idle shares on one axis."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

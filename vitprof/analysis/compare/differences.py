@@ -1,7 +1,5 @@
 """Checks of what is either the same in all runs or not, other than the way they load their data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Whether finished runs can be compared. Compare warns; an unattended check ends, unless it was allowed."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Signatures: patterns in a run that point at one cause, each found by its own rule and described in a sentence."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

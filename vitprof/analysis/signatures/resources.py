@@ -1,7 +1,5 @@
 """Finds what the machine gives over a run: a page cache that fills, memory that grows, cores that others take."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

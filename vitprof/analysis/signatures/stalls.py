@@ -1,7 +1,5 @@
 """Finds steps that stall in a pattern: with the workers, at epoch starts, by the garbage collector."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Each step's chain of events in ns; arithmetic of spans, (n, 2) int64, half-open, disjoint, sorted (`union`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

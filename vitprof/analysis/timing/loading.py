@@ -1,7 +1,5 @@
 """Where the time of making a batch goes (stages, workers, transforms), and for how much of it the device idled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which steps figures rest on, when events happened (monotonic clock), a run as rules see it, and stops."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property

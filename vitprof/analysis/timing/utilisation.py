@@ -1,7 +1,5 @@
 """How full a device was: its idle share over time, SM activity, and its memory by what counted it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 losses of a user's own script is compared bit for bit, up to the step at which two runs of the unchanged script differ.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The leaderboard of a tournament: each setting's throughput, and its speed-up over the baseline, with intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The setting to use, and why; what settings cost: break-even and Pareto fronts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

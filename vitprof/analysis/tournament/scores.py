@@ -12,8 +12,6 @@ round cancels. All of it is on logarithms, because a machine's noise is a share 
 often it errs.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Container, Mapping

@@ -3,8 +3,6 @@ figure 1: every rung gets the same share of the budget, and the best 1/eta of it
 since Hyperband (Li et al., JMLR 2018, section 2).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What to try next: legal settings, not in use yet, aimed at the cause; for one's own script, DataLoader arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

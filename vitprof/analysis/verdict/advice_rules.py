@@ -1,7 +1,5 @@
 """What helps against each cause: settings of vitprof's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ cold one (adds the storage). The last two differences are the preparation stall 
 (Mohan et al., VLDB 2021, section 3).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -17,8 +17,6 @@ loop launches a step, so its launch time is added to fetch. The mean of a maximu
 means; that is ignored, because a queue between the two evens out single steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

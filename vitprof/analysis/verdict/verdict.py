@@ -1,7 +1,5 @@
 """The verdict on a run: is the device starved by data loading, by which stage, and what would help. In one sentence."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence

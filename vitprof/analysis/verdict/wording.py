@@ -1,7 +1,5 @@
 """The sentences of a verdict, made from figures computed elsewhere."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Options: those of `run` and `tournament`, generated from the fields of `RunConfig`, and parsers of their values."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable

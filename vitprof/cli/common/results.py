@@ -1,7 +1,5 @@
 """Results for people: of a run, of a tournament and of a search."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

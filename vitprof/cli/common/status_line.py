@@ -1,7 +1,5 @@
 """A line at the bottom of a terminal, below what a user's script prints. Only the standard library is needed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What all commands share: printing, checking output files, reading numbers, exit statuses, and signals."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

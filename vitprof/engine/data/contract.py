@@ -1,7 +1,5 @@
 """What a data set's own files are read through (`Source`), and how whatever makes or reads files reports and fails."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

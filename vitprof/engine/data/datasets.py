@@ -1,7 +1,5 @@
 """Data sets: `prepare` makes or downloads one once and checks it each time; `open_source` reads it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

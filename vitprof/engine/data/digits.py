@@ -1,7 +1,5 @@
 """The data set `digits`: rendered glyphs 0-9 under random distortion and noise, in MNIST's form and file format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache

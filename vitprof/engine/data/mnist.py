@@ -1,7 +1,5 @@
 """The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, also for `digits`."""
 
-from __future__ import annotations
-
 import http.client
 import io
 import math

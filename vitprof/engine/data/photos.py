@@ -1,7 +1,5 @@
 """The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -2,8 +2,6 @@
 not on what they show. An image here has two materials whose amplitude falls as 1/f with frequency (Field 1987, J.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

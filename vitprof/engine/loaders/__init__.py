@@ -1,7 +1,5 @@
 """Loaders: they make batches, each in its own threads or processes. `open_loader` starts the one that is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

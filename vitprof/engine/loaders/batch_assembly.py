@@ -1,7 +1,5 @@
 """Makers: they read a batch from the storage, decode, crop and augment it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter

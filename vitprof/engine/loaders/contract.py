@@ -1,7 +1,5 @@
 """What a loader is (`Loader`), the `Batch` that it makes, and the order of an epoch, the same for every strategy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, Protocol

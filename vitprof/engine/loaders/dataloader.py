@@ -1,7 +1,5 @@
 """PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

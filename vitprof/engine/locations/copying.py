@@ -1,7 +1,5 @@
 """The files under a directory, in one order, with their sizes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The system's page cache: measures how much of some files is in it, reads files into it, or drops them from it."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import mmap
@@ -109,7 +107,7 @@ def _drop(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _mincore() -> ctypes._FuncPointer | None:
+def _mincore() -> "ctypes._FuncPointer | None":
     """Returns Linux's mincore; None on other systems, where its answer means something else."""
     if sys.platform != "linux":
         return None
@@ -119,7 +117,7 @@ def _mincore() -> ctypes._FuncPointer | None:
     return function
 
 
-def _cached_pages(path: Path, mincore: ctypes._FuncPointer) -> tuple[int, int] | None:
+def _cached_pages(path: Path, mincore: "ctypes._FuncPointer") -> tuple[int, int] | None:
     with reading(path), path.open("rb", buffering=0) as file:
         facts = os.fstat(file.fileno())
         # Linux tells the truth only to the owner and users with write access (mm/mincore.c, can_do_mincore)

@@ -1,7 +1,5 @@
 """A simulated drive, slower than the one that holds the files: a bandwidth, and a latency for each file opened."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

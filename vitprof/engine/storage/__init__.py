@@ -1,7 +1,5 @@
 """Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any, NamedTuple
 

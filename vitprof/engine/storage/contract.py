@@ -1,7 +1,5 @@
 """What a storage is: how it is read (`Storage`), where it is (`Place`), and how it is written (`Format`)."""
 
-from __future__ import annotations
-
 import os
 import threading
 import zipfile

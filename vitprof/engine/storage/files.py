@@ -1,7 +1,5 @@
 """One image file for each sample: PNG files made from an IDX data set, or a data set's own JPEG files."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -3,8 +3,6 @@
 X is (n, height, width, channels) uint8, in one piece or in chunks of rows; Y is (n,) int64.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

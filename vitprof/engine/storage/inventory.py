@@ -1,7 +1,5 @@
 """The manifest of a finished storage: what it was made of, its files, and whether they are still unchanged."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

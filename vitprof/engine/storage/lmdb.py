@@ -1,7 +1,5 @@
 """A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Samples one by one from MNIST's IDX files, as torchvision's own Dataset gives them."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own script."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Runs tournaments, with pause, stop and resume."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

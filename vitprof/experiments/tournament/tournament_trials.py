@@ -1,7 +1,5 @@
 """The trials that a tournament has left: which setting runs next, when it is cut short, and when no other one runs."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

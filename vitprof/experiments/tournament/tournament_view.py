@@ -1,7 +1,5 @@
 """The state of a tournament: its trials and the results of their runs, its progress, its leaderboard. Reads only."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ with its constants set. A constant whose comment says "one of a, b" is for those
 constant for is refused.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -2,8 +2,6 @@
 content security policy forbids every request and other script. Without JavaScript all figures are still in tables.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report's HTML. Every text that comes from a run goes through `html.escape`."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import gzip

@@ -1,7 +1,5 @@
 """Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -1,7 +1,5 @@
 """A CUDA GPU as the device that trains; and whether PyTorch sees one, a kernel runs and memory suffices."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

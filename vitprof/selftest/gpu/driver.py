@@ -5,8 +5,6 @@ That process is `python -m vitprof.selftest.gpu.driver CASE DIRECTORY`. It write
 when its standard input ends, so that it never outlives its parent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

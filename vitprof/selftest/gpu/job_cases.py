@@ -1,7 +1,5 @@
 """Cases of whole jobs: known waits are found, recording costs next to nothing, and every strategy trains."""
 
-from __future__ import annotations
-
 import math
 from contextlib import closing
 from statistics import fmean, median

@@ -1,7 +1,5 @@
 """The top of the Profile page for a run, from its place in the queue to its figures, and its charts over time."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The Profile page: set up one job, run it, watch it, and read the result in tabs, of which the open one is drawn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Which run a page shows, its title, its settings in the sidebar, and the other runs that are running or waiting."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The settings in the sidebar: what the next run will be, Run, and what the run needs or why it cannot run."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from typing import Any

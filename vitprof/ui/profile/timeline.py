@@ -1,7 +1,5 @@
 """The tabs Timeline (charts over time, a window of steps, one with the chain of its batch) and Loading."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

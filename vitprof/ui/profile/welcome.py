@@ -1,7 +1,5 @@
 """What a newcomer sees: what vitprof is, three ways to begin, and what this machine is doing now."""
 
-from __future__ import annotations
-
 import math
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The tab What if: headroom and predictions, each checked by runs that belong together and are shown as one bar."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The fields of the form that sets a tournament up, and the tournament that they make with the sidebar's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

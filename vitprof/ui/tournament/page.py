@@ -1,7 +1,5 @@
 """The Tournament page: set one up, the list of the others to open or delete, or one tournament from start to answer."""
 
-from __future__ import annotations
-
 import math
 
 import streamlit as st

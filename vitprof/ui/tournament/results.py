@@ -1,7 +1,5 @@
 """One tournament: the answer first, then the leaderboard, then one section with charts and details."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The form that sets a tournament up: what it runs, an estimate of the time, disk and memory it takes, and Start."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

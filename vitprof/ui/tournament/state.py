@@ -2,8 +2,6 @@
 tournament on a user's own script the page starts no command, but shows the line to type.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The leaderboard: the recommended setting on top, then by rank; and what can be done with a setting."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Sequence

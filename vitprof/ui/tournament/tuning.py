@@ -1,7 +1,5 @@
 """Tuning one strategy: workers, prefetch and batch size found within a given time, and the gain checked."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from vitprof import errors, formats

@@ -1,7 +1,5 @@
 """Callbacks for frameworks that have a loop of their own: a file for each, and what they share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vitprof.watch.declared import RUNS, Planned, guarded, prepare, script_name, step, takes_part
