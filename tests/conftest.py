@@ -20,6 +20,7 @@ import pytest
 import typer
 from hypothesis import settings
 
+from tests import ROOT
 from tests.command_line import Call
 from tests.priority import first
 from tests.telemetry.drivers import CAN_BUILD, build
@@ -171,7 +172,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    threads, processes = set(threading.enumerate()), set(_children())
+    threads, processes, files = set(threading.enumerate()), set(_children()), set(os.listdir(ROOT))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in handlers.items():  # commands that run in this process set their own
@@ -185,6 +186,8 @@ def _nothing_is_left_behind() -> Iterator[None]:
         process.kill()
     assert not [thread.name for thread in left if thread.is_alive()], "threads left behind"
     assert not commands, "processes left behind"
+    new = [name for name in set(os.listdir(ROOT)) - files if not name.startswith((".", "__"))]
+    assert not new, "files left behind in the checkout, by this test or one at the same time"
 
 
 def _children() -> list[psutil.Process]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.test_imports import PACKAGE, imported, modules, nodes
 
+TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-CODE, LINES, N_FILES, IMPORTS_PCT = 32_212, 48_532, 255, 9.1
+CODE, LINES, N_FILES, IMPORTS_PCT, TEST_LINES = 30_730, 46_700, 254, 9.0, 42_200
 """The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files, and
-import lines as a share of code and imports. Only ever lowered, but once, for the scripts that nobody here wrote, by
-1,260: the aim stays 31,000 lines of code and 9.0%."""
+import lines as a share of code and imports; and the lines of tests. Only ever lowered."""
 METHODS, ATTRIBUTES = 15, 10
 """The most methods of a class, and the most attributes that change after `__init__`."""
 LARGE = {
@@ -48,6 +48,7 @@ def test_the_budget_holds() -> None:
     assert lines <= LINES
     assert len(FILES) <= N_FILES
     assert 100 * imports / (code + imports) <= IMPORTS_PCT
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in TESTS.rglob("*.py")) <= TEST_LINES
 
 
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:
