@@ -15,8 +15,8 @@ UNFINISHED = shutil.ignore_patterns("*.pyc.*")
 """Byte code comes along but for what is being written meanwhile."""
 NEW_STORAGE = {
     "vitprof/config/parts.py": (
-        '    StoragePart(\n        "memmap",',
-        """    StoragePart("toy", "Toy file", "All pixels in one file, read with one call for each image."),
+        '    StoragePart("memmap",',
+        """    StoragePart("toy", "Toy file"),
 """,
     ),
     "vitprof/engine/storage/__init__.py": (

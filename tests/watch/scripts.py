@@ -24,8 +24,10 @@ READ_S, TRANSFORM_S, COLLATE_S, BODY_S, CHECK_S = 0.004, 0.002, 0.003, 0.004, 0.
 N_SAMPLES, BATCH = 16, 2
 
 
-SPENT: dict[str, list[float]] = {"read_s": [], "transform_s": [], "collate_s": []}
-"""How long each stall really took, in this process: a busy machine sleeps for longer."""
+SPENT: dict[str, list[float]] = {"read_s": [], "transform_s": [], "collate_s": [], "compose_s": [], "collated_s": []}
+"""How long each stall really took, in this process: a busy machine sleeps for longer. And each call of the
+Compose, and of the collate function.
+"""
 
 
 def stall(stage: str, seconds: float) -> None:
@@ -51,13 +53,19 @@ class Samples(Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         stall("read_s", READ_S)
-        return self.transform(torch.full((4,), float(index))), index % 3
+        began = time.perf_counter()
+        image = self.transform(torch.full((4,), float(index)))
+        SPENT["compose_s"].append(time.perf_counter() - began)
+        return image, index % 3
 
 
 def collate(samples: Sequence[tuple[Tensor, int]]) -> dict[str, Any]:
+    began = time.perf_counter()
     stall("collate_s", COLLATE_S)
     images, labels = zip(*samples, strict=True)
-    return {"names": ["x"] * len(samples), "x": torch.stack(images), "y": torch.tensor(labels)}
+    batch = {"names": ["x"] * len(samples), "x": torch.stack(images), "y": torch.tensor(labels)}
+    SPENT["collated_s"].append(time.perf_counter() - began)
+    return batch
 
 
 def linear(inputs: int = 4, outputs: int = 3, lr: float = 0.001) -> tuple[Any, torch.optim.Optimizer]:

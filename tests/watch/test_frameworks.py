@@ -94,20 +94,28 @@ def test_checks_are_a_phase(in_the_loop: Told, framework: str) -> None:
 
 
 def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
-    """Beside how long it really took: within 10% or 0.3 ms, half of the time, and never less."""
+    """Beside how long it really took: within 10% or 0.3 ms, half of the time, and never less. What comes after a stall,
+    0.1 ms where a core has slept, is transforming and collating, too.
+    """
     steps, batches = in_the_loop.steps, np.array(2 * BATCHES[framework])
-    first = np.cumsum(batches) - batches
-    for stage, n in (("read_s", scripts.BATCH), ("transform_s", scripts.BATCH), ("collate_s", 1)):
-        one_by_one = np.array(in_the_loop.spent[stage])
-        before, between = CHECKS.get(framework, (0, 0))
+    first, waited = np.minimum(np.cumsum(batches) - batches, 2 * N_BATCHES - 1), batches > 0
+    before, between = CHECKS.get(framework, (0, 0))
+
+    def true(name: str, n: int) -> np.ndarray:
+        one_by_one = np.array(in_the_loop.spent[name])
         epoch, second = n * N_BATCHES, n * (before + N_BATCHES + between)
         trained = np.concatenate([one_by_one[n * before :][:epoch], one_by_one[second:][:epoch]])
-        true = np.add.reduceat(trained.reshape(-1, n).sum(axis=1), np.minimum(first, 2 * N_BATCHES - 1))
-        waited = batches > 0
+        return np.add.reduceat(trained.reshape(-1, n).sum(axis=1), first)[waited]
+
+    for stage, n, most in (
+        ("read_s", scripts.BATCH, "read_s"),
+        ("transform_s", scripts.BATCH, "compose_s"),
+        ("collate_s", 1, "collated_s"),
+    ):
         assert np.isnan(steps[stage][~waited]).all()
-        off = (steps[stage] - true)[waited]
-        assert off.min() > -1e-6, stage
-        assert np.median(off - np.maximum(0.0003, 0.1 * true[waited])) < 0, stage
+        seconds, longest = steps[stage][waited], true(most, n)
+        assert (seconds - true(stage, n)).min() > -1e-6, stage
+        assert np.median(seconds - longest - np.maximum(0.0003, 0.1 * longest)) < 0, stage
 
 
 def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop: Told, framework: str) -> None:

@@ -159,8 +159,9 @@ def show_tuning(tuning: Tuning) -> None:
 
 
 def tuning_object(tuning: Tuning) -> dict[str, Any]:
-    same = ("strategy", "default", "winner", "samples_per_s", "verified", "seconds", "n_candidates", "command")
-    return {name: getattr(tuning, name) for name in (*same, "sentence")} | {
+    same = ("strategy", "default", "winner", "samples_per_s", "verified", "seconds", "n_candidates", "sentence")
+    return {name: getattr(tuning, name) for name in same} | {
+        "command": run_command(tuning.config),
         "gain": tuning.gain.value,
         "gain_low": tuning.gain.low,
         "gain_high": tuning.gain.high,
