@@ -53,6 +53,9 @@ NULL = "the null device"
 NO_ORACLE = "missing: torch.profiler sees no kernels here (CUPTI)"
 
 
+TRUE = ("exposed_wait_s", "compute_s")
+
+
 class Run(NamedTuple):
     """A watched run, from a quarter of its batches on, and what the device says of the same time."""
 
@@ -62,6 +65,8 @@ class Run(NamedTuple):
     """By the oracle; NaN without one. What vitprof calls compute may also hold waits for launches, never less."""
     waited_frac: float
     """The share of the time in which batches were made, by the script."""
+    truth: dict[str, float]
+    """What the null device says of exposed waits and of compute, as shares; empty elsewhere."""
     facts: dict[str, Any]
     own: dict[str, Any]
     """What the script returned."""
@@ -89,6 +94,7 @@ def run(host: Host, function: str, **how: Any) -> Run:
         steps,
         own["busy_s"] / span_s,
         own["waited_s"] / span_s,
+        {name: own[name.replace("_wait", "")] / span_s for name in TRUE if name.replace("_wait", "") in own},
         functools.reduce(operator.or_, done.note("facts"), done.note("environment")[0]),
         own,
     )
@@ -103,6 +109,9 @@ def wrong(case: str, seen: Run) -> list[str]:
     failures = []
     if seen.facts["device"] != "cuda:0":
         failures.append(f"the device is called {seen.facts['device']}")
+    for name, truth in seen.truth.items():
+        if abs(seen.frac(name) - truth) > POINTS:
+            failures.append(f"{name} {seen.frac(name):.1%}, but {truth:.1%} by the device itself")
     if compute < known - POINTS:
         failures.append(f"compute {compute:.1%}, but the GPU was busy {busy:.1%}")
     if exposed > 1 - known + POINTS:
@@ -201,6 +210,7 @@ def figures(seen: Run) -> dict[str, Any]:
         "oracle": seen.own["oracle"],
         "busy_frac": seen.busy_frac,
         "waited_frac": seen.waited_frac,
+        **{f"true_{name.removesuffix('_s')}_frac": share for name, share in seen.truth.items()},
         **{name.removesuffix("_s") + "_frac": seen.frac(name) for name in names},
         "n_steps": len(seen.all_steps["step"]),
         "step_ms": float(np.median(seen.steps["step_s"])) * 1e3,

@@ -6,6 +6,7 @@ real GPU too. Of a framework that is not installed the function cannot be called
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -16,14 +17,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import vitprof
 from tests.nullcuda import N_BATCHES
-from tests.nullcuda.busy import Busy
+from tests.nullcuda.busy import Busy, spans
 from vitprof.measure.devices import UntimedDevice, cuda, events
+from vitprof.selftest.gpu.device_cases import union
 from vitprof.watch import steps
 
 # A GPU's owner may have none of them, or one that cannot be imported.
@@ -53,8 +56,8 @@ class Images(Dataset[Any]):
     def __init__(self, wait_s: float, n_batches: int = N_BATCHES) -> None:
         self.wait_s, self.n_batches = wait_s, n_batches
         self.noted: list[tuple[float, float]] = []
-        self.waited: list[float] = []
-        """How long each batch really took to make: a busy machine sleeps for longer."""
+        self.made: list[tuple[float, float]] = []
+        """When each batch was begun and made: a busy machine sleeps for longer."""
         self._busy: Busy | None = None
 
     def __len__(self) -> int:
@@ -72,7 +75,7 @@ class Images(Dataset[Any]):
             time.sleep(self.wait_s)
         images, labels = zip(*samples, strict=True)
         batch = {"x": torch.stack(images), "y": torch.tensor(labels)}
-        self.waited.append(time.perf_counter() - began)
+        self.made.append((began, time.perf_counter()))
         return batch
 
     def _now(self) -> tuple[float, float]:
@@ -91,10 +94,29 @@ class Images(Dataset[Any]):
         """Returns the wall clock and the device's work from a quarter of the batches on, as JSON."""
         first = self.n_batches // 4
         since, until = self.noted[first], self.noted[-1]
-        waited_s = sum(self.waited[first - len(self.noted) : -1])
-        return json.dumps(
-            {"since_s": since[0], "until_s": until[0], "busy_s": until[1] - since[1], "waited_s": waited_s}
-        )
+        made = self.made[first - len(self.noted) :]
+        found = {"since_s": since[0], "until_s": until[0], "busy_s": until[1] - since[1]}
+        found["waited_s"] = sum(end - begin for begin, end in made[:-1])
+        if self._busy is not None:
+            found["exposed_s"], found["compute_s"] = by_spans(made)
+        return json.dumps(found)
+
+
+def by_spans(made: list[tuple[float, float]]) -> tuple[float, float]:
+    """Returns for how long (s) the null device had nothing to do while batches were made, and for how long it was in a
+    step: from the first kernel that was launched between two batches' making to the end of the last one.
+    """
+    exposed_s = compute_s = ended_s = 0.0
+    rows = spans()
+    for (began, end), (next_began, _) in itertools.pairwise(made):
+        queued, kernel = rows[:, 0], rows[:, 3] > 0
+        worked = np.clip(rows[queued < end, 1:3], began, end)
+        exposed_s += end - began - union((since, until) for since, until in worked if since < until)
+        mine = rows[kernel & (queued >= end) & (queued < next_began), 1:3]
+        if len(mine):
+            compute_s += max(0.0, mine.max() - max(ended_s, mine[:, 0].min()))
+            ended_s = float(mine.max())
+    return exposed_s, compute_s
 
 
 class Model(torch.nn.Module):
