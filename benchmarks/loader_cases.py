@@ -52,14 +52,14 @@ def dataloader_against_tensors(things: ExitStack, settings: Settings) -> dict[st
 def raw_files(things: ExitStack, settings: Settings) -> dict[str, Side]:
     info, batch_size = digits(settings)
     pipeline = opened(things, strategy="memory", storage="raw-files", batch_size=batch_size)
-    root = pipeline.train.directory
+    root = pipeline.root
     return {"raw-files": in_the_loop(pipeline), "bare": references.bare_files(info, root, batch_size)}
 
 
 def raw_files_in_c(things: ExitStack, settings: Settings) -> dict[str, Side]:
     info, batch_size = digits(settings)
     pipeline = opened(things, strategy="memory", storage="raw-files", batch_size=batch_size)
-    root = pipeline.train.directory
+    root = pipeline.root
     return {"raw-files": in_the_loop(pipeline), "bare": references.files_in_c(info, root, batch_size)}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -50,6 +51,8 @@ class Pipeline:
     train: Split
     test: Split | None
     facts: dict[str, Any]
+    root: Path
+    """The directory that samples are read from; `benchmarks/` reads them from there with less around it."""
 
 
 @contextmanager
@@ -106,7 +109,7 @@ def open_pipeline(
             splits.append(split)
         events.phase("prepare", opening, clock())
         try:
-            yield Pipeline(splits[0], splits[1] if evaluate else None, facts)
+            yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.place.root)
         except SampleError as error:
             # A copy is gone by the time this is read: name the original file.
             raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
