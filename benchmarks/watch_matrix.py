@@ -100,7 +100,7 @@ def run(host: Host, function: str, **how: Any) -> Run:
     )
 
 
-def wrong(case: str, seen: Run) -> list[str]:
+def wrong(case: str, seen: Run, points: float = POINTS) -> list[str]:
     """Returns what vitprof says otherwise than the oracle and the script, starved or busy; without an oracle, what it
     says otherwise than the script.
     """
@@ -110,7 +110,7 @@ def wrong(case: str, seen: Run) -> list[str]:
     if seen.facts["device"] != "cuda:0":
         failures.append(f"the device is called {seen.facts['device']}")
     for name, truth in seen.truth.items():
-        if abs(seen.frac(name) - truth) > POINTS:
+        if abs(seen.frac(name) - truth) > points:
             failures.append(f"{name} {seen.frac(name):.1%}, but {truth:.1%} by the device itself")
     if compute < known - POINTS:
         failures.append(f"compute {compute:.1%}, but the GPU was busy {busy:.1%}")

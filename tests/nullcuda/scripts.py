@@ -6,6 +6,7 @@ real GPU too. Of a framework that is not installed the function cannot be called
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import vitprof
 from tests.nullcuda import N_BATCHES
@@ -56,8 +58,8 @@ class Images(Dataset[Any]):
     def __init__(self, wait_s: float, n_batches: int = N_BATCHES) -> None:
         self.wait_s, self.n_batches = wait_s, n_batches
         self.noted: list[tuple[float, float]] = []
-        self.made: list[tuple[float, float]] = []
-        """When each batch was begun and made: a busy machine sleeps for longer."""
+        self.waited: list[float] = []
+        """How long each batch really took to make: a busy machine sleeps for longer."""
         self._busy: Busy | None = None
 
     def __len__(self) -> int:
@@ -75,7 +77,7 @@ class Images(Dataset[Any]):
             time.sleep(self.wait_s)
         images, labels = zip(*samples, strict=True)
         batch = {"x": torch.stack(images), "y": torch.tensor(labels)}
-        self.made.append((began, time.perf_counter()))
+        self.waited.append(time.perf_counter() - began)
         return batch
 
     def _now(self) -> tuple[float, float]:
@@ -94,28 +96,50 @@ class Images(Dataset[Any]):
         """Returns the wall clock and the device's work from a quarter of the batches on, as JSON."""
         first = self.n_batches // 4
         since, until = self.noted[first], self.noted[-1]
-        made = self.made[first - len(self.noted) :]
         found = {"since_s": since[0], "until_s": until[0], "busy_s": until[1] - since[1]}
-        found["waited_s"] = sum(end - begin for begin, end in made[:-1])
+        found["waited_s"] = sum(self.waited[first - len(self.noted) : -1])
         if self._busy is not None:
-            found["exposed_s"], found["compute_s"] = by_spans(made)
+            found["exposed_s"], found["compute_s"] = by_spans(since[0], until[0])
         return json.dumps(found)
 
 
-def by_spans(made: list[tuple[float, float]]) -> tuple[float, float]:
-    """Returns for how long (s) the null device had nothing to do while batches were made, and for how long it was in a
-    step: from the first kernel that was launched between two batches' making to the end of the last one.
+WAITS: list[tuple[float, float]] = []
+"""When each `next()` of a DataLoader began and ended, in this process."""
+
+
+def _timed(next_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(next_of)
+    def timed(self: Any) -> Any:
+        began = time.perf_counter()
+        batch = next_of(self)
+        WAITS.append((began, time.perf_counter()))
+        return batch
+
+    return timed
+
+
+_BaseDataLoaderIter.__next__ = _timed(_BaseDataLoaderIter.__next__)  # type: ignore[method-assign]
+
+
+def by_spans(since_s: float, until_s: float) -> tuple[float, float]:
+    """Returns for how long (s) of a time the null device had nothing to do while the loop waited in `next()`, and for
+    how long it was in a step: from the copy before the first kernel that was launched after a wait, to the last one's
+    end.
     """
     exposed_s = compute_s = ended_s = 0.0
     rows = spans()
-    for (began, end), (next_began, _) in itertools.pairwise(made):
-        queued, kernel = rows[:, 0], rows[:, 3] > 0
-        worked = np.clip(rows[queued < end, 1:3], began, end)
-        exposed_s += end - began - union((since, until) for since, until in worked if since < until)
-        mine = rows[kernel & (queued >= end) & (queued < next_began), 1:3]
-        if len(mine):
-            compute_s += max(0.0, mine.max() - max(ended_s, mine[:, 0].min()))
-            ended_s = float(mine.max())
+    queued, kernel = rows[:, 0], rows[:, 3] > 0
+    for (began, end), (next_began, _) in itertools.pairwise([*WAITS, (math.inf, math.inf)]):
+        if since_s <= began <= until_s:
+            worked = np.clip(rows[queued < end, 1:3], began, end)
+            exposed_s += end - began - union((since, until) for since, until in worked if since < until)
+        mine = (queued >= end) & (queued < next_began)
+        if (mine & kernel).any():
+            first = rows[mine & kernel, 0].min()
+            copies = rows[mine & ~kernel & (queued < first), 2]
+            start_s = max(ended_s, copies.max() if len(copies) else end)
+            ended_s = max(ended_s, rows[mine & kernel, 2].max())
+            compute_s += max(0.0, min(until_s, ended_s) - max(since_s, start_s))
     return exposed_s, compute_s
 
 
