@@ -94,9 +94,7 @@ def test_partitions_of_a_gpu_are_not_told_apart(library: SimpleNamespace) -> Non
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_a_machine_without_the_library_has_no_figures(
-    library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, installed: bool
-) -> None:
+def test_without_library_no_figures(library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     """NVML, which such a machine lacks too, is not asked instead."""
     if installed:
         library.amdsmi_init = lambda: 1 // 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import Clock
 from tests.engine.locations import Time
 from tests.engine_fixtures import error_in_one_line
 from vitprof.config.catalog import SLOW_DRIVES, SlowDrive
@@ -58,11 +59,6 @@ def test_latencies_overlap_on_a_network_and_not_on_a_disk(tmp_path: Path) -> Non
     assert due == pytest.approx([0.11, 0.22, 0.33], abs=2 * BURST_S)
 
 
-def zero() -> float:
-    """A clock that stands still."""
-    return 0.0
-
-
 def work(slow: TokenBucket) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(slow._reserve, [1_000_000] * 100, [0] * 100))
@@ -70,7 +66,7 @@ def work(slow: TokenBucket) -> None:
 
 def test_processes_and_threads_share_it(tmp_path: Path) -> None:
     """A forked process has what its parent has open, one that is sent the bucket as it is pickled has not."""
-    slow = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 0.0, False), clock=zero)
+    slow = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 0.0, False), clock=Clock())  # it stands still
     slow._reserve(1_000_000, 0)  # open here too, before a fork
     sent = pickle.dumps(slow)
     context = multiprocessing.get_context("fork")
