@@ -53,27 +53,23 @@ def shared_by_all(factory: pytest.TempPathFactory) -> Path:
 
 
 def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
-    """A home of that name for the whole session, with `digits` in it (`photos` in that of this name)."""
+    """A home for the whole session with the data set of that name in it, or with `small-digits`."""
     home = (factory.getbasetemp() if name == "small-digits" else shared_by_all(factory)) / name
     home.mkdir(exist_ok=True)
     if name == "small-digits":
         with small_digits(home):
             datasets.prepare("digits")
-    else:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("VITPROF_HOME", str(home))
-            datasets.prepare("photos", N_PHOTOS)
+        return home
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITPROF_HOME", str(home))
+        datasets.prepare(name, N_PHOTOS if name == "photos" else None)
     return home
 
 
 @pytest.fixture(scope="session")
 def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A VITPROF_HOME in which `digits` has been made."""
-    home = shared_by_all(tmp_path_factory) / "digits"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITPROF_HOME", str(home))
-        datasets.prepare("digits")
-    return home
+    return made_once(tmp_path_factory, "digits")
 
 
 @pytest.fixture(scope="session")
@@ -192,12 +188,15 @@ def silent(fraction: float, message: str) -> None:
 
 
 def trained(
-    stop: Callable[[], bool] = never, clock: Callable[[], float] = time.perf_counter, **config: Any
+    stop: Callable[[], bool] = never,
+    clock: Callable[[], float] = time.perf_counter,
+    events: Recorded | None = None,
+    **config: Any,
 ) -> Recorded:
     """Run `train` here with `CHEAP` settings, changed by `config`."""
     from vitprof.engine.train import train
 
-    events = Recorded()
+    events = events or Recorded()
     events.completed = train(RunConfig(**(CHEAP | config)), events, stop, clock=clock)
     return events
 
@@ -247,10 +246,10 @@ def vitprof_threads() -> list[str]:
 
 
 @contextlib.contextmanager
-def error_in_one_line(kind: type[Exception], match: str = "") -> Iterator[None]:
+def error_in_one_line(kind: type[Exception], match: str = "") -> Iterator[pytest.ExceptionInfo[Any]]:
     """The block ends with an error of this kind, whose message matches and is one line."""
     with pytest.raises(kind, match=match) as caught:
-        yield
+        yield caught
     assert "\n" not in str(caught.value)
 
 

@@ -41,6 +41,8 @@ DIGITS = dataclasses.replace(dataset_info("digits"), n_train=300, n_test=50)
 """Small, for they are read some 400 times; more than the 128 neighbours that stay together in a block shuffle."""
 BATCH = {"digits": 125, "photos": 4}
 """Neither divides its set: the last batch of an epoch is smaller."""
+CHUNK = {"digits": 256, "photos": 4}
+"""Rows of a chunk of the HDF5 file."""
 SEED = 7
 
 LOSSLESS = 0.0
@@ -132,17 +134,12 @@ def opened(config: RunConfig, *, evaluate: bool = True) -> AbstractContextManage
     return open_pipeline(config, device, Recorded(), never, time.perf_counter, evaluate=evaluate)
 
 
-REFERENCE: dict[tuple[str, bool], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
-
-
+@functools.cache
 def reference(name: str, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The images (n, h, w, c) and labels (n,) of the data set's own files, decoded and cropped once."""
-    if (name, train) not in REFERENCE:
-        n_images = N_PHOTOS if name == "photos" else None
-        info = dataset_info(name, n_images)
-        source = open_source(info, datasets.prepare(name, n_images), train=train)
-        REFERENCE[name, train] = np.array(source.pixels(0, len(source.ids))), source.labels
-    return REFERENCE[name, train]
+    n_images = N_PHOTOS if name == "photos" else None
+    source = open_source(dataset_info(name, n_images), datasets.prepare(name, n_images), train=train)
+    return np.array(source.pixels(0, len(source.ids))), source.labels
 
 
 def delivered(split: Split, info: DatasetInfo, epoch: int) -> tuple[NDArray[np.float32], NDArray[np.int64], list[int]]:
@@ -159,21 +156,26 @@ def delivered(split: Split, info: DatasetInfo, epoch: int) -> tuple[NDArray[np.f
     return np.concatenate(images), np.concatenate(labels), sizes
 
 
-def check_epoch(name: str, parts: Combination, got: Any, order: NDArray[np.int64], *, train: bool) -> None:
+def tolerance(parts: Combination) -> float:
+    """How far an image may be from the reference's."""
+    if LOADERS[parts.loader].decodes:
+        return RESAMPLED
+    return RESIZED_FIRST if parts.storage == "imagefolder" else LOSSLESS
+
+
+def check_epoch(name: str, within: float, got: Any, order: NDArray[np.int64], *, train: bool) -> None:
     images, labels, sizes = got
     wanted_images, wanted_labels = reference(name, train)
     n, batch_size = len(wanted_labels), BATCH[name]
     assert sizes == [min(batch_size, n - start) for start in range(0, n, batch_size)]
     assert sorted(order.tolist()) == list(range(n))
     assert labels.tolist() == wanted_labels[order].tolist()
-    decodes = LOADERS[parts.loader].decodes
-    if parts.storage == "imagefolder" or decodes:
-        differences = np.abs(images - wanted_images[order]).mean(axis=(1, 2, 3))
-        assert differences.max() <= (RESAMPLED if decodes else RESIZED_FIRST)
+    if within == LOSSLESS:
+        assert np.array_equal(np.rint(images), wanted_images[order])
+    else:
+        assert np.abs(images - wanted_images[order]).mean(axis=(1, 2, 3)).max() <= within
         if n > 1:
             assert np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
-    else:
-        assert np.array_equal(np.rint(images), wanted_images[order])
 
 
 def loose_files(home: Path) -> set[str]:
@@ -200,25 +202,15 @@ def test_contract(name: str, parts: Combination, home: Path) -> None:
         assert pipeline.test is not None
         n = len(reference(name, True)[1])
         assert pipeline.train.n == n
-        block = _block_of(config, info) if parts.storage == "hdf5-chunked" else 128
+        block = CHUNK[name] if parts.storage == "hdf5-chunked" else 128
         for epoch in (0, 1):
             order = epoch_order(n, SEED, epoch, config.shuffle or "full", block).numpy()
-            check_epoch(name, parts, delivered(pipeline.train, info, epoch), order, train=True)
+            check_epoch(name, tolerance(parts), delivered(pipeline.train, info, epoch), order, train=True)
         stored_order = np.arange(len(reference(name, False)[1]))
-        check_epoch(name, parts, delivered(pipeline.test, info, 0), stored_order, train=False)
+        check_epoch(name, tolerance(parts), delivered(pipeline.test, info, 0), stored_order, train=False)
         del pipeline
     assert open_files(home) == open_files(Path("/dev/shm/vitprof")) == []
     assert loose_files(home) == set()
-
-
-def _block_of(config: RunConfig, info: DatasetInfo) -> int:
-    """Rows of a chunk of the HDF5 file, asked of the file itself."""
-    import h5py
-
-    from vitprof.home import home
-
-    with h5py.File(next((home() / "prepared" / info.directory / "hdf5-chunked").glob("*.h5"))) as file:
-        return int(file["X_train"].chunks[0])
 
 
 @pytest.mark.slow
@@ -229,15 +221,10 @@ def _block_of(config: RunConfig, info: DatasetInfo) -> int:
 def test_decoders_agree(loader: str, decoder: str) -> None:
     parts = Combination("files", "disk", loader, "blocking")
     config = config_of("photos", parts, decoder=decoder)
-    info = dataset_info("photos", N_PHOTOS)
     with opened(config, evaluate=False) as pipeline:
-        images, labels, _ = delivered(pipeline.train, info, 0)
-    wanted, wanted_labels = reference("photos", True)
-    order = epoch_order(N_PHOTOS, SEED, 0).numpy()
-    assert labels.tolist() == wanted_labels[order].tolist()
-    differences = np.abs(np.rint(images) - wanted[order]).mean(axis=(1, 2, 3))
-    assert differences.max() <= (LOSSLESS if decoder == "simplejpeg" else RESAMPLED)
-    assert np.abs(images - wanted[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
+        got = delivered(pipeline.train, dataset_info("photos", N_PHOTOS), 0)
+    within = LOSSLESS if decoder == "simplejpeg" else RESAMPLED
+    check_epoch("photos", within, got, epoch_order(N_PHOTOS, SEED, 0).numpy(), train=True)
 
 
 @pytest.mark.slow

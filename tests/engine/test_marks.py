@@ -198,9 +198,7 @@ def slow_reads(played: Played, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("work", "compute_ms"),
     [({"transfer": "stream", "normalise_ms": 3.0}, 3.0), ({"transfer": "resident", "gather_ms": 3.0}, 4.0)],
 )
-def test_what_prepares_a_batch_on_the_device_is_no_idle_time(
-    slow_reads: Any, work: dict[str, Any], compute_ms: float
-) -> None:
+def test_preparing_a_batch_on_the_device_is_not_idle(slow_reads: Any, work: dict[str, Any], compute_ms: float) -> None:
     """A batch is read in 3 ms, prepared by the device in 3 ms, beside the step or before it; the step takes 1 ms: the
     device never rests, and nothing waits for Python."""
     config, steps = slow_reads(3.0, 1.0, **work)

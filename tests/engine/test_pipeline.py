@@ -1,7 +1,6 @@
 """From a config to batches: what a run reports about its storage, its place and its cache, and how it fails."""
 
 import math
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,30 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine_fixtures import CHEAP, N_PHOTOS, Recorded, never, trained
+from tests.engine_fixtures import Recorded, trained
 from vitprof import home
-from vitprof.config import RunConfig
-from vitprof.engine.data import datasets
 from vitprof.engine.locations.throttle import TokenBucket
-from vitprof.engine.train import train
 from vitprof.errors import JobStopped, SampleError
 
-PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 8, "steps": 3, "evaluate": False}
+PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": 20, "batch_size": 4, "steps": 3, "evaluate": False}
 
 
 @pytest.fixture
-def photos(photos_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of a small set of photos that the test may damage; its directory."""
-    mine = tmp_path / "photos-of-mine"
-    shutil.copytree(photos_home / "data", mine / "data")
-    monkeypatch.setenv("VITPROF_HOME", str(mine))
-    return datasets.prepare("photos", N_PHOTOS)
-
-
-@pytest.fixture
-def damaged(photos: Path) -> Path:
+def damaged(few_photos: Path) -> Path:
     """A file of the training split whose second half is zeros; its length is what it was."""
-    path = sorted(photos.glob("train/*/*.jpg"))[5]
+    path = sorted(few_photos.glob("train/*/*.jpg"))[5]
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
     return path
@@ -51,9 +38,8 @@ class TestFacts:
         assert again["storage_prepare_s"] == first["storage_prepare_s"]  # of when it was made
         assert (first["stage_s"], first["stage_bytes"]) == (0.0, 0)
         assert math.isnan(first["cache_hit_frac"])
-
-    def test_the_data_sets_own_files_are_not_prepared(self) -> None:
-        assert trained(strategy="per-sample", steps=2).values["storage_prepare_s"] == 0.0
+        own_files = trained(strategy="per-sample", steps=2).values
+        assert own_files["storage_prepare_s"] == 0.0
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("budget_mb", "hits"), [(0.2352, 0.5), (100.0, 1.0)])
@@ -85,19 +71,17 @@ class TestFacts:
             held_back.append(events.stages[-1][0])
 
         monkeypatch.setattr(TokenBucket, "wait", wait)
-        config = RunConfig(**CHEAP, strategy="slow-drive", steps=2, workers=0, slow_latency_ms=6e5)
-        assert train(config, events, never)
+        trained(events=events, strategy="slow-drive", steps=2, workers=0, slow_latency_ms=6e5)
         assert held_back == ["training"] * 64
         assert math.isfinite(events.values["test_loss"])
 
 
 @pytest.mark.usefixtures("small_home")
 def test_augmentation_changes_what_is_trained_on() -> None:
-    losses = {a: trained(strategy="memory", steps=2, evaluate=False, augment=a)["loss"] for a in ("off", "cpu")}
-    losses["device"] = trained(strategy="memory", steps=2, evaluate=False, augment="device")["loss"]
-    assert len({round(float(loss[0]), 6) for loss in losses.values()}) == 3
-    again = trained(strategy="memory", steps=2, evaluate=False, augment="device")["loss"]
-    assert np.array_equal(again, losses["device"])  # the seed decides
+    kinds = ("off", "cpu", "device", "device")
+    losses = [trained(strategy="memory", steps=2, evaluate=False, augment=kind)["loss"] for kind in kinds]
+    assert len({round(float(loss[0]), 6) for loss in losses}) == 3
+    assert np.array_equal(losses[-1], losses[-2])  # the seed decides
 
 
 @pytest.mark.usefixtures("small_home")
@@ -108,40 +92,29 @@ def test_cudnn_is_told_whether_to_try_its_algorithms(wanted: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("photos")
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"strategy": "threads"},
-        {"strategy": "prefetch", "workers": 1, "precision": "bf16"},
-        {"strategy": "device", "augment": "device"},
-    ],
-    ids=lambda v: v["strategy"],
-)
-def test_train_and_evaluate_photos(values: dict[str, Any]) -> None:
-    run = trained(**(PHOTOS | {"evaluate": True} | values))
-    assert run["samples"].tolist() == [8] * 3
+@pytest.mark.usefixtures("few_photos")
+@pytest.mark.parametrize("strategy", ["threads", "prefetch", "device"])
+def test_train_and_evaluate_photos(strategy: str) -> None:
+    more: dict[str, Any] = {"prefetch": {"workers": 1, "precision": "bf16"}, "device": {"augment": "device"}}
+    run = trained(**(PHOTOS | {"evaluate": True, "strategy": strategy} | more.get(strategy, {})))
+    assert run["samples"].tolist() == [4] * 3
     assert np.isfinite(run["loss"]).all()
     assert 0 <= run.values["test_accuracy"] <= 1
-    assert run.values["n_train"] == N_PHOTOS
+    assert run.values["n_train"] == 20
 
 
 class TestUnreadable:
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "values",
-        [{"strategy": "threads"}, {"strategy": "prefetch", "workers": 1}, {"strategy": "ram-disk", "workers": 0}],
-        ids=lambda v: v["strategy"],
-    )
-    def test_fails_by_its_own_name_or_is_left_out_and_counted(self, damaged: Path, values: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(("strategy", "workers"), [("threads", None), ("prefetch", 1), ("ram-disk", 0)])
+    def test_fails_by_its_own_name_or_is_left_out(self, damaged: Path, strategy: str, workers: int | None) -> None:
         """Also where a copy on a RAM disk was read, which is gone when somebody reads the message."""
-        job = PHOTOS | {"steps": None, "epochs": 2, "loader_only": True} | values
+        job = PHOTOS | {"steps": None, "epochs": 2, "loader_only": True, "strategy": strategy, "workers": workers}
         with pytest.raises(SampleError) as caught:
             trained(**job)
         assert str(damaged) in str(caught.value)
         assert "cannot be decoded" in str(caught.value)
         run = trained(**job, skip_unreadable=True)
-        assert run["samples"].sum() == 2 * 119
+        assert run["samples"].sum() == 2 * 19
         assert run.values["n_unreadable"] == 2  # once in each epoch
         assert len([line for line in run.notices if damaged.name in line]) == 1
 
@@ -150,14 +123,13 @@ class TestUnreadable:
         with pytest.raises(SampleError, match=damaged.name):
             trained(**PHOTOS, strategy="preprocessed")
         run = trained(**PHOTOS, strategy="preprocessed", skip_unreadable=True)
-        assert (run.values["n_train"], run.values["n_unreadable"]) == (119, 1)
+        assert (run.values["n_train"], run.values["n_unreadable"]) == (19, 1)
         assert any(damaged.name in line for line in run.notices)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("photos")
 @pytest.mark.parametrize("stage", ["preparing", "staging"])
-def test_stop_while_data_are_prepared_or_copied(stage: str) -> None:
+def test_stop_while_data_are_prepared_or_copied(stage: str, few_photos: Path) -> None:
     events, asked = Recorded(), threading.Event()
 
     def stop() -> bool:
@@ -167,9 +139,8 @@ def test_stop_while_data_are_prepared_or_copied(stage: str) -> None:
 
     slow = {"strategy": "staged", "slow_mb_s": 5.0, "slow_latency_ms": 0.0}
     values = slow if stage == "staging" else {"strategy": "preprocessed"}
-    config = RunConfig(**(PHOTOS | values), device="cpu", threads=1)
     with pytest.raises(JobStopped):
-        train(config, events, stop)
+        trained(stop, events=events, **(PHOTOS | values))
     assert not events.marks
     assert not list((home.home() / "locations").rglob("*.jpg"))
-    assert not (home.home() / "prepared" / f"photos-{N_PHOTOS}" / "memmap").exists()
+    assert not (home.home() / "prepared" / few_photos.name / "memmap").exists()

@@ -16,7 +16,7 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.config.catalog import MODELS
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import STRATEGIES
-from vitprof.engine import train, trainer
+from vitprof.engine import trainer
 from vitprof.engine.data import datasets
 from vitprof.engine.data.mnist import read_split
 from vitprof.engine.loaders.batches import BatchReader
@@ -56,16 +56,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], R
         yield functools.cache(lambda strategy: trained(steps=20, evaluate=False, **of(strategy)))
 
 
-def plain_losses(steps: int) -> list[float]:
-    """The same training written down without any of vitprof's engine."""
-    root = datasets.prepare("digits")
-    images, labels = (torch.from_numpy(a) for a in read_split(root, True))
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """The losses of the same training, written down without any of vitprof's engine."""
     torch.manual_seed(42)
-    model = ViT(MODELS["tiny"], image_size=28, channels=1, classes=10)
+    with small_digits(made_once(tmp_path_factory, "small-digits")):
+        images, labels = (torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), True))
+        model = ViT(MODELS["tiny"], image_size=28, channels=1, classes=10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
     batches = [chosen for epoch in (0, 1) for chosen in epoch_order(600, 42, epoch).split(32)]
     losses = []
-    for chosen in batches[:steps]:
+    for chosen in batches[:20]:
         x = (images[chosen].unsqueeze(1).float() / 255 - 0.1307) / 0.3081
         loss = F.cross_entropy(model(x), labels[chosen])
         optimizer.zero_grad()
@@ -73,12 +74,6 @@ def plain_losses(steps: int) -> list[float]:
         optimizer.step()
         losses.append(loss.item())
     return losses
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    with small_digits(made_once(tmp_path_factory, "small-digits")):
-        return plain_losses(20)
 
 
 @pytest.mark.parametrize("strategy", EACH)
@@ -188,11 +183,9 @@ class TestEvaluation:
 
     @pytest.mark.slow
     def test_training_goes_on_as_if_there_had_been_none(self) -> None:
-        with_it, without = (
-            trained(strategy="memory", epochs=2, batch_size=200, evaluate=evaluate)["loss"]
-            for evaluate in (True, False)
-        )
-        assert with_it == pytest.approx(without, abs=1e-6)
+        job = {"strategy": "memory", "epochs": 2, "batch_size": 200}
+        without = trained(**job, evaluate=False)["loss"]
+        assert trained(**job)["loss"] == pytest.approx(without, abs=1e-6)
 
 
 def test_loader_only() -> None:
@@ -225,15 +218,14 @@ class TestStop:
         def evaluating() -> bool:
             return run.stages[-1][0] == "evaluating"
 
-        config = train.RunConfig(strategy="memory", epochs=1, batch_size=100, device="cpu", threads=1)
-        assert train.train(config, run, evaluating) is False
-        assert len(run.marks) == 6
+        trained(evaluating, events=run, strategy="memory", epochs=1, batch_size=100)
+        assert (run.completed, len(run.marks)) == (False, 6)
         assert "test_accuracy" not in run.values
 
     def test_when_the_budget_is_spent_it_is_done(self) -> None:
         run = Recorded()
-        config = train.RunConfig(strategy="memory", steps=2, batch_size=32, evaluate=False, device="cpu", threads=1)
-        assert train.train(config, run, lambda: len(run.marks) == 2) is True
+        trained(lambda: len(run.marks) == 2, events=run, strategy="memory", steps=2, evaluate=False)
+        assert run.completed is True
 
 
 class TestFailure:
@@ -248,9 +240,8 @@ class TestFailure:
         monkeypatch.setattr(BatchReader, "epoch", failing)
         monkeypatch.setattr(BatchReader, "close", lambda self: closed.append(True))
         run = Recorded()
-        config = train.RunConfig(strategy="memory", epochs=1, batch_size=32, device="cpu", threads=1)
         with pytest.raises(OSError, match="the disk went away"):
-            train.train(config, run, lambda: False)
+            trained(events=run, strategy="memory", epochs=1)
         assert run["step"].tolist() == [0, 1, 2]
         assert closed == [True, True]
         assert run.phases[-1][0] == "shutdown"
@@ -259,11 +250,9 @@ class TestFailure:
         """PyTorch for AMD's GPUs calls them cuda; the marks and the figures would be another library's."""
         monkeypatch.setattr(torch.version, "hip", "6.2")
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
-        amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof's own jobs do not use yet"
-        todo = "; choose device cpu, or a simulated GPU; watching your own script times it, untested on hardware"
-        said = rf"^device cuda:0: PyTorch .*: it has {amd}{todo}$"
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        with pytest.raises(DeviceError, match=said):
+        amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof's own jobs do not use yet"
+        with pytest.raises(DeviceError, match=rf"^device cuda:0: PyTorch .*: it has {amd}; choose device cpu, or"):
             trained(strategy="memory", device="cuda:0")
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -67,13 +68,10 @@ def test_every_figure_in_its_unit(library: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("unknown", ["N/A", 65535, None])
 def test_what_is_not_known_is_not_a_figure(library: SimpleNamespace, unknown: Any) -> None:
-    def fail(handle: Any, *_: Any) -> None:
-        raise RuntimeError("AMDSMI_STATUS_NOT_SUPPORTED")
-
     library.amdsmi_get_gpu_activity = lambda handle: {"gfx_activity": unknown}
     library.amdsmi_get_power_info = lambda handle: {"average_socket_power": unknown, "socket_power": 0}
     library.amdsmi_get_clock_info = lambda handle, kind: {"cur_clk": unknown}
-    library.amdsmi_get_temp_metric = fail
+    library.amdsmi_get_temp_metric = Mock(side_effect=RuntimeError("AMDSMI_STATUS_NOT_SUPPORTED"))
     del library.amdsmi_get_gpu_process_list
     figures, telemetry = sampled()
     assert figures == {"gpu_mem_used_bytes": 2 << 30}
@@ -96,9 +94,7 @@ def test_partitions_of_a_gpu_are_not_told_apart(library: SimpleNamespace) -> Non
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_a_machine_without_the_library_has_no_figures(
-    library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, installed: bool
-) -> None:
+def test_without_library_no_figures(library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     """NVML, which such a machine lacks too, is not asked instead."""
     if installed:
         library.amdsmi_init = lambda: 1 // 0

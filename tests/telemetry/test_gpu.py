@@ -22,9 +22,7 @@ from vitprof.telemetry.sampler import NO_FIGURES, TO_HAVE_THEM
         ("cpu", None, math.nan),
     ],
 )
-def test_the_gpu_of_the_job_is_the_one_that_is_read(
-    run: Run, device: str, uuid: str | None, utilisation: float
-) -> None:
+def test_the_gpu_of_the_job_is_the_one_read(run: Run, device: str, uuid: str | None, utilisation: float) -> None:
     result = run(
         f"""
 telemetry = Telemetry(pid=os.getpid(), device={device!r}, gpu_uuid={uuid!r}, sink=lambda rows: None)

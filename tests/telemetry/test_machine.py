@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,28 +15,11 @@ from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo
 GPU = GpuInfo(0, "Stub", "GPU-1", 1e9, "1")
 
 
-class FakeNvml:
-    def __init__(self) -> None:
-        self.reads = 0
-        self.closed = False
-        self.lost: dict[str, str] = {}
-
-    def gpus(self) -> list[GpuInfo]:
-        return [GPU]
-
-    def read(self, gpu: str, pids: tuple[int, ...]) -> dict[str, float]:
-        self.reads += 1
-        return dict.fromkeys(GPU_FIELDS, math.nan) | {"gpu_util_pct": 50.0}
-
-    def processes(self, gpu: str) -> dict[int, float]:
-        return {2**22 + 1: math.nan}  # no such process: Linux counts to 2**22
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def test_readings_are_shared_and_rates_are_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml, clock, disk = FakeNvml(), Clock(100.0), SimpleNamespace(read=0.0)
+    nvml, clock, disk = Mock(lost={}), Clock(100.0), SimpleNamespace(read=0.0)
+    nvml.gpus.return_value = [GPU]
+    nvml.read.return_value = dict.fromkeys(GPU_FIELDS, math.nan) | {"gpu_util_pct": 50.0}
+    nvml.processes.return_value = {2**22 + 1: math.nan}  # no such process: Linux counts to 2**22
     monkeypatch.setattr(machine, "disk_io_bytes", lambda: (disk.read, 0.0))
     monkeypatch.setattr(machine, "Nvml", lambda: nvml)
     watch = MachineWatch(tmp_path / "not yet there", clock=clock)
@@ -50,9 +34,9 @@ def test_readings_are_shared_and_rates_are_of_now(tmp_path: Path, monkeypatch: p
     assert watch.read() is first
     clock.now, disk.read = 102.0, 3e6
     assert watch.read().read_bytes_per_s == 1.5e6
-    assert nvml.reads == 2
+    assert nvml.read.call_count == 2
     clock.now, disk.read = 200.0, 9e9
     assert math.isnan(watch.read().read_bytes_per_s), "a mean over minutes is no rate of now"
     watch.close()
-    assert nvml.closed
+    nvml.close.assert_called()
     watch.close()

@@ -16,7 +16,7 @@ import pytest
 
 from tests import ROOT
 from tests.telemetry.drivers import FIRST, SECOND, SLICE, build
-from vitprof.telemetry.nvml import NEEDS_HOPPER, NO_GPU_MESSAGE
+from vitprof.telemetry.nvml import NEEDS_HOPPER, NO_GPU_MESSAGE, GpuInfo
 from vitprof.telemetry.sampler import NO_FIGURES, TO_HAVE_THEM
 
 FIGURES = """\
@@ -30,10 +30,8 @@ clock.1 1410
 temp.1 63
 pcie.1 2500
 """
-GIVEN = {"gpu_util_pct": 55, "gpu_mem_used_bytes": 4000, "gpu_power_w": 71.5, "gpu_sm_clock_mhz": 1410} | {
-    "gpu_temp_c": 63,
-    "pcie_rx_bytes_per_s": 2.5e6,
-}
+GIVEN = {"gpu_util_pct": 55, "gpu_mem_used_bytes": 4000, "gpu_power_w": 71.5, "gpu_sm_clock_mhz": 1410}
+GIVEN |= {"gpu_temp_c": 63, "pcie_rx_bytes_per_s": 2.5e6}
 
 PROGRAM = f"""
 import ctypes, dataclasses, json, math, os, sys, threading, traceback
@@ -122,15 +120,7 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
     assert {k: v for k, v in result["read"].items() if not math.isnan(v)} == GIVEN
     assert result["other"]["gpu_util_pct"] == 11
     assert result["other"]["gpu_power_w"] == 0  # a 0 that was read stays a 0
-    assert result["gpus"][1] == {
-        "index": 1,
-        "name": "Stub GPU 1",
-        "uuid": SECOND,
-        "memory_bytes": 16e9,
-        "driver": "999.01",
-        "power_limit_w": 300.0,
-        "slice_of": "",
-    }
+    assert GpuInfo(**result["gpus"][1]) == GpuInfo(1, "Stub GPU 1", SECOND, 16e9, "999.01", power_limit_w=300.0)
     assert (result["reason"], result["lost"]) == ("", {})
     assert all(math.isnan(v) for v in result["closed"].values())
     assert result["calls"] == [1, 1]
@@ -283,19 +273,10 @@ with Nvml(clock=clock) as nvml:
     )
     assert result["gpus"][2] == [1, "Stub GPU 1 MIG 1g.5gb", SLICE, SECOND, 300.0]
     known = {name: value for name, value in result["figures"].items() if not math.isnan(value)}
-    assert known == {
-        "gpu_mem_used_bytes": 300,
-        "gpu_mem_job_bytes": 200,
-        "gpu_power_w": 71.5,
-        "gpu_sm_clock_mhz": 1410,
-        "gpu_temp_c": 63,
-        "pcie_rx_bytes_per_s": 2.5e6,
-    }
-    assert result["why"] == {
-        "gpu_util_pct": "NVML: Not Supported",
-        "gpu_sm_active_pct": NEEDS_HOPPER,
-        "gpu_sm_occupancy_pct": NEEDS_HOPPER,
-    }
+    of_card = {name: value for name, value in GIVEN.items() if name not in ("gpu_util_pct", "gpu_mem_used_bytes")}
+    assert known == of_card | {"gpu_mem_used_bytes": 300, "gpu_mem_job_bytes": 200}
+    no_sm = dict.fromkeys(("gpu_sm_active_pct", "gpu_sm_occupancy_pct"), NEEDS_HOPPER)
+    assert result["why"] == no_sm | {"gpu_util_pct": "NVML: Not Supported"}
 
 
 SM = """
@@ -311,9 +292,7 @@ result |= {"calls": calls("nvmlGpmSampleAlloc", "nvmlGpmSampleFree")}
 
 
 @pytest.mark.parametrize(("gpu", "key", "more"), [(SECOND, "counter.1", ""), (SLICE, "counter.2", "mig 1\n")])
-def test_sm_activity_and_occupancy_are_of_the_time_between_two_readings(
-    run: Run, gpu: str, key: str, more: str
-) -> None:
+def test_sm_activity_and_occupancy_are_of_the_time_between_readings(run: Run, gpu: str, key: str, more: str) -> None:
     result = run(f"GPU, KEY = {gpu!r}, {key!r}\n{SM}", figures=FIGURES + more)
     first, *others = result["seen"]
     assert all(math.isnan(value) for value in first)  # nothing before it

@@ -6,15 +6,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
+from tests.engine_fixtures import wait_until
 from vitprof.telemetry import processes
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
@@ -83,14 +85,6 @@ def child() -> Iterator[Child]:
     assert not any(process.is_running() for process in family)
 
 
-def until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
-    """Wait for `condition`, looking at it now and then."""
-    pause, end = threading.Event(), time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        pause.wait(0.01)
-
-
 @pytest.mark.slow
 def test_cpu_and_memory_of_a_child_and_of_its_own_child(child: Child) -> None:
     grandchild = int(child.tell("spawn"))
@@ -157,7 +151,7 @@ def test_the_end_of_the_job() -> None:
     tree.sample(0.0)
     child.process.kill()
     # Dead, but not yet waited for: still in the list of processes, without memory.
-    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE, "its end")
     for now in (0.2, 100.0, 200.0):
         assert all(math.isnan(figure) for figure in tree.sample(now))
     child.end()
@@ -179,7 +173,7 @@ def test_workers_that_outlive_the_job_stay_in() -> None:
         assert cpu >= 0
         assert MIB < rss < before
     psutil.Process(orphan).kill()
-    until(lambda: math.isnan(tree.sample(time.monotonic())[1]))
+    wait_until(lambda: math.isnan(tree.sample(time.monotonic())[1]), "its end")
     assert tree.pids == frozenset()
 
 
@@ -220,19 +214,6 @@ def test_what_all_threads_waited_since_the_last_sample(tmp_path: Path, monkeypat
         assert all(math.isnan(queue.sample(now, [1])) for now in (1.0, 2.0))
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system keeps no such count")
-def test_the_time_waited_is_the_second_figure_of_the_system() -> None:
-    """In nanoseconds (the kernel's documentation of schedstat)."""
-    queue, me = RunQueue(), os.getpid()
-    queue.sample(0.0, [me])
-    for _ in range(5):
-        time.sleep(0.001)
-    waited_pct = queue.sample(1.0, [me])
-    assert sum(queue._waited_ns.values()) >= waited_pct * 1e7
-    (own,) = [int(Path(f"/proc/{me}/task/{me}/schedstat").read_text().split()[1])]
-    assert queue._waited_ns[me, str(me)] == pytest.approx(own, abs=5e9)
-
-
 NAMED = "a) R 1 (b"
 """A program's name that looks like the fields after it."""
 
@@ -245,25 +226,22 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_figures_are_those_of_psutil(sleeper: subprocess.Popen[bytes]) -> None:
+def test_figures_are_those_of_psutil_up_to_the_end(sleeper: subprocess.Popen[bytes]) -> None:
     process = psutil.Process(sleeper.pid)
-    until(lambda: process.name() == NAMED)
+    wait_until(lambda: process.name() == NAMED, "its name")
     times, figures = process.cpu_times(), processes.process_figures(sleeper.pid)
     assert figures.cpu_s == pytest.approx(times.user + times.system, abs=0.02)
     assert figures.rss_bytes == pytest.approx(process.memory_info().rss, rel=0.02)
     assert not figures.stopped
     sleeper.send_signal(signal.SIGSTOP)
-    until(lambda: processes.process_figures(sleeper.pid).stopped)
+    wait_until(lambda: processes.process_figures(sleeper.pid).stopped, "its stop")
     tree = ProcessTree(os.getpid())
     tree.sample(0.0)
     assert tree.stopped == {sleeper.pid}
     sleeper.send_signal(signal.SIGCONT)
-    until(lambda: not processes.process_figures(sleeper.pid).stopped)
-
-
-def test_one_that_has_ended(sleeper: subprocess.Popen[bytes]) -> None:
+    wait_until(lambda: not processes.process_figures(sleeper.pid).stopped, "its going on")
     sleeper.kill()
-    until(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: psutil.Process(sleeper.pid).status() == psutil.STATUS_ZOMBIE, "its end")
     assert processes.process_figures(sleeper.pid).rss_bytes == 0
     sleeper.wait()
     with pytest.raises(OSError, match=str(sleeper.pid)):
@@ -272,32 +250,20 @@ def test_one_that_has_ended(sleeper: subprocess.Popen[bytes]) -> None:
 
 
 def test_children_of_every_thread_and_theirs() -> None:
-    started: list[subprocess.Popen[bytes]] = []
-    waits = "import sys; print(flush=True); sys.stdin.read()"
-    family = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {waits!r}])"
-    ended = threading.Event()
-
-    def start() -> None:
-        started.append(subprocess.Popen([sys.executable, "-c", family], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        ended.wait(20)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    until(lambda: bool(started))
-    child = started[0]
-    child.stdout.readline()  # the grandchild runs
-    found = set(processes.descendants(os.getpid()))
-    assert found == {process.pid for process in psutil.Process().children(recursive=True)}
-    assert len(found & {child.pid, *processes.descendants(child.pid)}) == 2
-    ended.set()
-    thread.join()
-    child.communicate()
+    with ThreadPoolExecutor(1) as pool:
+        child = pool.submit(Child).result()
+        grandchild = int(child.tell("spawn"))
+        found = set(processes.descendants(os.getpid()))
+        assert found == {process.pid for process in psutil.Process().children(recursive=True)}
+        assert list(processes.descendants(child.pid)) == [grandchild]
+        assert {child.pid, grandchild} <= found
+        child.end()
 
 
 def test_a_kernel_that_lists_no_children_and_a_system_without_proc(
     monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    until(lambda: psutil.Process(sleeper.pid).name() == NAMED)  # it has begun
+    wait_until(lambda: psutil.Process(sleeper.pid).name() == NAMED, "its name")  # it has begun
     with_lists, without, alone = ProcessTree(os.getpid()), ProcessTree(os.getpid()), ProcessTree(sleeper.pid)
     with_lists.sample(0.0)
     _, rss = alone.sample(0.0)
@@ -336,9 +302,7 @@ def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [cpu_times(user=10, idle=100, iowait=5)]
     times += [cpu_times(user=13, idle=105, iowait=7, guest=2)] * 2  # guests are in user already; then no tick
     times += [cpu_times(user=17, idle=i, iowait=w, guest=2) for i, w in ((105, 7), (107, 6))]  # it may fall
-    readings = iter(times)
-
-    monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
+    monkeypatch.setattr(psutil, "cpu_times", Mock(side_effect=times))
     cpu = MachineCpu()
     assert math.isnan(cpu())
     assert cpu() == pytest.approx(30.0)
@@ -353,9 +317,5 @@ def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
     assert math.isnan(disk_io_bytes()[0])
     for error in (NotImplementedError("no usable /proc/diskstats"), PermissionError(), RuntimeError()):
-
-        def fail(error: Exception = error, **_: object) -> None:
-            raise error
-
-        monkeypatch.setattr(psutil, "disk_io_counters", fail)
+        monkeypatch.setattr(psutil, "disk_io_counters", Mock(side_effect=error))
         assert math.isnan(disk_io_bytes()[0])

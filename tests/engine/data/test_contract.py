@@ -11,7 +11,8 @@ from PIL import Image
 from torchvision.datasets import ImageFolder
 
 from tests.engine.storage.preparing import PHOTOS as INFO
-from tests.engine_fixtures import SMALL
+from tests.engine.storage.preparing import damage_file
+from tests.engine_fixtures import SMALL, error_in_one_line
 from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.data.mnist import read_split
@@ -70,43 +71,33 @@ def test_unreadable_photos_are_named(few_photos: Path) -> None:
     source = PhotosSource(INFO, few_photos, True)
     path = source.path(9)
     whole = path.read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2], b"not an image"):
-        path.write_bytes(damaged)
-        with pytest.raises(SampleError) as caught:
+    for damage in ("half", "garbage"):
+        damage_file(path, damage, whole)
+        with error_in_one_line(SampleError, match=rf"^{path} cannot be read \("):
             source.pixels(0, INFO.n_train)
-        assert str(caught.value).startswith(f"{path} cannot be read (")
-        assert "\n" not in str(caught.value)
     assert source.pixels(0, 9).shape[0] == 9
-    path.write_bytes(b"")
-    with pytest.raises(SampleError, match="it is empty"):
-        source.encoded(9, 10)
-    path.unlink()
-    for read in (source.encoded, source.pixels):
-        with pytest.raises(SampleError, match="No such file"):
-            read(8, 10)
-    path.mkdir()
-    with pytest.raises(SampleError, match="Is a directory"):
-        source.encoded(9, 10)
+    for damage, named in (("empty", "it is empty"), ("missing", "No such file"), ("directory", "Is a directory")):
+        damage_file(path, damage, whole)
+        for read in (source.encoded, source.pixels):
+            with pytest.raises(SampleError, match=named):
+                read(8, 10)
 
 
-def refused(root: Path, train: bool = True) -> str:
-    with pytest.raises(DataError) as caught:
+def refused(root: Path, what: str, *, train: bool = True) -> None:
+    split = root / ("train" if train else "test")
+    with error_in_one_line(DataError, match=f"^{split} {what}.*; delete {root} and it is made again"):
         open_source(INFO, root, train=train)
-    assert "\n" not in str(caught.value)
-    assert f"delete {root} and it is made again" in str(caught.value)
-    return str(caught.value)
 
 
 def test_missing_folders(few_photos: Path, tmp_path: Path) -> None:
-    assert refused(tmp_path / "nothing").startswith(f"{tmp_path / 'nothing' / 'train'} cannot be read (No such file")
+    refused(tmp_path / "nothing", r"cannot be read \(No such file")
     (tmp_path / "train").write_text("mine")
-    assert refused(tmp_path).startswith(f"{tmp_path / 'train'} cannot be read (Not a directory")
-    train, test = few_photos / "train", few_photos / "test"
-    (train / "class-100").mkdir()
-    assert refused(few_photos).startswith(f"{train} has 101 class folders instead of 100")
-    (train / "class-100").rmdir()
-    next(train.glob("*/*.jpg")).unlink()
-    assert refused(few_photos).startswith(f"{train} has 19 images instead of 20")
-    shutil.rmtree(test)
-    test.mkdir()
-    assert refused(few_photos, train=False).startswith(f"{test} has 0 class folders")
+    refused(tmp_path, r"cannot be read \(Not a directory")
+    (few_photos / "train" / "class-100").mkdir()
+    refused(few_photos, "has 101 class folders instead of 100")
+    (few_photos / "train" / "class-100").rmdir()
+    next(few_photos.glob("train/*/*.jpg")).unlink()
+    refused(few_photos, "has 19 images instead of 20")
+    shutil.rmtree(few_photos / "test")
+    (few_photos / "test").mkdir()
+    refused(few_photos, "has 0 class folders", train=False)

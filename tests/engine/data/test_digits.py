@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -59,22 +60,19 @@ def test_classes_can_be_told_apart_but_not_by_a_template(full: Path) -> None:
     assert 0.3 < (nearest == truth).mean() < 0.9
 
 
-def test_same_seed_same_bytes_whatever_the_threads(tmp_path: Path) -> None:
-    for threads in (1, 3):
-        (tmp_path / str(threads)).mkdir()
-        n_train = 2 * digits.IMAGES_A_CHUNK + 345
-        digits.make(tmp_path / str(threads), n_train=n_train, n_test=150, seed=7, threads=threads)
-    assert content(tmp_path / "1") == content(tmp_path / "3")
-
-
-def test_seeds_and_splits_differ_and_no_global_random_state_is_used(tmp_path: Path) -> None:
+def test_the_seed_alone_decides_on_the_bytes_and_splits_differ(tmp_path: Path) -> None:
+    """Not the number of threads; and no global random state is used."""
     np.random.seed(1)
     before = np.random.get_state()[1].tobytes()
-    for seed in (1, 2):
-        (tmp_path / str(seed)).mkdir()
-        digits.make(tmp_path / str(seed), n_train=200, n_test=200, seed=seed)
-    one, two = content(tmp_path / "1"), content(tmp_path / "2")
-    assert all(one[name] != two[name] for name in mnist.FILES)
+
+    def made(seed: int, threads: int) -> dict[str, bytes]:
+        n = 2 * digits.IMAGES_A_CHUNK + 345
+        digits.make(tmp_path, n_train=n, n_test=n, seed=seed, threads=threads)
+        return content(tmp_path)
+
+    one, other = made(7, threads=1), made(8, threads=1)
+    assert made(7, threads=3) == one
+    assert all(one[name] != other[name] for name in mnist.FILES)
     assert one[mnist.FILES[0]] != one[mnist.FILES[2]]
     assert one[mnist.FILES[1]] != one[mnist.FILES[3]]
     assert np.random.get_state()[1].tobytes() == before
@@ -116,15 +114,10 @@ def test_tiny_sets(tmp_path: Path) -> None:
 
 
 def test_progress_rises_to_one_chunk_by_chunk(tmp_path: Path) -> None:
-    told: list[tuple[float, str]] = []
-    digits.make(
-        tmp_path,
-        n_train=3 * digits.IMAGES_A_CHUNK,
-        n_test=digits.IMAGES_A_CHUNK,
-        progress=lambda f, message: told.append((f, message)),
-    )
-    assert [fraction for fraction, _ in told] == [0, 0.25, 0.5, 0.75, 1]
-    assert told[-1][1] == "drawing digits: 4,000 of 4,000"
+    told, n = Mock(), digits.IMAGES_A_CHUNK
+    digits.make(tmp_path, n_train=3 * n, n_test=n, progress=told)
+    assert [call.args[0] for call in told.call_args_list] == [0, 0.25, 0.5, 0.75, 1]
+    assert told.call_args.args[1] == "drawing digits: 4,000 of 4,000"
 
 
 @pytest.mark.parametrize("chunks", [0, 5])

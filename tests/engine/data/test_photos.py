@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tests.alarm import cpu_alarm
-from tests.engine_fixtures import N_PHOTOS
+from tests.engine_fixtures import N_PHOTOS, error_in_one_line
 from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.engine.data import photos, scenes
 from vitprof.engine.data.datasets import MANIFEST, open_source, prepare
@@ -35,9 +36,8 @@ def content(root: Path) -> dict[str, bytes]:
 
 
 def one_line(kind: type[Exception], n: int = N) -> str:
-    with pytest.raises(kind) as caught:
+    with error_in_one_line(kind) as caught:
         prepare("photos", n)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -132,21 +132,19 @@ def test_classes_can_be_told_apart_in_thumbnails() -> None:
     assert (distances.argmin(-1) == np.arange(len(labels))[:, None]).mean() > 0.5  # by chance: 1 / 10
 
 
-def test_same_seed_same_bytes_whatever_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_alone_decides_on_bytes_and_samples_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the number of threads; splits differ, too."""
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
-    for threads in (1, 3):
-        (tmp_path / str(threads)).mkdir()
-        photos.make(tmp_path / str(threads), n_train=11, n_test=4, seed=7, threads=threads)
-    assert content(tmp_path / "1") == content(tmp_path / "3")
-    assert len(content(tmp_path / "1")) == 15
 
+    def made(seed: int, threads: int) -> dict[str, bytes]:
+        root = tmp_path / f"{seed} {threads}"
+        root.mkdir()
+        photos.make(root, n_train=11, n_test=4, seed=seed, threads=threads)
+        return content(root)
 
-def test_seeds_splits_and_samples_differ(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        (tmp_path / str(seed)).mkdir()
-        photos.make(tmp_path / str(seed), n_train=5, n_test=5, seed=seed)
-    files = [*content(tmp_path / "1").values(), *content(tmp_path / "2").values()]
-    assert len(set(files)) == 20
+    one, other = made(7, threads=1), made(8, threads=1)
+    assert made(7, threads=3) == one
+    assert len({*one.values(), *other.values()}) == 30
 
 
 def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +152,8 @@ def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypa
     monkeypatch.setenv("VITPROF_HOME", str(vitprof_home))
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
     data = vitprof_home / "data"
-    asked = iter(range(100))
     with pytest.raises(JobStopped, match="kept"):
-        prepare("photos", N, stop=lambda: next(asked) == 2)
+        prepare("photos", N, stop=Mock(side_effect=[False, False, *[True] * 9]))
     (partial,) = [p for p in data.iterdir() if p.is_dir()]
     assert partial.name.startswith(f".photos-{N}.partial-")
     kept = list(photos.files(partial).values())
@@ -174,12 +171,11 @@ def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypa
 
 
 def test_what_another_version_left_is_not_used(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = iter(range(100))
     with monkeypatch.context() as patch:
         patch.setitem(photos.IDENTITY, "version", 0)
         patch.setattr(photos, "IMAGES_A_CHUNK", 4)
         with pytest.raises(JobStopped):
-            prepare("photos", N, stop=lambda: next(asked) == 2)
+            prepare("photos", N, stop=Mock(side_effect=[False, False, *[True] * 9]))
     with pytest.raises(JobStopped):
         prepare("photos", N, stop=lambda: True)
     (partial,) = [p for p in (vitprof_home / "data").iterdir() if p.is_dir()]

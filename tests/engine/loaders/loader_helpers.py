@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
 from tests.engine_fixtures import N_PHOTOS, descendants, gone, never, silent
 from vitprof.config import RunConfig
+from vitprof.config.availability import installed
 from vitprof.config.catalog import DatasetInfo, dataset_info
+from vitprof.config.parts import LOADERS
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import datasets
 from vitprof.engine.data.mnist import read_split
@@ -26,6 +29,25 @@ from vitprof.engine.transforms import ToInput
 
 CPU = torch.device("cpu")
 SEED = 42
+BATCHES = {"loader": "batches"}
+AHEAD = {"loader": "ahead"}
+THREADS = {"storage": "files", "loader": "threads", "workers": 2}
+GENERATOR = {"loader": "generator"}
+IN_LOOP: dict[str, Any] = {"loader": "dataloader", "workers": 0}
+WORKERS: dict[str, Any] = {"loader": "dataloader", "workers": 2}
+NO_DALI = pytest.mark.skipif(not all(map(installed, LOADERS["dali"].packages)), reason="its package is missing")
+DALI = pytest.param({"loader": "dali"}, marks=NO_DALI, id="dali")
+
+
+class Sized:
+    """A storage of `n` samples with these attributes."""
+
+    def __init__(self, n: int, **attributes: object) -> None:
+        self._n = n
+        self.__dict__ |= attributes
+
+    def __len__(self) -> int:
+        return self._n
 
 
 def config_of(**config: Any) -> RunConfig:

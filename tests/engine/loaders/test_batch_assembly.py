@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.loaders.loader_helpers import config_of, other, photos_config, storage_of
+from tests.engine.loaders.loader_helpers import Sized, config_of, other, photos_config, storage_of
 from tests.engine_fixtures import SMALL
 from vitprof.config.catalog import DATASETS
 from vitprof.engine import transforms
@@ -21,8 +21,8 @@ INDICES = torch.tensor([5, 3, 599, 3])
 @pytest.mark.usefixtures("shared_home")
 @pytest.mark.parametrize("storage", ["memory", "memmap", "files"])
 class TestDigits:
-    def test_a_sample_is_the_same_in_whatever_batch(self, storage: str) -> None:
-        config = config_of(storage=storage, augment="cpu")
+    def test_a_sample_is_the_same_in_whatever_batch_wherever_that_lies_and_is_made(self, storage: str) -> None:
+        config = config_of(storage=storage, augment="cpu", skip_unreadable=True)
         make = open_maker(storage_of(config), SMALL, config, train=True)
         whole = make(2, INDICES)
         for row, index in enumerate(INDICES):
@@ -31,6 +31,13 @@ class TestDigits:
             assert alone.labels[0] == whole.labels[row]
         assert torch.equal(whole.images[1], whole.images[3])
         assert not torch.equal(make(3, INDICES).images, whole.images)
+        out = torch.zeros((4, 28, 28, 1), dtype=torch.uint8)
+        given = make(2, INDICES, out)
+        assert given.images.data_ptr() == out.data_ptr()
+        assert torch.equal(given.images, whole.images)
+        assert torch.equal(pickle.loads(pickle.dumps(make))(2, INDICES).images, whole.images), "in another process"
+        empty = make(2, INDICES[:0])
+        assert (len(empty.images), len(empty.labels), empty.unreadable) == (0, 0, ())
 
     def test_augmentation_is_of_this_seed_and_for_training_only(self, storage: str) -> None:
         config = config_of(storage=storage, augment="cpu")
@@ -46,36 +53,13 @@ class TestDigits:
         again = open_maker(opened, SMALL, other(config, augment="off"), train=True)(0, INDICES).images
         assert torch.equal(again, plain), "rows may be the storage's own memory, which stays as it is"
 
-    def test_a_batch_lies_where_it_should_and_its_maker_can_be_sent_to_another_process(self, storage: str) -> None:
-        config = config_of(storage=storage, augment="cpu", skip_unreadable=True)
-        make = open_maker(storage_of(config), SMALL, config, train=True)
-        out = torch.zeros((4, 28, 28, 1), dtype=torch.uint8)
-        batch = make(0, INDICES, out)
-        assert batch.images.data_ptr() == out.data_ptr()
-        assert torch.equal(batch.images, make(0, INDICES).images)
-        assert torch.equal(batch.images, pickle.loads(pickle.dumps(make))(0, INDICES).images)
-        empty = make(0, INDICES[:0])
-        assert (len(empty.images), len(empty.labels), empty.unreadable) == (0, 0, ())
-
-
-class View:
-    """A storage that hands out its own memory, as one that is mapped may."""
-
-    def __init__(self) -> None:
-        self.images = torch.full((4, 28, 28, 1), 200, dtype=torch.uint8)
-        self.labels, self.shape = torch.arange(4), (28, 28, 1)
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        return self.images[: len(indices)]
-
 
 def test_rows_that_belong_to_the_storage_are_copied_before_they_are_changed() -> None:
-    view: Any = View()
+    """A storage may hand out its own memory, as one that is mapped does."""
+    images = torch.full((4, 28, 28, 1), 200, dtype=torch.uint8)
+    view: Any = Sized(4, labels=torch.arange(4), shape=(28, 28, 1), read=lambda indices, out=None: images)
     PixelMaker(view, SMALL, config_of(augment="cpu"), train=True)(0, torch.arange(4))
-    assert (view.images == 200).all()
+    assert (images == 200).all()
 
 
 @pytest.mark.parametrize("flips", [True, False])

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.loaders.loader_helpers import Sized
 from vitprof.config import RunConfig
 from vitprof.engine.loaders.contract import BLOCK_SAMPLES, Schedule, epoch_order
 
@@ -32,15 +33,6 @@ def test_a_block_shuffle_keeps_neighbours_together() -> None:
     assert all(start % 64 == 0 for start in starts)
     assert starts != sorted(starts)
     assert order != epoch_order(1000, 42, 4, "block", 64).tolist()
-
-
-class Sized:
-    def __init__(self, n: int, **attributes: object) -> None:
-        self._n = n
-        self.__dict__ |= attributes
-
-    def __len__(self) -> int:
-        return self._n
 
 
 def test_only_the_last_batch_is_smaller() -> None:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
-from tests.engine_fixtures import N_PHOTOS, survives
+from tests.engine.transfer_helpers import on_gpu
+from tests.engine_fixtures import N_PHOTOS, error_in_one_line, survives
 from vitprof.engine.loaders import dali, open_loader
 from vitprof.engine.loaders.batch_assembly import open_maker
 from vitprof.engine.loaders.contract import epoch_order
@@ -25,24 +26,21 @@ def test_without_dali_the_message_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     config = photos_config(loader="dali")
     storage = storage_of(config)
-    with pytest.raises(ConfigError, match="pip install nvidia-dali-cuda130") as caught:
+    with error_in_one_line(ConfigError, match="pip install nvidia-dali-cuda130") as caught:
         open_loader(storage, info_of(config), config, train=True)
     assert (caught.value.field, caught.value.value) == ("loader", "dali")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_device_that_dali_cannot_use_is_named() -> None:
     pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
-    with pytest.raises(DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$") as caught:
+    with error_in_one_line(DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$"):
         dali.open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
-    assert "\n" not in str(caught.value)
 
 
 def test_the_reason_is_the_line_that_says_what_is_wrong() -> None:
     text = "Critical error in pipeline:\nError in CPU operator `x`,\n\nencountered:\n\nFailed to decode sample #0 \n"
-    assert dali.reason(RuntimeError(text + "Current pipeline object is no longer valid.")) == (
-        "Failed to decode sample #0"
-    )
+    text += "Current pipeline object is no longer valid."
+    assert dali.reason(RuntimeError(text)) == "Failed to decode sample #0"
     assert dali.reason(RuntimeError()) == "RuntimeError"
 
 
@@ -61,8 +59,7 @@ def test_a_pipeline_that_somebody_keeps_can_be_deleted_in_a_forked_process() -> 
     survives(delete)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
+@on_gpu
 @pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
 def test_on_a_gpu_images_are_made_there(transfer: str) -> None:
     pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")

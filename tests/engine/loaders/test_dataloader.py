@@ -16,13 +16,14 @@ import torch
 from torch.utils.data import Dataset
 
 from tests.engine.loaders.loader_helpers import (
+    IN_LOOP,
+    WORKERS,
     as_input,
     collected,
     config_of,
     digits,
     labels_of,
     opened,
-    storage_of,
     variant_id,
 )
 from tests.engine_fixtures import SMALL, descendants, gone, wait_until
@@ -34,7 +35,6 @@ from vitprof.errors import DataError, SampleError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 N = SMALL.n_train
-WORKERS = {"loader": "dataloader", "workers": 2}
 FLEETING = WORKERS | {"persistent_workers": False}
 
 
@@ -63,14 +63,12 @@ def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(v
 def test_workers_that_are_sent_all_they_need() -> None:
     """Spawned ones are sent the same; tests of storages have such workers."""
     config = config_of(loader="dataloader", workers=1, start_method="forkserver", storage="idx")
-    opened_storage = storage_of(config)
-    with opened(config, storage=opened_storage) as loader:
+    with opened(config) as loader:
         for epoch in (0, 1):
             batches = collected(loader.epoch(epoch))
             order = epoch_order(N, 42, epoch)
             assert torch.equal(labels_of(batches), digits()[1][order])
-            pixels = getattr(opened_storage, "pixels", "uint8")
-            assert torch.equal(as_input(batches, pixels), digits()[0][order])
+            assert torch.equal(as_input(batches, "normalised"), digits()[0][order])
 
 
 def test_how_workers_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +96,7 @@ class CutOff:
 @pytest.mark.slow
 def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
     """As a real one that is killed while it hands over a batch; then PyTorch's signal handler may say it as well."""
-    with opened(config_of(loader="dataloader", workers=0)) as loader:
+    with opened(config_of(**IN_LOOP)) as loader:
         real = loader._loader  # type: ignore[attr-defined]
         worker = multiprocessing.get_context("fork").Process(target=signal.pause)
         worker.start()
@@ -112,47 +110,34 @@ def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
         loader._loader = real  # type: ignore[attr-defined]
 
 
-class Suicidal(Dataset[Any]):
-    """A data set one sample of which kills the worker that asks for it."""
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        if index == 57:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return torch.zeros(1, 28, 28), 0
-
-
-# PyTorch's handler of SIGCHLD raises its error wherever the program is, also where Python can only print it.
-@pytest.mark.filterwarnings("ignore:(?s).*DataLoader worker .* is killed:pytest.PytestUnraisableExceptionWarning")
-def test_a_worker_that_is_killed_is_no_hang() -> None:
-    with contextlib.closing(over(Suicidal(), workers=2)) as loader:
-        with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid") as caught:
-            list(loader.epoch(0))
-        assert "\n" not in one_line(caught.value)
-
-
 class Broken(Dataset[Any]):
-    """A data set that cannot give some of its samples."""
+    """A data set that cannot give some of its samples: without an error they kill the worker that asks for them."""
 
-    def __init__(self, error: Exception, bad: tuple[int, ...] = (57,)) -> None:
+    def __init__(self, error: Exception | None, bad: tuple[int, ...] = (57,)) -> None:
         self.error, self.bad = error, bad
 
     def __len__(self) -> int:
         return 100
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index in self.bad and self.error is None:
+            os.kill(os.getpid(), signal.SIGKILL)
         if index in self.bad:
-            raise self.error
+            raise self.error  # type: ignore[misc]
         return torch.zeros(1, 28, 28), index
 
 
-class OwnError(Exception):
-    """One that cannot be made from a message alone."""
+# PyTorch's handler of SIGCHLD raises its error wherever the program is, also where Python can only print it.
+@pytest.mark.filterwarnings("ignore:(?s).*DataLoader worker .* is killed:pytest.PytestUnraisableExceptionWarning")
+def test_a_worker_that_is_killed_is_no_hang() -> None:
+    with contextlib.closing(over(Broken(None), workers=2)) as loader:
+        with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid") as caught:
+            list(loader.epoch(0))
+        assert "\n" not in one_line(caught.value)
 
-    def __init__(self, path: str, line: int) -> None:
-        super().__init__(f"{path}:{line}: no such breed")
+
+NOT_BY_A_MESSAGE = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no such breed")
+"""An error that cannot be made from a message alone."""
 
 
 def over(samples: Dataset[Any], **config: Any) -> Loader:
@@ -165,7 +150,7 @@ def over(samples: Dataset[Any], **config: Any) -> Loader:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (OwnError("dogs.csv", 3), "dogs.csv:3: no such breed"),
+        (NOT_BY_A_MESSAGE, "position 0: no such breed"),
         (KeyError("beagle"), "KeyError: 'beagle'"),
         (RuntimeError(), "RuntimeError"),
         (SampleError("/data/57.jpg is empty; delete it"), "/data/57.jpg is empty; delete it"),

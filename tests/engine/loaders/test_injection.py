@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.loaders.loader_helpers import config_of, opened, photos_config, variant_id
-from tests.engine.loaders.test_made import PHOTOS, THREADS, WORKERS
-from tests.engine_fixtures import trained
+from tests.engine.loaders.loader_helpers import DALI, THREADS, WORKERS, config_of, opened, photos_config, variant_id
+from tests.engine_fixtures import error_in_one_line, trained
 from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.storage import torchvision_datasets
 from vitprof.errors import ConfigError
@@ -82,10 +81,9 @@ class TestDigits:
     @pytest.mark.parametrize(("variant", "parts"), CASES, ids=case_id)
     def test_parts_that_a_job_has_not_are_refused(self, variant: dict[str, Any], parts: tuple[str, ...]) -> None:
         for part in set(PARTS) - set(parts):
-            with pytest.raises(ConfigError, match="this job has no such stage; it has read, ") as caught:
+            has = ", ".join([*parts, "transfer"])
+            with error_in_one_line(ConfigError, match=f"this job has no such stage; it has {has}$"):
                 config_of(**variant, inject=f"{part}:30")
-            assert caught.value.allowed.endswith(", ".join([*parts, "transfer"]))
-            assert "\n" not in str(caught.value)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("storage", "part"), [("memory", "read"), ("idx", "collate")])
@@ -100,11 +98,11 @@ class TestDigits:
     def test_without_a_clock_they_wait_all_the_same_but_for_the_test_set(
         self, variant: dict[str, Any], sleeper: Sleeper
     ) -> None:
-        for train, naps in ((True, 3), (False, 3)):
-            config = config_of(**variant, batch_size=200, inject="collate:30", loader_times=False)
+        config = config_of(**variant, batch_size=200, inject="collate:30", loader_times=False)
+        for train in (True, False):
             with opened(config, train=train) as loader:
                 assert {batch.made for batch in loader.epoch(0)} == {None}
-            assert sleeper.naps == naps
+            assert sleeper.naps == 3
 
     def test_a_run_says_that_it_was_kept_waiting(self) -> None:
         run = trained(strategy="memory", inject="transfer:2.5", steps=3, warmup_steps=0, loader_only=True)
@@ -112,10 +110,10 @@ class TestDigits:
         assert min(run["h2d_s"]) >= 0.0025
         assert min(run["read_s"]) > 0
 
-    @pytest.mark.parametrize("transfer", ["stream", "resident"])
-    def test_transfers_without_a_copy_in_the_loop_are_not_kept_waiting(self, transfer: str) -> None:
-        with pytest.raises(ConfigError, match=r"this job has no such stage; it has read, collate$"):
-            config_of(loader="batches", transfer=transfer, inject="transfer:30")
+    def test_transfers_without_a_copy_in_the_loop_are_not_kept_waiting(self) -> None:
+        for transfer in ("stream", "resident"):
+            with pytest.raises(ConfigError, match=r"this job has no such stage; it has read, collate$"):
+                config_of(loader="batches", transfer=transfer, inject="transfer:30")
 
 
 @pytest.mark.usefixtures("photos")
@@ -127,7 +125,7 @@ class TestPhotos:
         check(sleeper, config, part, 2)
         assert sleeper.naps == 2
 
-    @pytest.mark.parametrize("variant", PHOTOS[2:3], ids=variant_id)
+    @pytest.mark.parametrize("variant", [DALI])
     def test_dali_is_kept_waiting_for_what_it_reads(self, variant: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=r"this job has no such stage; it has read$"):
             photos_config(**variant, inject="decode:30")

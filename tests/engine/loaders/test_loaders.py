@@ -7,6 +7,12 @@ import pytest
 import torch
 
 from tests.engine.loaders.loader_helpers import (
+    AHEAD,
+    BATCHES,
+    GENERATOR,
+    IN_LOOP,
+    THREADS,
+    WORKERS,
     as_input,
     collected,
     config_of,
@@ -22,11 +28,7 @@ from vitprof.errors import DataError, SampleError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 N = SMALL.n_train
-BATCHES = {"loader": "batches"}
-AHEAD = {"loader": "ahead"}
-WORKERS = {"loader": "dataloader", "workers": 2}
-THREADS = {"storage": "files", "loader": "threads", "workers": 2}
-ORDERED: list[dict[str, Any]] = [
+ORDERED = [
     BATCHES | {"shuffle": "block"},
     AHEAD | {"shuffle": "none"},
     WORKERS | {"shuffle": "block", "prefetch_factor": 5},
@@ -58,12 +60,12 @@ def check_whole(loader: Loader, epoch: int) -> None:
     assert torch.equal(labels, digits()[1][epoch_order(N, 42, epoch)])
 
 
-BREAKABLE: list[dict[str, Any]] = [
+BREAKABLE = [
     BATCHES,
     AHEAD | {"prefetch_factor": 4},
     THREADS | {"workers": 3, "prefetch_factor": 1},
-    {"storage": "idx", "loader": "generator"},
-    {"loader": "dataloader", "workers": 0},
+    GENERATOR | {"storage": "idx"},
+    IN_LOOP,
     WORKERS,
     WORKERS | {"storage": "idx", "persistent_workers": False},
 ]
@@ -73,8 +75,7 @@ BREAKABLE: list[dict[str, Any]] = [
 @pytest.mark.parametrize("variant", BREAKABLE, ids=variant_id)
 def test_after_an_epoch_that_is_broken_off_the_next_is_whole_and_nothing_is_left(variant: dict[str, Any]) -> None:
     with opened(config_of(**variant)) as loader:
-        for _ in itertools.islice(loader.epoch(0), 2):
-            pass
+        collected(itertools.islice(loader.epoch(0), 2))
         check_whole(loader, 1)
         batches = loader.epoch(2)
         next(batches)
@@ -104,30 +105,23 @@ def test_an_epoch_that_was_overtaken_ends(variant: dict[str, Any], left: int) ->
         assert len(list(overtaken)) <= left
 
 
-class CountingBuffer:
-    """Gives fresh memory and remembers it."""
-
-    def __init__(self) -> None:
-        self.given: list[torch.Tensor] = []
-
-    def __call__(self, shape: tuple[int, ...]) -> torch.Tensor:
-        self.given.append(torch.empty(shape, dtype=torch.uint8))
-        return self.given[-1]
-
-
 @pytest.mark.parametrize(
     ("variant", "depth"), [(BATCHES, 0), (AHEAD, 1), (AHEAD, 3), (THREADS, 1), (THREADS, 2)], ids=str
 )
-def test_batches_are_made_in_the_memory_that_is_given_and_no_more_than_prefetch_factor_are_ahead(
-    variant: dict[str, Any], depth: int
-) -> None:
-    buffer, batches = CountingBuffer(), []
+def test_batches_are_made_in_the_memory_given_and_not_more_than_asked_for(variant: dict[str, Any], depth: int) -> None:
+    given: list[torch.Tensor] = []
+    batches = []
+
+    def buffer(shape: tuple[int, ...]) -> torch.Tensor:
+        given.append(torch.empty(shape, dtype=torch.uint8))
+        return given[-1]
+
     reading = 1 if variant == AHEAD else 0  # besides those that are ready; the pool's own count as being made
     with opened(config_of(**variant, prefetch_factor=depth or None), buffer=buffer) as loader:
         for batch in loader.epoch(0):
             batches.append(batch)
-            assert len(buffer.given) <= len(batches) + depth + reading
-    assert [batch.images.data_ptr() for batch in batches] == [given.data_ptr() for given in buffer.given]
+            assert len(given) <= len(batches) + depth + reading
+    assert [batch.images.data_ptr() for batch in batches] == [memory.data_ptr() for memory in given]
     assert torch.equal(as_input(batches), digits()[0][epoch_order(N, 42, 0)])
 
 
@@ -135,26 +129,20 @@ BAD = range(57, 61)
 """Samples that cannot be read."""
 
 
-class Damaged:
+def damaged(storage: Any, error: type[Exception] = SampleError) -> Any:
     """A pixel storage without `BAD`."""
+    whole = storage.read
 
-    def __init__(self, storage: Any, error: type[Exception] = SampleError) -> None:
-        self._storage, self._error = storage, error
-        self.labels, self.shape = storage.labels, storage.shape
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def read(indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         if bad := [index for index in indices.tolist() if index in BAD]:
-            raise self._error(f"/data/{bad[0]}.raw is too short; delete /data and it is made again")
-        return self._storage.read(indices, out)  # type: ignore[no-any-return]
+            raise error(f"/data/{bad[0]}.raw is too short; delete /data and it is made again")
+        return whole(indices, out)  # type: ignore[no-any-return]
 
-    def close(self) -> None:
-        self._storage.close()
+    storage.read = read
+    return storage
 
 
-WHOLE = [BATCHES, AHEAD, {"loader": "generator"}, {"loader": "dataloader", "workers": 0}, WORKERS]
+WHOLE = [BATCHES, AHEAD, GENERATOR, IN_LOOP, WORKERS]
 
 
 @pytest.mark.slow
@@ -163,12 +151,10 @@ WHOLE = [BATCHES, AHEAD, {"loader": "generator"}, {"loader": "dataloader", "work
     [*((variant, SampleError, False) for variant in WHOLE), (WORKERS, DataError, False), (BATCHES, DataError, True)],
     ids=str,
 )
-def test_an_unreadable_sample_reaches_the_caller_with_its_file(
-    variant: dict[str, Any], error: type[Exception], skip: bool
-) -> None:
+def test_an_unreadable_sample_is_named(variant: dict[str, Any], error: type[Exception], skip: bool) -> None:
     """Other errors than a sample's are not skipped."""
     config = config_of(**variant, skip_unreadable=skip, shuffle="none")
-    with opened(config, storage=Damaged(storage_of(config), error)) as loader:
+    with opened(config, storage=damaged(storage_of(config), error)) as loader:
         for _ in range(2):
             with pytest.raises(error) as caught:
                 list(loader.epoch(0))
@@ -179,7 +165,7 @@ def test_an_unreadable_sample_reaches_the_caller_with_its_file(
 def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_whole(variant: dict[str, Any]) -> None:
     """Three of them are all of a batch, one is part of the next."""
     config = config_of(**variant, skip_unreadable=True, shuffle="none", batch_size=3)
-    with opened(config, storage=Damaged(storage_of(config))) as loader:
+    with opened(config, storage=damaged(storage_of(config))) as loader:
         batches = collected(loader.epoch(0))
     assert [len(batch.labels) for batch in batches] == [3] * 19 + [0, 2] + [3] * 179
     assert [len(batch.images) for batch in batches[18:22]] == [3, 0, 2, 3]

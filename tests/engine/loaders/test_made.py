@@ -10,6 +10,13 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from tests.engine.loaders.loader_helpers import (
+    AHEAD,
+    BATCHES,
+    DALI,
+    GENERATOR,
+    IN_LOOP,
+    THREADS,
+    WORKERS,
     collected,
     config_of,
     labels_of,
@@ -20,32 +27,22 @@ from tests.engine.loaders.loader_helpers import (
     variant_id,
 )
 from tests.engine_fixtures import wait_until
-from vitprof.config.availability import installed
-from vitprof.config.parts import LOADERS
 from vitprof.engine.loaders.contract import Batch
 from vitprof.measure.step_columns import BatchTimes, n_ready
 from vitprof.measure.stopwatch import Stopwatch
 
-AHEAD = {"loader": "ahead"}
-THREADS = {"storage": "files", "loader": "threads", "workers": 2}
-WORKERS = {"loader": "dataloader", "workers": 2}
-IN_LOOP: list[dict[str, Any]] = [
-    {"loader": "batches"},
-    {"loader": "batches", "augment": "cpu"},
-    {"loader": "generator"},
-    {"loader": "generator", "storage": "idx"},
-    {"loader": "dataloader", "workers": 0, "storage": "files", "augment": "cpu"},
-    {"loader": "dataloader", "workers": 0, "storage": "idx"},
-    {"loader": "dataloader", "workers": 0, "storage": "memory-float"},
+BY_THE_LOOP = [
+    BATCHES,
+    BATCHES | {"augment": "cpu"},
+    GENERATOR,
+    GENERATOR | {"storage": "idx"},
+    IN_LOOP | {"storage": "files", "augment": "cpu"},
+    IN_LOOP | {"storage": "idx"},
+    IN_LOOP | {"storage": "memory-float"},
 ]
-PROCESSES: list[dict[str, Any]] = [WORKERS, WORKERS | {"storage": "idx"}]
-EVERY = [*IN_LOOP, AHEAD, THREADS, *PROCESSES]
-NO_DALI = pytest.mark.skipif(not all(map(installed, LOADERS["dali"].packages)), reason="its package is missing")
-PHOTOS: list[Any] = [
-    {"storage": "imagefolder", "loader": "dataloader", "workers": 0},
-    {"storage": "files", "loader": "threads"},
-    pytest.param({"loader": "dali"}, marks=NO_DALI),
-]
+BY_PROCESSES = [WORKERS, WORKERS | {"storage": "idx"}]
+EVERY = [*BY_THE_LOOP, AHEAD, THREADS, *BY_PROCESSES]
+PHOTOS: list[Any] = [IN_LOOP | {"storage": "imagefolder"}, {"storage": "files", "loader": "threads"}, DALI]
 
 
 def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:
@@ -75,12 +72,12 @@ class TestDigits:
             assert (batch.read_s == 0) == (variant.get("storage") == "idx")  # torchvision has read all there is
             assert (batch.transform_s > 0) == (variant.get("augment") == "cpu" or variant.get("storage") == "idx")
             assert batch.collate_s > 0
-            assert math.isnan(batch.worker) == (variant not in PROCESSES)
-            assert variant not in PROCESSES or [batch.worker for batch in made] == [0, 1, 0]
-            assert math.isnan(batch.queue_depth) == (variant in IN_LOOP)
+            assert math.isnan(batch.worker) == (variant not in BY_PROCESSES)
+            assert math.isnan(batch.queue_depth) == (variant in BY_THE_LOOP)
+        assert variant not in BY_PROCESSES or [batch.worker for batch in made] == [0, 1, 0]
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("variant", [IN_LOOP[0], AHEAD, THREADS, PROCESSES[1]], ids=variant_id)
+    @pytest.mark.parametrize("variant", [BATCHES, AHEAD, THREADS, BY_PROCESSES[1]], ids=variant_id)
     def test_switched_off_it_says_nothing_and_gives_the_same(self, variant: dict[str, Any]) -> None:
         config = config_of(**variant, batch_size=200)
         with opened(config) as loader:
@@ -91,8 +88,7 @@ class TestDigits:
             batches = list(loader.epoch(0))
             assert [batch.made for batch in batches] == [None] * 3
             assert torch.equal(labels_of(batches), labels_of(on))
-        if variant.get("storage") != "memory-float":
-            assert {batch.images.dtype for batch in batches} == {on[0].images.dtype}
+        assert {batch.images.dtype for batch in batches} == {on[0].images.dtype}
         assert [batch.images.stride() for batch in batches] == [batch.images.stride() for batch in on]
 
     @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import os
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,29 +95,23 @@ def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_fo
         assert read(located.place) == b"x" * 10_000
 
 
-def test_staged(directory: Path) -> None:
-    told: list[str] = []
-    config = RunConfig(location="staged", **FAST)
-    with open_location(config, directory, progress=lambda _, m: told.append(m), stop=never) as located:
-        assert located.place.root != directory
-        assert located.unmeasured == Place(directory)
-        assert read(located.place) == b"x" * 10_000
-        assert located.copied.n_bytes == 10_000
-        assert located.copied.seconds > 0
-        assert "throttled" in located.note
-    assert told
-
-
 def test_training_s_files_are_staged_and_no_others(directory: Path) -> None:
     """Evaluation is not measured: it reads the files where they are."""
+    progress = Mock()
     theirs = ("test.npy", "test/3/a.png", "images/test-000/a.png")
     for name in theirs:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(b"y")
     (directory / "train" / "testing").mkdir(parents=True)
     (directory / "train" / "testing" / "a.png").write_bytes(b"z")
-    with at(RunConfig(location="staged", **FAST), directory) as located:
+    with at(RunConfig(location="staged", **FAST), directory, progress=progress) as located:
+        assert located.place.root != directory
+        assert located.unmeasured == Place(directory)
+        assert read(located.place) == b"x" * 10_000
         assert located.copied.n_bytes == 10_001
+        assert located.copied.seconds > 0
+        assert "throttled" in located.note
+        progress.assert_called()
         assert (located.place.root / "train" / "testing" / "a.png").exists()
         for name in theirs:
             assert not (located.place.root / name).exists()
@@ -128,10 +123,6 @@ def test_an_error_of_the_job_goes_through(directory: Path, location: str) -> Non
     if location == "ram-disk" and find_tmpfs() is None:
         pytest.skip("there is no tmpfs here that can be written to")
 
-    def job() -> None:
-        with at(RunConfig(location=location, **FAST), directory):
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        job()
+    with pytest.raises(KeyError, match="mine"), at(RunConfig(location=location, **FAST), directory):
+        raise KeyError("mine")
     assert (directory / "train.npy").exists()

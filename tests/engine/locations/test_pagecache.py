@@ -4,8 +4,8 @@ import math
 import mmap
 import os
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -44,9 +44,7 @@ def test_cold_and_warm_and_as_it_is(directory: Path) -> None:
     assert all(0 <= fraction <= 1 for fraction, _ in told)
 
 
-def test_a_part_is_told_as_a_part_and_of_many_files_some_are_asked(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_is_told_and_of_many_files_some_are_asked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [directory / "one", directory / "other"]
     drop(files)
     warm(files[:1])
@@ -67,20 +65,14 @@ def test_mapped_pages_stay_and_that_is_said(directory: Path) -> None:
     assert drop([directory / "one"]) <= STILL_CACHED
 
 
-@pytest.fixture
-def in_ram() -> Iterator[Path]:
-    found = find_tmpfs()
-    if found is None:
+def test_a_ram_disk_cannot_be_dropped() -> None:
+    if (found := find_tmpfs()) is None:
         pytest.skip("there is no tmpfs here that can be written to")
-    path = found.path / f"vitprof-test-{secrets.token_hex(4)}"
-    path.write_bytes(b"x" * 10_000)
-    yield path
-    path.unlink()
-
-
-def test_a_ram_disk_cannot_be_dropped(in_ram: Path) -> None:
-    with error_in_one_line(DataError, match="on a RAM disk"):
-        drop([in_ram])
+    with NamedTemporaryFile(dir=found.path) as file:
+        file.write(b"x" * 10_000)
+        file.flush()
+        with error_in_one_line(DataError, match="on a RAM disk"):
+            drop([Path(file.name)])
 
 
 def test_nothing_to_tell(tmp_path: Path) -> None:

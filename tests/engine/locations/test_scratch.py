@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine_fixtures import error_in_one_line
 from vitprof.engine.locations import remove_leftovers, scratch_directory
 from vitprof.errors import DataError
 
@@ -72,7 +73,6 @@ def test_what_killed_processes_leave_is_removed_and_nothing_else(tmp_path: Path)
 
 def test_a_parent_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cannot write .*file") as caught, scratch_directory(tmp_path / "file", "x"):
+    with error_in_one_line(DataError, match=r"cannot write .*file"), scratch_directory(tmp_path / "file", "x"):
         pass
-    assert "\n" not in str(caught.value)
     remove_leftovers(tmp_path / "nowhere")

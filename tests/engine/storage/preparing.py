@@ -5,7 +5,7 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.engine_fixtures import SMALL, made_once, never, silent
+from tests.engine_fixtures import SMALL, error_in_one_line, made_once, never, silent
 from vitprof.config import catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import STORAGES
@@ -71,11 +71,12 @@ def read_all(storage: Any) -> NDArray[np.uint8]:
     return images
 
 
-def samples(storage: Any) -> list[bytes]:
-    """The bytes of every sample: of its pixels, or of its file."""
+def samples(storage: Any, chosen: Sequence[int] | None = None) -> list[bytes]:
+    """The bytes of every sample, or of those `chosen`: of its pixels, or of its file."""
+    indices = range(len(storage)) if chosen is None else chosen
     if hasattr(storage, "read"):
-        return [image.tobytes() for image in read_all(storage)]
-    return [storage.read_encoded(i) for i in range(len(storage))]
+        return [image.tobytes() for image in storage.read(torch.tensor(indices)).numpy()]
+    return [storage.read_encoded(i) for i in indices]
 
 
 def expected(name: str, *, train: bool = True) -> list[bytes]:
@@ -97,12 +98,10 @@ def assert_whole(name: str, root: Path | None = None) -> None:
 
 def refused(name: str, root: Path, *words: str, train: bool = True) -> None:
     """Opening the storage fails with one line that has these words in it, and leaves nothing open."""
-    with pytest.raises(DataError) as caught:
+    with error_in_one_line(DataError) as caught:
         opened(name, root, train=train)
-    message = str(caught.value)
-    assert "\n" not in message
     for word in (*words, f"delete {root}"):
-        assert word in message
+        assert word in str(caught.value)
     assert open_files(root) == []
 
 

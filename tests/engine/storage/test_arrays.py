@@ -9,16 +9,22 @@ import psutil
 import pytest
 import torch
 
+from tests.engine.loaders.loader_helpers import (
+    SEED,
+    as_input,
+    collected,
+    config_of,
+    digits,
+    labels_of,
+    opened,
+    photos_config,
+    storage_of,
+)
 from tests.engine.storage.preparing import PHOTOS, copy_of, damage_file, images_of, place, read_all
-from tests.engine_fixtures import SMALL, descendants, gone, never
-from vitprof.config import RunConfig
-from vitprof.config.resolve import resolve
-from vitprof.engine.data import datasets
-from vitprof.engine.data.mnist import read_split
-from vitprof.engine.loaders import open_loader
+from tests.engine_fixtures import SMALL, error_in_one_line, never
 from vitprof.engine.loaders.contract import epoch_order
 from vitprof.engine.storage import open_storage
-from vitprof.engine.storage.arrays import BYTES_A_MB, Cached, MemmapStorage, MemoryStorage, cached
+from vitprof.engine.storage.arrays import BYTES_A_MB, Cached, MemmapStorage, cached
 from vitprof.engine.storage.contract import Place
 from vitprof.errors import DataError, JobStopped, SampleError
 
@@ -49,9 +55,9 @@ def test_damage_is_named(root: Path) -> None:
         elif damage == "archive":
             with path.open("wb") as file:
                 np.savez(file, images=images)
-        with pytest.raises(DataError, match=rf"train\.npy.*({named}).*delete {root} and it is made again") as caught:
+        again = f"delete {root} and it is made again"
+        with error_in_one_line(DataError, match=rf"train\.npy.*({named}).*{again}") as caught:
             MemmapStorage(SMALL, Place(root), True)
-        assert "\n" not in str(caught.value)
         assert "allow_pickle" not in str(caught.value), "NumPy's advice how to load it all the same"
 
 
@@ -77,9 +83,7 @@ def test_moved_to_a_device(shared_home: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "needs"), [("memory", "2.87 MiB"), ("memory-float", "11.5 MiB"), ("pt-whole", "2.87 MiB")]
 )
-def test_too_little_memory_is_said_beforehand(
-    few_photos: Path, name: str, needs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_is_refused(few_photos: Path, name: str, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where = place(name, PHOTOS)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20))
     with pytest.raises(DataError, match=rf"needs {needs} and 1.00 MiB are available; choose a storage on disk"):
@@ -89,7 +93,6 @@ def test_too_little_memory_is_said_beforehand(
 N = 500
 SHAPE = (8, 8, 1)
 SAMPLE = 64
-SEED = 42
 
 
 class Counted:
@@ -240,36 +243,27 @@ def test_filling_can_be_stopped_and_followed_and_ends_with_other_errors(form: st
 
 @pytest.mark.usefixtures("shared_home")
 def test_worker_processes_share_it() -> None:
-    config = resolve(RunConfig(strategy="workers", storage="memmap", loader="dataloader", workers=2, device="cpu"))
-    images, labels = read_split(datasets.prepare("digits"), True)
-    storage = MemoryStorage(torch.from_numpy(images).unsqueeze(3), torch.from_numpy(labels))
-    cache: Any = filled(storage, "pixels", 300 * 784)
+    cache: Any = filled(open_storage("memory", SMALL, place("memory"), train=True), "pixels", 300 * 784)
     assert cache.hit_frac == 0.5
-    loader = open_loader(cache, SMALL, config, train=True)
-    try:
+    images, labels = digits()
+    with opened(config_of(storage="memmap", loader="dataloader", workers=2), storage=cache) as loader:
         for epoch in (0, 1):
-            order = epoch_order(SMALL.n_train, 42, epoch)
-            batches = list(loader.epoch(epoch))
-            got = torch.cat([batch.images for batch in batches])[:, 0]
-            assert torch.equal(got, torch.from_numpy(images)[order])
-            assert torch.equal(torch.cat([batch.labels for batch in batches]), torch.from_numpy(labels)[order])
-    finally:
-        loader.close()
-    assert gone(descendants())
+            order = epoch_order(SMALL.n_train, SEED, epoch)
+            batches = collected(loader.epoch(epoch))
+            assert torch.equal(as_input(batches), images[order])
+            assert torch.equal(labels_of(batches), labels[order])
 
 
 def test_encoded_photos(few_photos: Path) -> None:
-    values: dict[str, Any] = {"dataset": "photos", "n_images": 20, "strategy": "workers", "augment": "off"}
-    values |= {"storage": "files", "loader": "dataloader", "workers": 2, "batch_size": 8, "device": "cpu"}
-    config = resolve(RunConfig(**values))
-    storage = open_storage("files", PHOTOS, Place(few_photos), train=True)
+    config = photos_config(n_images=20, loader="dataloader", workers=2, batch_size=8)
+    storage = storage_of(config, root=few_photos)
     cache = filled(storage, "encoded", sum(len(storage.read_encoded(index)) for index in range(20)) / 3)
     assert 0.2 <= cache.hit_frac <= 0.5
-    with_cache, without = (open_loader(s, PHOTOS, config, train=True) for s in (cache, storage))
-    try:
-        pairs = list(zip(with_cache.epoch(0), without.epoch(0), strict=True))
-        assert len(pairs) == 3
-        assert all(torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) for a, b in pairs)
-    finally:
-        with_cache.close()
-        without.close()
+    with opened(config, storage=cache) as loader:
+        with_cache = collected(loader.epoch(0))
+    with opened(config, storage=storage) as loader:
+        without = collected(loader.epoch(0))
+    assert len(without) == 3
+    for ours, theirs in zip(with_cache, without, strict=True):
+        assert torch.equal(ours.images, theirs.images)
+        assert torch.equal(ours.labels, theirs.labels)

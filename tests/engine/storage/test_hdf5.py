@@ -167,9 +167,7 @@ def test_a_file_that_vanishes_or_changes_between_opening_and_reading(name: str, 
     assert open_files(root) == []
 
 
-def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = opened("hdf5-encoded")
     begin, pread = int(storage._positions[3]), os.pread
 
@@ -180,8 +178,6 @@ def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(
 
     monkeypatch.setattr(os, "pread", broken)
     with closing(storage):
-        with pytest.raises(
-            SampleError, match=r"cannot be read \(Input/output error\); delete \S+ and it is made again"
-        ):
+        with pytest.raises(SampleError, match=r"cannot be read \(Input/output error\); delete \S+ and it is made"):
             storage.read_encoded(3)
         assert storage.read_encoded(4)

@@ -79,9 +79,6 @@ def test_the_map_grows(name: str, small_home: Path, monkeypatch: pytest.MonkeyPa
     assert_whole(name)
 
 
-# Bad input
-
-
 @pytest.mark.parametrize("name", LMDB)
 def test_cut_short(name: str, tmp_path: Path) -> None:
     """Without a look at the length a read behind the end would kill the process."""
@@ -117,9 +114,7 @@ def test_not_lmdb_or_of_another_data_set_or_without_any_of_its_keys(tmp_path: Pa
         ("lmdb-encoded", b"", "is empty"),
     ],
 )
-def test_a_sample_that_is_not_there_or_of_another_length_is_named(
-    name: str, value: bytes | None, what: str, tmp_path: Path
-) -> None:
+def test_a_missing_sample_or_a_wrong_length_is_named(name: str, value: bytes | None, what: str, tmp_path: Path) -> None:
     root = copy_of(name, tmp_path)
     key = b"train-00000007"
     changed(root, lambda txn: txn.delete(key) if value is None else txn.put(key, value))

@@ -2,11 +2,12 @@
 
 import dataclasses
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from tests.engine.transfer_helpers import batch
+from tests.engine.transfer_helpers import batch, on_gpu
 from tests.engine_fixtures import small_home, trained  # noqa: F401
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
@@ -16,16 +17,6 @@ from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import CpuDevice, Pinning, open_device
 from vitprof.measure.devices.cuda import CudaDevice, DeviceMemory, device_memory
-
-gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"),
-]
-
-
-def busy(device: CudaDevice, milliseconds: float) -> None:
-    """Work for the device that the host does not wait for. (A GPU's clock ticks 1 to 2 times a nanosecond.)"""
-    torch.cuda._sleep(int(milliseconds * 1.5e6))
 
 
 def test_the_cpu_is_done_at_once() -> None:
@@ -45,14 +36,11 @@ def test_the_cpu_is_done_at_once() -> None:
     assert device.peak_memory() == {}  # the process's memory is telemetry's business
 
 
-def test_where_torch_sees_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_torch_sees_no_gpu_or_not_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert open_device("auto", time.perf_counter).name == "cpu"
     with pytest.raises(DeviceError, match=r"^device cuda:1: .*sees no CUDA device; choose cpu$"):
         open_device("cuda:1", time.perf_counter)
-
-
-def test_no_such_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(DeviceError, match=r"^device cuda:7: there is no such GPU; choose cuda:0 to cuda:1, or cpu$"):
@@ -74,42 +62,16 @@ def test_memory_of_a_gpu_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_memory() == DeviceMemory("H100", total=100, free=50, allocated=25, reserved=30)
 
 
-class TestCuda:
-    """With a real GPU; what its marks measure is in tests/selftest/gpu/test_on_a_gpu.py."""
-
-    pytestmark = gpu
-
-    def test_a_mark_does_not_wait(self) -> None:
-        device = CudaDevice("cuda:0", time.perf_counter)
-        busy(device, 1)  # the first launch loads the kernel
-        device.synchronize()
-        start = device.mark()
-        busy(device, 200)
-        end = device.mark()
-        assert not device.reached(end)
-        device.synchronize()
-        assert device.reached(end)
-        assert device.seconds(end) - device.seconds(start) > 0.02
-
-    def test_kept_values_arrive_with_a_later_mark(self) -> None:
-        device = CudaDevice("cuda:0", time.perf_counter)
-        value = torch.zeros((), device=device.torch_device)
-        kept = []
-        for i in range(64):
-            value += 1
-            kept.append(device.keep(value, i))
-            assert len(kept) == i + 1
-        device.synchronize()
-        assert [k() for k in kept] == list(range(1, 65))
-
-    @pytest.mark.usefixtures("small_home")
-    @pytest.mark.parametrize("strategy", ["memory", "device", "workers"])
-    def test_training_gives_the_losses_of_the_cpu(self, strategy: str) -> None:
-        on_gpu = trained(strategy=strategy, steps=20, evaluate=False, device="cuda:0")
-        on_cpu = trained(strategy=strategy, steps=20, evaluate=False)
-        assert on_gpu["loss"] == pytest.approx(on_cpu["loss"], abs=2e-3)
-        assert (on_gpu["compute_s"] > 0).all()
-        assert on_gpu["step_s"] == pytest.approx(on_gpu["gap_s"] + on_gpu["compute_s"], abs=1e-9)
+@on_gpu
+@pytest.mark.usefixtures("small_home")
+@pytest.mark.parametrize("strategy", ["memory", "device", "workers"])
+def test_training_on_a_gpu_gives_the_losses_of_the_cpu(strategy: str) -> None:
+    """Batches, model and losses; what the marks measure is in tests/selftest/gpu/test_on_a_gpu.py."""
+    with_it = trained(strategy=strategy, steps=20, evaluate=False, device="cuda:0")
+    on_cpu = trained(strategy=strategy, steps=20, evaluate=False)
+    assert with_it["loss"] == pytest.approx(on_cpu["loss"], abs=2e-3)
+    assert (with_it["compute_s"] > 0).all()
+    assert with_it["step_s"] == pytest.approx(with_it["gap_s"] + with_it["compute_s"], abs=1e-9)
 
 
 REFUSAL = "CUDA error: out of memory"
@@ -125,10 +87,8 @@ class Gpu(CpuDevice):
         self.told: list[str] = []
         self.torch_device = torch.device("cuda", 0)
         self.pinning = Pinning(wanted=True, tell=self.told.append)
-        self.uploaded: list[torch.Tensor] = []
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        self.uploaded.append(tensor)
         return tensor
 
 
@@ -141,23 +101,22 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError(REFUSAL)
         return real(*args, **kwargs)  # type: ignore[no-any-return, call-overload]
 
-    def pinned(_: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError(REFUSAL)
-
     monkeypatch.setattr(torch, "empty", empty)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", Mock(side_effect=RuntimeError(REFUSAL)))
 
 
 @pytest.mark.usefixtures("refused")
 def test_a_refusal_is_said_once_and_ordinary_memory_takes_its_place() -> None:
-    device = Gpu()
-    kept = torch.arange(3)
+    device, kept = Gpu(), torch.arange(3)
     assert device.pinning.empty((2, 3), torch.uint8).shape == (2, 3)
     assert device.pinning.pinned(kept) is kept
     assert device.pinning.empty((4,), torch.float32).dtype == torch.float32
     (line,) = device.told
     assert line.startswith(f"pinned memory: the system refused it (RuntimeError: {REFUSAL}); batches are copied ")
     assert "ulimit -l" in line
+    without_gpu = Pinning(wanted=False, tell=device.told.append)  # nothing is pinned there
+    assert without_gpu.empty((2,), torch.uint8).shape == (2,)
+    assert (without_gpu.refusal, len(device.told)) == (None, 1)
 
 
 @pytest.mark.usefixtures("refused")
@@ -180,10 +139,3 @@ def test_a_dataloader_does_not_pin_then() -> None:
     allowed = pipeline._pinned_if_allowed(config, DATASETS["digits"], device)
     assert (allowed.pin_memory, len(device.told)) == (False, 1)
     assert dataclasses.replace(allowed, pin_memory=True) == config
-
-
-def test_nothing_is_pinned_where_there_is_no_gpu() -> None:
-    told: list[str] = []
-    pinning = Pinning(wanted=False, tell=told.append)
-    assert pinning.empty((2,), torch.uint8).shape == (2,)
-    assert (pinning.refusal, told) == (None, [])

@@ -73,9 +73,7 @@ def cuda_device(host: Host) -> CudaDevice:
 @pytest.mark.parametrize("drift", [100e-6, -100e-6])
 @pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3)])
 @pytest.mark.parametrize("waits_for_the_loss", [True, False])
-def test_ten_minutes_of_drift_move_no_share_by_a_point(
-    drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool
-) -> None:
+def test_drift_moves_no_share_by_a_point(drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool) -> None:
     """Steps that wait for data and then launch work; each one's marks are looked at a step later."""
     host = Host()
     host.drift, device = drift, cuda_device(host)
@@ -197,9 +195,7 @@ class Backend:
 
 
 @pytest.mark.parametrize(("rate", "pinned", "timed"), [(1e3, True, True), (1.0, True, False), (1e3, False, False)])
-def test_a_backend_is_believed_if_its_events_agree_with_the_host(
-    monkeypatch: pytest.MonkeyPatch, rate: float, pinned: bool, timed: bool
-) -> None:
+def test_backends_that_agree_are_timed(monkeypatch: pytest.MonkeyPatch, rate: float, pinned: bool, timed: bool) -> None:
     """One that counts in seconds is not timed, nor one to whose host memory nothing can be copied at once."""
     monkeypatch.setattr(torch, "Event", lambda where, enable_timing: Backend(rate))
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda where: Backend(rate))

@@ -39,6 +39,8 @@ def test_steps_are_done_in_order_and_the_host_goes_on() -> None:
     assert not device.reached(ends[1])
     device.synchronize()
     assert host.now == 137.0
+    device.launch(2, train=False)
+    assert device.mark() == pytest.approx(137.0 + 12 * FORWARD_SHARE), "evaluation takes a third of a step"
 
 
 def test_an_idle_device_begins_at_once() -> None:
@@ -53,32 +55,23 @@ def test_an_idle_device_begins_at_once() -> None:
 
 def test_the_launch_queue_is_bounded() -> None:
     host, device = simulated(queue_steps=2)
-    for _ in range(2):
+    for now in (100.0, 100.0, 110.0, 120.0):  # the first one must be done before a third
         device.launch(0)
-    assert host.slept == 0
-    device.launch(0)  # the first one must be done before
-    assert host.now == 110.0
-    device.launch(0)
-    assert host.now == 120.0
+        assert host.now == now
 
 
-def test_a_blocking_copy_waits_for_the_step_before_it() -> None:
+def test_the_host_waits_for_the_step_before_a_blocking_copy_and_for_no_queued_one() -> None:
     """As cudaMemcpy in the stream that trains does; out of pageable memory at its slower rate."""
     host, device = simulated()
     device.launch(0)  # until 110
-    device.upload(pixels(1_000_000))
-    assert host.now == pytest.approx(112.0, abs=2e-6)
-    assert device.mark() == host.now
-
-
-def test_a_queued_copy_does_not_wait() -> None:
-    host, device = simulated()
-    device.launch(0)
     device.upload(pixels(3_000_000), non_blocking=True)
     assert host.now == 100.0
     assert device.mark() == 113.0
     device.launch(0)
     assert device.mark() == 123.0
+    device.upload(pixels(1_000_000))
+    assert host.now == pytest.approx(125.0, abs=2e-6)
+    assert device.mark() == host.now
 
 
 def test_a_copy_in_a_stream_of_its_own_runs_beside_compute() -> None:
@@ -90,6 +83,9 @@ def test_a_copy_in_a_stream_of_its_own_runs_beside_compute() -> None:
         batch = device.upload(pixels(4_000_000), non_blocking=True)
         end = device.mark()
     assert (start, end) == (100.0, 104.0)
+    with device.stream().use():
+        device.upload(pixels(1_000_000), non_blocking=True)
+        assert device.mark() == 105.0, "there is one copy engine"
     stream.join(batch)
     assert device.mark() == 110.0  # hidden
     host.now = 120.0
@@ -99,21 +95,6 @@ def test_a_copy_in_a_stream_of_its_own_runs_beside_compute() -> None:
     stream.join()
     device.launch(0)
     assert device.mark() == 140.0
-
-
-def test_there_is_one_copy_engine() -> None:
-    _, device = simulated()
-    for _ in range(2):
-        with device.stream().use():
-            device.upload(pixels(1_000_000), non_blocking=True)
-            last = device.mark()
-    assert last == 102.0
-
-
-def test_evaluation_takes_a_third() -> None:
-    _, device = simulated()
-    device.launch(2, train=False)
-    assert device.mark() == pytest.approx(100 + 12 * FORWARD_SHARE)
 
 
 def test_utilisation_looks_back_a_sixth_of_a_second() -> None:
