@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from tests.analysis.tournament.test_tuning import grid, tried
@@ -34,16 +33,12 @@ def board() -> Leaderboard:
 EMPTY = ranked(dataclasses.replace(BASE, outcomes=(), status="waiting"), n_train=60_000)
 
 
-def figures(found: Leaderboard) -> list[go.Figure]:
+@pytest.mark.parametrize("found", [board(), EMPTY], ids=["full", "empty"])
+def test_each_has_a_title_units_words_and_no_colours_of_a_theme(found: Leaderboard) -> None:
     table = article_table(found)
     heat = [article_heat(table), article_heat(table, "speed_up")]
     costs = [charts.pareto_chart(found, cost) for cost in charts.COSTS]
-    return [*heat, *costs, charts.throughput_bars(found), charts.break_even_chart(found)]
-
-
-@pytest.mark.parametrize("found", [board(), EMPTY], ids=["full", "empty"])
-def test_each_has_a_title_units_words_and_no_colours_of_a_theme(found: Leaderboard) -> None:
-    for figure in figures(found):
+    for figure in (*heat, *costs, charts.throughput_bars(found), charts.break_even_chart(found)):
         layout = figure.layout
         assert all((layout.title.text, layout.xaxis.title.text, len(layout.meta["alt"]) > 20))
         assert (layout.paper_bgcolor, layout.font.color) == (None, None)

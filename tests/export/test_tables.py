@@ -26,15 +26,7 @@ from vitprof.export import tables
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.export.trace import COUNTERS
-from vitprof.recording.columns import (
-    RUN_COLUMNS,
-    SCHEMA_VERSION,
-    STEP_COLUMNS,
-    SUMMARY_COLUMNS,
-    TELEMETRY_COLUMNS,
-    Phase,
-    RunSummary,
-)
+from vitprof.recording import columns as recorded
 from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
@@ -60,7 +52,7 @@ EXAMPLE = StoredRun(
     facts={},
     phases=(),
     notices=("no GPU",),
-    summary=RunSummary(n_steps=3, samples_per_s=1234.5678901234567, startup_s=-0.25, gpu_mem_peak_bytes=3e9),
+    summary=recorded.RunSummary(n_steps=3, samples_per_s=1234.5678901234567, startup_s=-0.25, gpu_mem_peak_bytes=3e9),
     error="",
     owner_host="here",
     owner_pid=1,
@@ -74,8 +66,9 @@ def parse(text: str) -> list[dict[str, str]]:
 
 def test_the_headers_are_the_tables_of_the_records() -> None:
     last = ("error", "schema_version", "simulated", "verdict")
-    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == tables.SUMMARY_HEADER
-    assert ("run_id", "name", *STEP_COLUMNS, "simulated") == tables.STEPS_HEADER
+    of_run = (*recorded.RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *recorded.SUMMARY_COLUMNS, *last)
+    assert of_run == tables.SUMMARY_HEADER
+    assert ("run_id", "name", *recorded.STEP_COLUMNS, "simulated") == tables.STEPS_HEADER
     assert len(set(tables.SUMMARY_HEADER)) == len(tables.SUMMARY_HEADER)
     assert tables.summary_csv([]) == ",".join(tables.SUMMARY_HEADER) + "\r\n"
     verdict = Verdict(kind="input-bound", sentence="", simulated=False)
@@ -88,13 +81,13 @@ def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> Non
     assert (row["run_id"], row["name"], row["status"]) == ("7", "example", "done")
     assert (row["created_utc"], row["telemetry_hz"]) == ("2026-01-01T00:00:00Z", "5.0")
     assert (row["strategy"], row["workers"], row["pin_memory"], row["evaluate"]) == ("workers", "2", "false", "true")
-    assert (row["device_name"], row["schema_version"]) == ("Zürich 9000", str(SCHEMA_VERSION))
+    assert (row["device_name"], row["schema_version"]) == ("Zürich 9000", str(recorded.SCHEMA_VERSION))
     assert (float(row["lr"]), float(row["samples_per_s"])) == (1e-5, 1234.5678901234567)
     assert (row["n_steps"], row["startup_s"]) == ("3", "-0.25")
     for not_available in ("steps", "seconds", "prefetch_factor", "test_accuracy", "gpu_util_pct_mean", "error"):
         assert row[not_available] == ""
     (row,) = parse(tables.summary_csv([dataclasses.replace(EXAMPLE, summary=None, environment={}, status="failed")]))
-    assert {row[name] for name in SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
+    assert {row[name] for name in recorded.SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
     assert (row["status"], row["device_name"]) == ("failed", "")
 
 
@@ -123,7 +116,7 @@ def stored(store: RunStore) -> list[StoredRun]:
         run_id = store.create_run(RunConfig(name=name))
         store.update_run(run_id, t_origin_s=origin, status="done")
         known = {"t_start_s": 50.125, "compute_start_s": 50.5, "samples": 8.0, "warmup": 1.0, "gap_s": -1e-7}
-        row = {name: known.get(name, 0.0 if name in ("rank", "epoch") else math.nan) for name in STEP_COLUMNS}
+        row = {name: known.get(name, 0.0 if name in ("rank", "epoch") else math.nan) for name in recorded.STEP_COLUMNS}
         append_steps(store, run_id, [list((row | {"step": float(i), "loss": 0.1 * i}).values()) for i in range(3)])
     return store.runs(oldest_first=True)
 
@@ -155,7 +148,7 @@ def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: R
     table = pq.read_table(io.BytesIO(written(tables.write_steps_parquet, store, runs)))
     assert table.column_names == list(tables.STEPS_HEADER)
     frame, text = table.to_pandas(), pd.read_csv(io.StringIO(written(tables.write_steps_csv, store, runs).decode()))
-    for name in STEP_COLUMNS:
+    for name in recorded.STEP_COLUMNS:
         assert frame[name].tolist() == pytest.approx(text[name].tolist(), nan_ok=True), name
     assert frame["name"].tolist() == ["=1 <b>"] * 5 + [runs[2].name] * 3  # no apostrophe: nothing runs it here
     assert frame["simulated"].tolist() == [True] * 5 + [False] * 3
@@ -165,7 +158,7 @@ def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: R
 
     schema = table.schema
     told = {key.decode(): value.decode() for key, value in schema.metadata.items() if key.startswith(b"vitprof.")}
-    assert (told["vitprof.schema_version"], told["vitprof.rows"]) == (str(SCHEMA_VERSION), "steps")
+    assert (told["vitprof.schema_version"], told["vitprof.rows"]) == (str(recorded.SCHEMA_VERSION), "steps")
     assert told["vitprof.simulated"] == "true"
     assert [run["config"]["device"] for run in json.loads(told["vitprof.runs"])] == ["simulated:8,0", "cpu", "cpu"]
     assert b"blocked in next(loader)" in schema.field("data_wait_s").metadata[b"description"]
@@ -189,9 +182,9 @@ def test_the_summary_has_a_row_for_each_run(store: RunStore, runs: list[StoredRu
 def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_available() -> None:
     found = json.loads(json.dumps(tables.run_object(EXAMPLE), allow_nan=False))
     assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)
-    assert (found["schema_version"], found["run_id"], found["status"]) == (SCHEMA_VERSION, 7, "done")
+    assert (found["schema_version"], found["run_id"], found["status"]) == (recorded.SCHEMA_VERSION, 7, "done")
     assert RunConfig.from_dict(found["config"]) == EXAMPLE.config
-    assert list(found["summary"]) == list(SUMMARY_COLUMNS)
+    assert list(found["summary"]) == list(recorded.SUMMARY_COLUMNS)
     assert found["summary"]["test_accuracy"] is None
     assert (found["error"], found["notices"]) == (None, ["no GPU"])
     failed = tables.run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
@@ -199,20 +192,17 @@ def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_availa
     assert failed["summary"] is None
 
 
-def no_constant(name: str) -> None:
-    pytest.fail(f"{name} is no JSON")
-
-
 def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(store: RunStore) -> None:
     run_id = add_run(store, n=6, wait_s=0.25)
     told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}, "made_s": math.inf}
     nan = {"odd": math.nan, "deep": [1.0, -math.inf, (math.inf, "Größe")]}
-    store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
-    (run,) = json.loads(written(tables.write_runs_json, store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
+    store.update_run(run_id, phases=[recorded.Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
+    (run,) = json.loads(written(tables.write_runs_json, store, [store.run(run_id)]), parse_constant=pytest.fail)["runs"]
     assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
     assert run["facts"] == told | {"made_s": None}
     assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
-    assert (list(run["steps"]), list(run["telemetry"])) == (list(STEP_COLUMNS), ["seq", *TELEMETRY_COLUMNS])
+    assert list(run["steps"]) == list(recorded.STEP_COLUMNS)
+    assert list(run["telemetry"]) == ["seq", *recorded.TELEMETRY_COLUMNS]
     assert {len(column) for column in run["steps"].values()} == {6}
     assert run["steps"]["step"] == list(range(6))
     assert run["steps"]["t_start_s"] == pytest.approx([0.255 * i for i in range(6)])
@@ -220,7 +210,7 @@ def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(
     assert (run["telemetry"]["t_s"], run["telemetry"]["gpu_util_pct"]) == ([0.0], [None])
     both = [store.run(run_id), store.run(add_run(store))]
     found = json.loads(written(tables.write_runs_json, store, both, series=False))
-    assert found["schema_version"] == SCHEMA_VERSION
+    assert found["schema_version"] == recorded.SCHEMA_VERSION
     assert [run["run_id"] for run in found["runs"]] == [1, 2]
     assert (found["runs"][0]["steps"], found["runs"][0]["telemetry"]) == (None, None)
 
@@ -238,9 +228,9 @@ def section(title: str) -> list[str]:
 def test_every_column_is_there_in_its_order() -> None:
     assert section("Columns of a run") == list(tables.SUMMARY_HEADER)
     assert section("Columns of a step") == list(tables.STEPS_HEADER)
-    assert section("Columns of telemetry") == list(TELEMETRY_COLUMNS)
+    assert section("Columns of telemetry") == list(recorded.TELEMETRY_COLUMNS)
     assert section("One row for each setting of a tournament: `tournament --csv`") == list(TOURNAMENT_HEADER)
     tags = [tag for tag, _ in STEP_TAGS.values()] + list(TELEMETRY_TAGS.values())
     assert [tag for tag in tags if f"| `{tag}` |" not in TEXT] == []
     assert [name for name in COUNTERS.values() if f"| {name} |" not in TEXT] == []
-    assert f"**Schema version {SCHEMA_VERSION}**" in TEXT
+    assert f"**Schema version {recorded.SCHEMA_VERSION}**" in TEXT

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.clock import Clock
 from tests.engine_fixtures import small_home  # noqa: F401
 from tests.series import made_steps
 from vitprof.config import RunConfig, injection
@@ -24,18 +25,6 @@ from vitprof.selftest.gpu.job_cases import STEPS, every_strategy, settings_for, 
 FETCH_MS, COMPUTE_MS = 3.0, 1.0
 PARTS = {"read": 0.2, "decode": 0.3, "transform": 0.4, "collate": 0.1}
 """Of what fetching takes."""
-
-
-class Now:
-    """A clock that only a wait moves on."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 class Derived(Recorded):
@@ -90,7 +79,7 @@ class MadeUp(Bench):
 
 @pytest.fixture
 def bench() -> MadeUp:
-    now = Now()
+    now = Clock()
     made = MadeUp(None, clock=now, sleep=now.sleep)  # type: ignore[arg-type]
     made.ran = []
     return made
