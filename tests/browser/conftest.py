@@ -28,19 +28,10 @@ _OFF = (
 """Chromium takes the last list that it is given, so what Playwright switches off for tests on a local server is here
 again. The last three load pages for the address bar into every new window, so for every context: 0.9 s of a core each
 time, half as much as a page of the dashboard takes."""
-_CHROMIUM_ARGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-gpu-compositing",
-    "--in-process-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--process-per-site",
-    f"--disable-features={_OFF}",
-]
+_CHROMIUM_ARGS = (
+    "--headless --no-sandbox --disable-gpu --disable-gpu-compositing --in-process-gpu --disable-background-networking "
+    f"--disable-component-update --disable-sync --no-first-run --process-per-site --disable-features={_OFF}"
+).split()
 
 POLL_MS = 100
 """Between two looks at a page. By default there is one for each frame, 60 a second, for which Chromium lays it out."""

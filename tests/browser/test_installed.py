@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 from tests import ROOT
+from tests.server import _free_port, _stop
 from vitprof import __version__
 from vitprof.store import RunStore
 
@@ -94,12 +94,8 @@ def test_the_command_says_its_own_name(command: Path, elsewhere: dict[str, Any])
 @contextlib.contextmanager
 def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
     """The dashboard as `vitprof --no-browser` starts it: its address. Nothing is left of it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = [str(command), "--no-browser", "--port", str(port)]
-    server = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **elsewhere)
-    assert server.stdout is not None
+    arguments = [str(command), "--no-browser", "--port", str(_free_port())]
+    server = psutil.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **elsewhere)
     giving_up = threading.Timer(LIMIT_S, server.kill)
     giving_up.start()
     try:
@@ -114,14 +110,8 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
             pytest.fail("".join(before))
     finally:
         giving_up.cancel()
-        tree = psutil.Process(server.pid).children(recursive=True) if server.poll() is None else []
         server.stdout.close()  # as when a connection broke: it ends all the same
-        server.terminate()
-        try:
-            server.wait(LIMIT_S)
-        finally:
-            server.kill()
-        _, left = psutil.wait_procs(tree, timeout=LIMIT_S)
+        left = _stop(server)
     assert not left
 
 

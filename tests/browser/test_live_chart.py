@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from . import live_chart_app as app
-from .waits import expect
+from .waits import drag, expect
 
 PLOT = ".st-key-demo .js-plotly-plot"
 # gd: the plot; facts: what the server says; both as JavaScript for wait_for_function.
@@ -52,19 +52,8 @@ class Demo:
     def tick(self, label: str) -> None:
         self.page.get_by_test_id("stCheckbox").get_by_text(label, exact=True).click()
 
-    def drag(self, start: float, end: float, *, on_the_way: Callable[[], None] = lambda: None) -> None:
-        """From one share of the plot's width to another; `on_the_way` runs while the button is down."""
-        box = self.page.locator(f"{PLOT} .nsewdrag").bounding_box()
-        middle = box["y"] + box["height"] / 2
-        self.page.mouse.move(box["x"] + start * box["width"], middle)
-        self.page.mouse.down()
-        self.page.mouse.move(box["x"] + (start + end) / 2 * box["width"], middle, steps=4)
-        on_the_way()
-        self.page.mouse.move(box["x"] + end * box["width"], middle, steps=4)
-        self.page.mouse.up()
-
-    def double_click(self) -> None:
-        self.page.locator(f"{PLOT} .nsewdrag").dblclick()
+    def drag(self, start: float, end: float, **options: Any) -> None:
+        drag(self.page, self.page.locator(f"{PLOT} .nsewdrag"), start, end, **options)
 
 
 @pytest.fixture
@@ -116,7 +105,7 @@ def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
         "one for the window; else appended, unless a busy browser skipped an update and asked"
     )
 
-    demo.double_click()
+    demo.page.locator(f"{PLOT} .nsewdrag").dblclick()
     demo.until("facts.view === null && gd._fullLayout.xaxis.range[1] * 10 >= facts.points - 30")
     demo.until("gd._fullLayout.yaxis.range[1] === 1.5")  # the server's own range is back
     end = demo.read("gd._fullLayout.xaxis.range[1]")

@@ -1,7 +1,5 @@
 """The product's main path in a real browser: run per-sample, run memory, watch, compare, take the CSV home; and what a
 finished run says about itself: the verdict first, advice, headroom.
-
-Pictures for README are taken on the way, see the fixture `picture`.
 """
 
 import csv
@@ -15,7 +13,7 @@ import pytest
 from tests.ui.dashboard import add_run
 from vitprof.store import RunStore
 
-from .waits import expect, settle
+from .waits import drag, expect, settle
 
 WARM = True
 STEPS = 160
@@ -46,11 +44,6 @@ ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(stra
     && [...document.querySelectorAll('[data-testid=stMetric]')]
         .filter((tile) => tile.innerText.startsWith('Device idle')).length === 1"""
 """The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page."""
-
-
-def choose_strategy(page: Any, name: str) -> None:
-    page.locator(".st-key-set-strategy").get_by_role("combobox").click()
-    page.get_by_role("option", name=re.compile(f"^{name} ")).click()
 
 
 def run_to_end(page: Any, strategy: str) -> set[str]:
@@ -93,7 +86,8 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     page.get_by_text("the largest gap of this run").wait_for()
     expect(page.get_by_text("GPU-util and memory")).to_have_count(1)  # the simulated one's
 
-    choose_strategy(page, "memory")
+    page.locator(".st-key-set-strategy").get_by_role("combobox").click()
+    page.get_by_role("option", name=re.compile("^memory ")).click()
     assert "Stop" in run_to_end(page, "memory"), "it trains for little more than a second"
     fed = idle_share(page)
     assert fed < starved
@@ -128,13 +122,7 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
     page.wait_for_function(f"{text}?.[0]?.includes('drawn as one') && {text}.length <= 2000")
     plot = page.locator(".st-key-live-gaps .nsewdrag").first
     plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    assert box is not None
-    y = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * 0.50, y)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.53, y, steps=5)
-    page.mouse.up()
+    drag(page, plot, 0.50, 0.53)
     page.wait_for_function(f"/^step [0-9,]+<br>/.test({text}?.[30]) && {text}.length <= 2000")
 
     zoomed = page.evaluate(RANGE)

@@ -14,7 +14,7 @@ from tests.ui.dashboard import add_run
 from vitprof.export.report import html_report
 from vitprof.store import RunStore
 
-from .waits import expect, expect_no_toast, expect_query, settle
+from .waits import drag, expect, expect_no_toast, expect_query, settle
 
 RUN_LIMIT_MS = 120_000
 PICTURE = ".st-key-strategy-workers .vitprof-diagram"
@@ -90,18 +90,9 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     page.locator(".st-key-live-cpu .js-plotly-plot .main-svg").first.wait_for()
     page.wait_for_function(IN_THE_FORM)
 
-    page.get_by_role("link", name="Strategies").click()
-    page.get_by_test_id("stDataFrame").wait_for()
-    page.get_by_role("link", name="Profile").click()
-    expect_query(page, "batch_size=96", "strategy=memory", r"run=1\b")
-
-    page.locator(f"{GAPS} .nsewdrag").first.wait_for()
-    box = page.locator(f"{GAPS} .nsewdrag").first.bounding_box()
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + 0.2 * box["width"], middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=4)
-    page.mouse.up()
+    plot = page.locator(f"{GAPS} .nsewdrag").first
+    plot.wait_for()
+    drag(page, plot, 0.2, 0.6)
     page.wait_for_url(re.compile("run=1"))
     page.wait_for_function(f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.autorange === false")
     zoomed = page.evaluate(RANGE)
@@ -131,20 +122,11 @@ LIMIT_BYTES = 5_000_000
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    store = RunStore(f"sqlite:///{tmp_path / 'runs.sqlite'}")
-    try:
-        ids = [add_run(store, name=HOSTILE, device="simulated:5,0"), add_run(store, wait_s=0.02)]
-        path = tmp_path / "report.html"
-        path.write_text(html_report(store, [store.run(i) for i in ids]), encoding="utf-8")
-    finally:
-        store.close()
-    assert path.stat().st_size < LIMIT_BYTES
-    return path
-
-
-def test_the_report_draws_its_charts_without_a_network(report: Path, page: Any) -> None:
+def test_the_report_draws_its_charts_without_a_network(store: RunStore, tmp_path: Path, page: Any) -> None:
+    ids = [add_run(store, name=HOSTILE, device="simulated:5,0"), add_run(store, wait_s=0.02)]
+    report = tmp_path / "report.html"
+    report.write_text(html_report(store, [store.run(i) for i in ids]), encoding="utf-8")
+    assert report.stat().st_size < LIMIT_BYTES
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.context.set_offline(True)

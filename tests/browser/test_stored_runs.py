@@ -193,16 +193,6 @@ def test_sorting_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> Non
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
     expect(page.locator(".st-key-compare-steps")).to_have_count(0)
 
-    page.get_by_role("link", name="Strategies").click()
-    page.locator(".st-key-strategy-workers summary").click()
-    expect_query(page, "strategy-workers=true")
-    page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
-    page.get_by_role("link", name="Compare").click()
-    page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
-    back(page)
-    page.locator(".st-key-strategy-workers .vitprof-diagram").wait_for()
-    page.wait_for_url(lambda url: url.endswith("/strategies?strategy-workers=true"))
-
 
 def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_path: Path) -> None:
     page.goto(dashboard)

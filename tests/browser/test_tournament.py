@@ -1,7 +1,4 @@
-"""The Tournament page in a real browser: start, pause, reload in mid-run, resume, read the answer, and go on from it.
-
-The screenshot comes from here: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser/test_tournament.py`.
-"""
+"""The Tournament page in a real browser: start, pause, reload in mid-run, resume, read the answer, go on from it."""
 
 import re
 from typing import Any

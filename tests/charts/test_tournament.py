@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from tests.analysis.tournament.test_tuning import grid, tried
@@ -12,15 +11,8 @@ from tests.analysis.tournament.tournament_entries import entry, ranked
 from vitprof.analysis.tournament.leaderboard import Leaderboard, article_table
 from vitprof.analysis.tournament.recommend import pareto
 from vitprof.analysis.tournament.tuning import Candidate, importances
+from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.charts.tournament import (
-    COSTS,
-    break_even_chart,
-    importance_bars,
-    optimization_history,
-    pareto_chart,
-    throughput_bars,
-)
 
 GIB = 2.0**30
 BASE = entry("per-sample", 1000, prepare_s=0.0, rss_peak_bytes=0.5 * GIB)
@@ -41,15 +33,12 @@ def board() -> Leaderboard:
 EMPTY = ranked(dataclasses.replace(BASE, outcomes=(), status="waiting"), n_train=60_000)
 
 
-def figures(found: Leaderboard) -> list[go.Figure]:
-    table = article_table(found)
-    charts = [article_heat(table), article_heat(table, "speed_up"), throughput_bars(found), break_even_chart(found)]
-    return charts + [pareto_chart(found, cost) for cost in COSTS]
-
-
 @pytest.mark.parametrize("found", [board(), EMPTY], ids=["full", "empty"])
 def test_each_has_a_title_units_words_and_no_colours_of_a_theme(found: Leaderboard) -> None:
-    for figure in figures(found):
+    table = article_table(found)
+    heat = [article_heat(table), article_heat(table, "speed_up")]
+    costs = [charts.pareto_chart(found, cost) for cost in charts.COSTS]
+    for figure in (*heat, *costs, charts.throughput_bars(found), charts.break_even_chart(found)):
         layout = figure.layout
         assert all((layout.title.text, layout.xaxis.title.text, len(layout.meta["alt"]) > 20))
         assert (layout.paper_bgcolor, layout.font.color) == (None, None)
@@ -73,11 +62,8 @@ def test_heat_is_in_words_and_what_failed_is_empty() -> None:
     assert heat.z[rows["lmdb&lt;b&gt;"]][1] is not None
     assert "cut: too slow" in heat.hovertext[rows["lmdb&lt;b&gt;"]][1]
 
-
-def test_heat_of_speed_ups_marks_what_is_equal() -> None:
-    made = [entry("base", 1000), entry("same", 1000, seed=1), entry("a", 3000)]
-    table = article_table(ranked(*made))
-    (heat,) = article_heat(table, "speed_up").data
+    equal = [entry("base", 1000), entry("same", 1000, seed=1), entry("a", 3000)]
+    (heat,) = article_heat(article_table(ranked(*equal)), "speed_up").data
     texts = {name: row[0] for name, row in zip(heat.y, heat.text, strict=True)}
     assert texts["same"].endswith("x, as fast within 5%")
     assert texts["a"].endswith("x")
@@ -85,7 +71,7 @@ def test_heat_of_speed_ups_marks_what_is_equal() -> None:
 
 def test_bars_have_intervals_equals_and_the_baseline() -> None:
     found = board()
-    figure = throughput_bars(found)
+    figure = charts.throughput_bars(found)
     groups = {trace.name: trace for trace in figure.data}
     assert list(groups["fastest"].y) == ["pt-memory, batch 512"]
     assert list(groups["as fast, within 5%"].y) == ["memmap, batch 512"]
@@ -104,24 +90,24 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     assert [shape.x0 for shape in figure.layout.shapes] == [base.samples_per_s]
     assert any("cut short: too slow" in text for text in groups["slower"].hovertext)
     made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
-    groups = {bar.name: list(bar.y) for bar in throughput_bars(ranked(*made)).data}
+    groups = {bar.name: list(bar.y) for bar in charts.throughput_bars(ranked(*made)).data}
     assert (groups["fastest"], groups["another page cache"]) == (["a, batch 64"], ["a, batch 64, cold cache"])
 
 
 def test_the_front_is_drawn_and_labelled() -> None:
     found = board()
-    on, off = pareto_chart(found, "rss_bytes").data
+    on, off = charts.pareto_chart(found, "rss_bytes").data
     assert (list(on.x), len(on.x)) == (pytest.approx([0.5, 1, 2]), len(pareto(found, "rss_bytes")))
     assert list(on.text) == ["per-sample, batch 64", "memmap, batch 512", "pt-memory, batch 512"]
     assert (list(on.marker.symbol), off.mode) == (["diamond", "circle", "circle"], "markers")
     assert "memory of the processes: 3.00 GiB" in off.hovertext[-1]
-    assert "(GiB)" in pareto_chart(found, "rss_bytes").layout.xaxis.title.text
-    assert "(min)" in pareto_chart(found, "prepare_s").layout.xaxis.title.text
-    assert "MiB" in pareto_chart(found, "disk_bytes").layout.xaxis.title.text
+    assert "(GiB)" in charts.pareto_chart(found, "rss_bytes").layout.xaxis.title.text
+    assert "(min)" in charts.pareto_chart(found, "prepare_s").layout.xaxis.title.text
+    assert "MiB" in charts.pareto_chart(found, "disk_bytes").layout.xaxis.title.text
 
 
 def test_break_even_marks_where_lines_cross() -> None:
-    figure = break_even_chart(board())
+    figure = charts.break_even_chart(board())
     *lines, marks = figure.data
     assert (lines[0].name, lines[0].line.dash) == ("per-sample, batch 64 (baseline)", "dash")
     assert lines[0].y[-1] / lines[0].x[-1] == pytest.approx(1, rel=0.02)  # 60 s an epoch, in minutes
@@ -135,25 +121,25 @@ def test_break_even_marks_where_lines_cross() -> None:
         assert y == pytest.approx(line.y[0] + slope * x)
         assert "pays for its preparation" in hover
     assert "for 0 epochs" in lines[1].hovertext[0]
-    assert not break_even_chart(EMPTY).data
+    assert not charts.break_even_chart(EMPTY).data
     made = [entry("base", 1000), *(entry(f"s{i}", 2000 + i, prepare_s=5.0) for i in range(12))]
-    lines = break_even_chart(ranked(*made, n_train=60_000)).data[:-1]
+    lines = charts.break_even_chart(ranked(*made, n_train=60_000)).data[:-1]
     assert (len(lines), len({line.line.color for line in lines})) == (8, 8)
 
 
 def test_history_and_importances_of_a_search() -> None:
     per_s = (500.0, math.nan, 700.0, 600.0, 900.0)
     trials = [tried(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)]
-    figure = optimization_history(trials, [f"<b>{n}" for n in range(5)])
+    figure = charts.optimization_history(trials, [f"<b>{n}" for n in range(5)])
     search, check, best = figure.data
     assert (list(search.x), list(check.x)) == ([1, 3, 4], [5])
     assert list(best.y) == [500, 500, 700, 700, 700], "a check is no trial of the search"
     assert "&lt;b&gt;2" in search.hovertext[1]
     assert "5 trials" in figure.layout.meta["alt"]
     assert "the best reaches 700 samples/s" in figure.layout.meta["alt"]
-    (line,) = optimization_history(trials[1:2], ["a"]).data
+    (line,) = charts.optimization_history(trials[1:2], ["a"]).data
     assert np.isnan(line.y).all()
-    figure = importance_bars(importances(grid(0.2, 0.1)))
+    figure = charts.importance_bars(importances(grid(0.2, 0.1)))
     (bar,) = figure.data
     assert list(bar.y) == ["workers", "batch size", "prefetch factor"]
     assert (list(bar.x), list(bar.text)) == (pytest.approx([0.8, 0.2, 0], abs=1e-9), ["80%", "20%", "0%"])

@@ -5,13 +5,14 @@ import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tests.ui.dashboard import add_run
 from vitprof.analysis.verdict.headroom import Anchor, headroom
 from vitprof.config import GROUPS
 from vitprof.errors import VitprofError
-from vitprof.export.report import MOST_CHARTED, MOST_RUNS, html_report
+from vitprof.export.report import MOST_CHARTED, MOST_RUNS, _contents, html_report
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
@@ -65,21 +66,10 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
     text = html_report(store, [store.run(run.id)], now=NOW)
     assert len(text.encode()) < LIMIT_BYTES
     page = parsed(text)
-    for expected in (
-        f"Run {run.id}: plain simulated",
-        "Made by vitprof",
-        "2026-01-02 03:04 UTC",
-        "of the time (50%, 35 steps), waiting for data",
-        "copied 3 MB",
-        "Where the device's time went",
-        "idle, cause: data wait 50%",
-        "Time of each step",
-        "data wait 5.00 ms",
-        "Where a batch's loading time goes",
-        "reading 3.00 ms",
-        "Zürich 9000",
-    ):
-        assert expected in page.said, expected
+    words = [f"Run {run.id}: plain simulated", "Made by vitprof", "2026-01-02 03:04 UTC", "copied 3 MB", "Zürich 9000"]
+    words += ["Where the device's time went", "Time of each step", "Where a batch's loading time goes"]
+    figures = ["(50%, 35 steps), waiting for data", "cause: data wait 50%", "data wait 5.00 ms", "reading 3.00 ms"]
+    assert [expected for expected in words + figures if expected not in page.said] == []
     settings = {name for names in GROUPS.values() for name in names}
     assert {n for n in settings if run.config.to_dict()[n] not in (None, "")} <= set(page.said.split())
     charts = json.loads(page.scripts[1])
@@ -145,10 +135,6 @@ def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun
 
 @pytest.mark.slow
 def test_many_long_runs_stay_below_5_mb(store: RunStore, run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    import numpy as np
-
-    from vitprof.export.report import _contents
-
     n = 20_000
     short, noise = store.steps(run.id), np.random.default_rng(0).random(n) * 1e-3
     steps = {name: np.resize(values, n) for name, values in short.items()}

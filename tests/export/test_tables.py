@@ -23,47 +23,16 @@ from tests.stored_series import append_steps
 from tests.ui.dashboard import add_run
 from vitprof.config import CONFIG_COLUMNS, RunConfig
 from vitprof.export import tables
-from vitprof.export.tables import (
-    STEPS_HEADER,
-    SUMMARY_HEADER,
-    run_object,
-    summary_csv,
-    summary_parquet,
-    write_runs_json,
-    write_steps_csv,
-    write_steps_parquet,
-)
 from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.export.trace import COUNTERS
-from vitprof.recording.columns import (
-    RUN_COLUMNS,
-    SCHEMA_VERSION,
-    STEP_COLUMNS,
-    SUMMARY_COLUMNS,
-    TELEMETRY_COLUMNS,
-    Phase,
-    RunSummary,
-)
+from vitprof.recording import columns as recorded
 from vitprof.recording.verdict import Verdict
 from vitprof.store import RunStore, StoredRun
 
 SPECIAL = 'a "run", with\nlines\r\nand 50% Größe 🚀; it\'s'
-FORMULAS = [
-    "=1+1",
-    "+1",
-    "-1",
-    "@SUM(A1)",
-    "\t=1",
-    "\r=1",
-    "=cmd|' /C calc'!A0",
-    "'=1",
-    "'",
-    "''",
-    "-",
-    '="a,b"\n',
-    *"\uff1d\uff0b\uff0d\uff20",
-]
+FORMULAS = ["=1+1", "+1", "-1", "-", "@SUM(A1)", "\t=1", "\r=1", *"\uff1d\uff0b\uff0d\uff20"]
+FORMULAS += ["=cmd|' /C calc'!A0", "'=1", "'", "''", '="a,b"\n']
 NAMED = SPECIAL.replace("\r\n", " ").replace("\n", " ")
 """As a run can be called."""
 # NUL: Python 3.10's csv cannot read it
@@ -83,7 +52,7 @@ EXAMPLE = StoredRun(
     facts={},
     phases=(),
     notices=("no GPU",),
-    summary=RunSummary(n_steps=3, samples_per_s=1234.5678901234567, startup_s=-0.25, gpu_mem_peak_bytes=3e9),
+    summary=recorded.RunSummary(n_steps=3, samples_per_s=1234.5678901234567, startup_s=-0.25, gpu_mem_peak_bytes=3e9),
     error="",
     owner_host="here",
     owner_pid=1,
@@ -97,8 +66,9 @@ def parse(text: str) -> list[dict[str, str]]:
 
 def test_the_headers_are_the_tables_of_the_records() -> None:
     last = ("error", "schema_version", "simulated", "verdict")
-    assert (*RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *SUMMARY_COLUMNS, *last) == tables.SUMMARY_HEADER
-    assert ("run_id", "name", *STEP_COLUMNS, "simulated") == tables.STEPS_HEADER
+    of_run = (*recorded.RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *recorded.SUMMARY_COLUMNS, *last)
+    assert of_run == tables.SUMMARY_HEADER
+    assert ("run_id", "name", *recorded.STEP_COLUMNS, "simulated") == tables.STEPS_HEADER
     assert len(set(tables.SUMMARY_HEADER)) == len(tables.SUMMARY_HEADER)
     assert tables.summary_csv([]) == ",".join(tables.SUMMARY_HEADER) + "\r\n"
     verdict = Verdict(kind="input-bound", sentence="", simulated=False)
@@ -108,22 +78,16 @@ def test_the_headers_are_the_tables_of_the_records() -> None:
 
 def test_a_row_of_the_summary_holds_identity_config_figures_and_version() -> None:
     (row,) = parse(tables.summary_csv([EXAMPLE]))
-    known = {name: value for name, value in row.items() if value}
-    assert known.pop("telemetry_hz") == "5.0"
-    assert {name: known[name] for name in ("run_id", "name", "status", "created_utc")} == {
-        "run_id": "7",
-        "name": "example",
-        "status": "done",
-        "created_utc": "2026-01-01T00:00:00Z",
-    }
+    assert (row["run_id"], row["name"], row["status"]) == ("7", "example", "done")
+    assert (row["created_utc"], row["telemetry_hz"]) == ("2026-01-01T00:00:00Z", "5.0")
     assert (row["strategy"], row["workers"], row["pin_memory"], row["evaluate"]) == ("workers", "2", "false", "true")
-    assert (row["device_name"], row["schema_version"]) == ("Zürich 9000", str(SCHEMA_VERSION))
+    assert (row["device_name"], row["schema_version"]) == ("Zürich 9000", str(recorded.SCHEMA_VERSION))
     assert (float(row["lr"]), float(row["samples_per_s"])) == (1e-5, 1234.5678901234567)
     assert (row["n_steps"], row["startup_s"]) == ("3", "-0.25")
     for not_available in ("steps", "seconds", "prefetch_factor", "test_accuracy", "gpu_util_pct_mean", "error"):
         assert row[not_available] == ""
     (row,) = parse(tables.summary_csv([dataclasses.replace(EXAMPLE, summary=None, environment={}, status="failed")]))
-    assert {row[name] for name in SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
+    assert {row[name] for name in recorded.SUMMARY_COLUMNS} == {""}  # nor a count of 0: an interrupted run has steps
     assert (row["status"], row["device_name"]) == ("failed", "")
 
 
@@ -152,7 +116,7 @@ def stored(store: RunStore) -> list[StoredRun]:
         run_id = store.create_run(RunConfig(name=name))
         store.update_run(run_id, t_origin_s=origin, status="done")
         known = {"t_start_s": 50.125, "compute_start_s": 50.5, "samples": 8.0, "warmup": 1.0, "gap_s": -1e-7}
-        row = {name: known.get(name, 0.0 if name in ("rank", "epoch") else math.nan) for name in STEP_COLUMNS}
+        row = {name: known.get(name, 0.0 if name in ("rank", "epoch") else math.nan) for name in recorded.STEP_COLUMNS}
         append_steps(store, run_id, [list((row | {"step": float(i), "loss": 0.1 * i}).values()) for i in range(3)])
     return store.runs(oldest_first=True)
 
@@ -181,10 +145,10 @@ def runs(store: RunStore) -> list[StoredRun]:
 
 
 def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: RunStore, runs: list[StoredRun]) -> None:
-    table = pq.read_table(io.BytesIO(written(write_steps_parquet, store, runs)))
-    assert table.column_names == list(STEPS_HEADER)
-    frame, text = table.to_pandas(), pd.read_csv(io.StringIO(written(write_steps_csv, store, runs).decode()))
-    for name in STEP_COLUMNS:
+    table = pq.read_table(io.BytesIO(written(tables.write_steps_parquet, store, runs)))
+    assert table.column_names == list(tables.STEPS_HEADER)
+    frame, text = table.to_pandas(), pd.read_csv(io.StringIO(written(tables.write_steps_csv, store, runs).decode()))
+    for name in recorded.STEP_COLUMNS:
         assert frame[name].tolist() == pytest.approx(text[name].tolist(), nan_ok=True), name
     assert frame["name"].tolist() == ["=1 <b>"] * 5 + [runs[2].name] * 3  # no apostrophe: nothing runs it here
     assert frame["simulated"].tolist() == [True] * 5 + [False] * 3
@@ -192,66 +156,61 @@ def test_steps_are_those_of_the_csv_with_null_for_what_is_not_available(store: R
     types = {field.name: field.type for field in table.schema}
     assert (types["step"], types["t_start_s"], types["simulated"]) == (pa.int64(), pa.float64(), pa.bool_())
 
-
-def test_the_file_says_what_it_holds(store: RunStore, runs: list[StoredRun]) -> None:
-    schema = pq.read_schema(io.BytesIO(written(write_steps_parquet, store, runs)))
+    schema = table.schema
     told = {key.decode(): value.decode() for key, value in schema.metadata.items() if key.startswith(b"vitprof.")}
-    assert (told["vitprof.schema_version"], told["vitprof.rows"]) == (str(SCHEMA_VERSION), "steps")
+    assert (told["vitprof.schema_version"], told["vitprof.rows"]) == (str(recorded.SCHEMA_VERSION), "steps")
     assert told["vitprof.simulated"] == "true"
     assert [run["config"]["device"] for run in json.loads(told["vitprof.runs"])] == ["simulated:8,0", "cpu", "cpu"]
     assert b"blocked in next(loader)" in schema.field("data_wait_s").metadata[b"description"]
-    assert b"vitprof.runs" not in pq.read_schema(io.BytesIO(summary_parquet(runs))).metadata
+    assert b"vitprof.runs" not in pq.read_schema(io.BytesIO(tables.summary_parquet(runs))).metadata
 
 
 def test_the_summary_has_a_row_for_each_run(store: RunStore, runs: list[StoredRun]) -> None:
-    assert pq.read_table(io.BytesIO(written(write_steps_parquet, store, []))).num_rows == 0
-    assert pq.read_table(io.BytesIO(summary_parquet([]))).column_names == list(SUMMARY_HEADER)
-    table = pq.read_table(io.BytesIO(summary_parquet([*runs, EXAMPLE])))
-    assert table.column_names == list(SUMMARY_HEADER)
+    assert pq.read_table(io.BytesIO(written(tables.write_steps_parquet, store, []))).num_rows == 0
+    assert pq.read_table(io.BytesIO(tables.summary_parquet([]))).column_names == list(tables.SUMMARY_HEADER)
+    table = pq.read_table(io.BytesIO(tables.summary_parquet([*runs, EXAMPLE])))
+    assert table.column_names == list(tables.SUMMARY_HEADER)
     rows = table.to_pylist()
     assert [row["status"] for row in rows] == ["done", "failed", "done", "done"]
     assert (rows[3]["workers"], rows[3]["pin_memory"], rows[3]["lr"], rows[3]["startup_s"]) == (2, False, 1e-5, -0.25)
     assert rows[3]["test_accuracy"] is None  # null, not NaN
     assert rows[1]["n_steps"] is None
-    assert rows[0]["samples_per_s"] == float(pd.read_csv(io.StringIO(summary_csv(runs)))["samples_per_s"][0])
+    assert rows[0]["samples_per_s"] == float(pd.read_csv(io.StringIO(tables.summary_csv(runs)))["samples_per_s"][0])
     assert not any(isinstance(v, float) and math.isnan(v) for row in rows for v in row.values())
 
 
 def test_the_json_object_of_a_run_is_valid_json_with_null_for_what_is_not_available() -> None:
-    found = json.loads(json.dumps(run_object(EXAMPLE), allow_nan=False))
+    found = json.loads(json.dumps(tables.run_object(EXAMPLE), allow_nan=False))
     assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= set(found)
-    assert (found["schema_version"], found["run_id"], found["status"]) == (SCHEMA_VERSION, 7, "done")
+    assert (found["schema_version"], found["run_id"], found["status"]) == (recorded.SCHEMA_VERSION, 7, "done")
     assert RunConfig.from_dict(found["config"]) == EXAMPLE.config
-    assert list(found["summary"]) == list(SUMMARY_COLUMNS)
+    assert list(found["summary"]) == list(recorded.SUMMARY_COLUMNS)
     assert found["summary"]["test_accuracy"] is None
     assert (found["error"], found["notices"]) == (None, ["no GPU"])
-    failed = run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
+    failed = tables.run_object(dataclasses.replace(EXAMPLE, summary=None, status="failed", error="out of memory"))
     assert (failed["status"], failed["error"]) == ("failed", "out of memory")
     assert failed["summary"] is None
-
-
-def no_constant(name: str) -> None:
-    pytest.fail(f"{name} is no JSON")
 
 
 def test_runs_with_their_steps_are_strict_json_with_moments_since_the_run_began(store: RunStore) -> None:
     run_id = add_run(store, n=6, wait_s=0.25)
     told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}, "made_s": math.inf}
     nan = {"odd": math.nan, "deep": [1.0, -math.inf, (math.inf, "Größe")]}
-    store.update_run(run_id, phases=[Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
-    (run,) = json.loads(written(write_runs_json, store, [store.run(run_id)]), parse_constant=no_constant)["runs"]
+    store.update_run(run_id, phases=[recorded.Phase("startup", 100.5, 101.0)], environment=nan, facts=told)
+    (run,) = json.loads(written(tables.write_runs_json, store, [store.run(run_id)]), parse_constant=pytest.fail)["runs"]
     assert run["environment"] == {"odd": None, "deep": [1.0, None, [None, "Größe"]]}
     assert run["facts"] == told | {"made_s": None}
     assert run["phases"] == [{"name": "startup", "t_start_s": 0.5, "t_end_s": 1.0}]
-    assert (list(run["steps"]), list(run["telemetry"])) == (list(STEP_COLUMNS), ["seq", *TELEMETRY_COLUMNS])
+    assert list(run["steps"]) == list(recorded.STEP_COLUMNS)
+    assert list(run["telemetry"]) == ["seq", *recorded.TELEMETRY_COLUMNS]
     assert {len(column) for column in run["steps"].values()} == {6}
     assert run["steps"]["step"] == list(range(6))
     assert run["steps"]["t_start_s"] == pytest.approx([0.255 * i for i in range(6)])
     assert run["steps"]["worker"] == [None] * 6
     assert (run["telemetry"]["t_s"], run["telemetry"]["gpu_util_pct"]) == ([0.0], [None])
     both = [store.run(run_id), store.run(add_run(store))]
-    found = json.loads(written(write_runs_json, store, both, series=False))
-    assert found["schema_version"] == SCHEMA_VERSION
+    found = json.loads(written(tables.write_runs_json, store, both, series=False))
+    assert found["schema_version"] == recorded.SCHEMA_VERSION
     assert [run["run_id"] for run in found["runs"]] == [1, 2]
     assert (found["runs"][0]["steps"], found["runs"][0]["telemetry"]) == (None, None)
 
@@ -260,23 +219,18 @@ TEXT = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8") + columns()
 
 
 def section(title: str) -> list[str]:
-    """Rows of the tables under this heading."""
+    """The first cells of the tables under this heading."""
     body = TEXT.partition(f"# {title}\n")[2]
     assert body, title
-    return [line for line in body.partition("\n#")[0].splitlines() if line.startswith("| `")]
-
-
-def first(row: str) -> str:
-    return row.split("`")[1]
+    return [line.split("`")[1] for line in body.partition("\n#")[0].splitlines() if line.startswith("| `")]
 
 
 def test_every_column_is_there_in_its_order() -> None:
-    assert [first(row) for row in section("Columns of a run")] == list(SUMMARY_HEADER)
-    assert [first(row) for row in section("Columns of a step")] == list(STEPS_HEADER)
-    assert [first(row) for row in section("Columns of telemetry")] == list(TELEMETRY_COLUMNS)
-    trials = section("One row for each setting of a tournament: `tournament --csv`")
-    assert [first(row) for row in trials] == list(TOURNAMENT_HEADER)
+    assert section("Columns of a run") == list(tables.SUMMARY_HEADER)
+    assert section("Columns of a step") == list(tables.STEPS_HEADER)
+    assert section("Columns of telemetry") == list(recorded.TELEMETRY_COLUMNS)
+    assert section("One row for each setting of a tournament: `tournament --csv`") == list(TOURNAMENT_HEADER)
     tags = [tag for tag, _ in STEP_TAGS.values()] + list(TELEMETRY_TAGS.values())
     assert [tag for tag in tags if f"| `{tag}` |" not in TEXT] == []
     assert [name for name in COUNTERS.values() if f"| {name} |" not in TEXT] == []
-    assert f"**Schema version {SCHEMA_VERSION}**" in TEXT
+    assert f"**Schema version {recorded.SCHEMA_VERSION}**" in TEXT

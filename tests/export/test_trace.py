@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.command_line import Call, one_line
 from tests.export.written import written
+from tests.series import made_steps
 from tests.stored_series import append_steps, append_telemetry
 from tests.ui.dashboard import add_run
 from vitprof.export import trace
@@ -35,25 +36,17 @@ def text_of(store: RunStore, runs: Sequence[StoredRun], *, whole: bool = False) 
 def checked(text: str) -> list[Event]:
     """The events of a trace, each held against the format."""
 
-    def constant(name: str) -> None:
-        pytest.fail(f"{name} is no JSON")
-
-    trace = json.loads(text, parse_constant=constant)
+    trace = json.loads(text, parse_constant=pytest.fail)  # such as NaN
     assert set(trace) == {"displayTimeUnit", "otherData", "traceEvents"}
     assert trace["displayTimeUnit"] in ("ms", "ns")
     events: list[Event] = trace["traceEvents"]
     for event in events:
-        assert type(event["pid"]) is int
-        assert type(event["tid"]) is int
-        assert isinstance(event["name"], str)
-        assert isinstance(event["ts"], (int, float))
-        assert event["ts"] >= 0
-        extra = {"X": {"dur"}, "C": {"args"}, "M": {"args"}}[event["ph"]]
-        assert {"ph", "name", "pid", "tid", "ts"} | extra <= set(event)
-        assert set(event) <= {"ph", "name", "pid", "tid", "ts", "dur", "args"}
-        if event["ph"] == "X":
-            assert isinstance(event["dur"], (int, float))
-            assert event["dur"] >= 0
+        always, extra = {"ph", "name", "pid", "tid", "ts"}, {"X": "dur", "C": "args", "M": "args"}[event["ph"]]
+        assert always | {extra} <= set(event) <= always | {"dur", "args"}
+        assert [type(event[name]) for name in ("pid", "tid", "name")] == [int, int, str]
+        for moment in (event["ts"], event.get("dur", 0)):
+            assert isinstance(moment, (int, float))
+            assert moment >= 0
         if event["ph"] == "C":
             assert [type(value) for value in event["args"].values()] in ([int], [float])
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
@@ -97,33 +90,12 @@ def names(events: Sequence[Event]) -> dict[str, list[Event]]:
 def overlapping(store: RunStore, n: int = 40) -> int:
     """A run whose two workers, copies and device all work at the same time; each copy begins in the one before."""
     run_id = add_run(store, n=0, device="simulated:8,0", strategy="workers", workers=2)
-    rows = []
-    for k in range(n):
-        t = 100 + k * 0.004
-        known = {
-            "step": k,
-            "epoch": k // 20,
-            "t_start_s": t,
-            "data_wait_s": 0.001,
-            "host_s": 0.0005,
-            "h2d_start_s": t + 0.0012,
-            "h2d_s": 0.005,
-            "compute_start_s": t + 0.0065,
-            "compute_s": 0.003,
-            "gap_s": 0.001,
-            "exposed_wait_s": 0.0,
-            "step_s": 0.004,
-            "samples": 10,
-            "warmup": 0,
-            "made_start_s": t - 0.007,
-            "made_end_s": t,
-            "read_s": 0.002,
-            "queue_depth": float(k % 3),
-            "launch_idle_s": 0.001 if k >= 20 else math.nan,
-            "worker": float(k % 2),
-        }
-        rows.append([known.get(name, math.nan if name.endswith("_s") else 0.0) for name in STEP_COLUMNS])
-    append_steps(store, run_id, rows)
+    k, t = np.arange(n), 100 + np.arange(n) * 0.004
+    known = {"epoch": k // 20, "worker": k % 2, "queue_depth": k % 3, "launch_idle_s": np.where(k < 20, np.nan, 0.001)}
+    known |= {"t_start_s": t, "step_s": 0.004, "gap_s": 0.001, "exposed_wait_s": 0.0, "host_s": 0.0005, "read_s": 0.002}
+    known |= {"h2d_start_s": t + 0.0012, "compute_start_s": t + 0.0065, "made_start_s": t - 0.007, "made_end_s": t}
+    steps = made_steps([0.001] * n, 0.003, h2d=0.005, **known)
+    append_steps(store, run_id, np.stack([steps[name] for name in STEP_COLUMNS], axis=1))
     for seq in range(1, 9):
         known = {"t_s": 100 + seq / 50, "gpu_util_pct": 10.0 * seq, "gpu_power_w": math.nan if seq % 2 else 70.0}
         append_telemetry(store, run_id, seq, [[known.get(name, math.nan) for name in TELEMETRY_COLUMNS]])
@@ -133,8 +105,8 @@ def overlapping(store: RunStore, n: int = 40) -> int:
 
 
 def test_tracks_tell_what_happened_when(store: RunStore) -> None:
-    run = store.run(overlapping(store))
-    tracks = names(checked(text_of(store, [run])))
+    events = checked(text_of(store, [store.run(overlapping(store))]))
+    tracks, counters = names(events), defaultdict(list)
     assert {"phases", "phases (2)", "training loop", "device", "H2D copy", "H2D copy (2)"} <= set(tracks)
     assert len(tracks["loader worker 0"]) == len(tracks["loader worker 1"]) == 20
     first = tracks["loader worker 1"][0]
@@ -153,6 +125,14 @@ def test_tracks_tell_what_happened_when(store: RunStore) -> None:
     assert [e["args"]["step"] for e in bubbles] == list(range(20, 40))
     assert all((e["name"], e["dur"]) == ("launch bubbles", 1_000) for e in bubbles)
     assert [e["ts"] + e["dur"] for e in bubbles] == pytest.approx([ends[e["args"]["step"]] for e in bubbles])
+    for e in events:
+        if e["ph"] == "C":
+            counters[e["name"]].append((e["ts"], e["args"]["value"]))
+    known = ("gpu_util_pct", "gpu_power_w", "cpu_pct", "job_cpu_pct", "job_rss_bytes")
+    assert set(counters) == {*(COUNTERS[name] for name in known), QUEUE}, "none of what is not available"
+    assert counters[COUNTERS["gpu_util_pct"]] == [(pytest.approx(1e6 + s * 2e4), 10.0 * s) for s in range(1, 9)]
+    assert [value for _, value in counters[COUNTERS["gpu_power_w"]]] == [70.0] * 4
+    assert [value for _, value in counters[QUEUE]][:4] == [0, 1, 2, 0]
 
 
 @pytest.mark.slow
@@ -163,19 +143,6 @@ def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:
     assert total == pytest.approx(60 * 0.009 - 0.004)  # from the first compute to the end of the last
     idle = sum(e["dur"] for e in device if e["name"] == "idle: data wait") / 1e6
     assert idle == pytest.approx(59 * 0.004)
-
-
-def test_counters_leave_out_what_is_not_available(store: RunStore) -> None:
-    events = checked(text_of(store, [store.run(overlapping(store))]))
-    counters = defaultdict(list)
-    for e in events:
-        if e["ph"] == "C":
-            counters[e["name"]].append((e["ts"], e["args"]["value"]))
-    known = ("gpu_util_pct", "gpu_power_w", "cpu_pct", "job_cpu_pct", "job_rss_bytes")
-    assert set(counters) == {*(COUNTERS[name] for name in known), QUEUE}
-    assert counters[COUNTERS["gpu_util_pct"]] == [(pytest.approx(1e6 + s * 2e4), 10.0 * s) for s in range(1, 9)]
-    assert [value for _, value in counters[COUNTERS["gpu_power_w"]]] == [70.0] * 4
-    assert [value for _, value in counters[QUEUE]][:4] == [0, 1, 2, 0]
 
 
 def test_several_runs_are_processes_beside_each_other_and_say_what_is_simulated(store: RunStore) -> None:
@@ -230,35 +197,29 @@ def test_a_trace_in_pieces_is_the_trace_at_once(store: RunStore, monkeypatch: py
     assert spans(checked(text_of(store, [run]))) == spans(at_once)
 
 
-class TestLongRuns:
-    @pytest.fixture(autouse=True)
-    def _long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(trace, "MOST_STEPS", 40)
+def test_the_first_steps_of_a_long_run_or_all_on_request(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MOST_STEPS", 40)
+    in_parts = RunStore.steps_in_parts
+    monkeypatch.setattr(RunStore, "steps_in_parts", lambda self, run_id: in_parts(self, run_id, rows=30))
+    long, short = add_run(store, n=100), add_run(store, n=30)
+    cut = f"run {long}: the first 40 of 100 steps"
+    for run_id, whole, n, told in ((long, False, 40, cut), (long, True, 100, "no"), (short, False, 30, "no")):
+        text = text_of(store, [store.run(run_id)], whole=whole)
+        events = checked(text)
+        assert sorted(e["args"]["step"] for e in events if e["name"] == "compute") == list(range(n))
+        assert json.loads(text)["otherData"]["cut"] == told
+        (name,) = (e["args"]["name"] for e in events if e["name"] == "process_name")
+        assert name.endswith("(the first 40 of 100 steps)") is (n == 40)
 
-    def test_its_first_steps_are_there_and_it_says_so(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        in_parts = RunStore.steps_in_parts
-        monkeypatch.setattr(RunStore, "steps_in_parts", lambda self, run_id: in_parts(self, run_id, rows=30))
-        run_id = add_run(store, n=100)
-        text = text_of(store, [store.run(run_id)])
-        steps = [e["args"]["step"] for e in checked(text) if e["ph"] == "X" and e["name"] == "compute"]
-        assert sorted(steps) == list(range(40))
-        assert json.loads(text)["otherData"]["cut"] == f"run {run_id}: the first 40 of 100 steps"
-        (process,) = (e for e in json.loads(text)["traceEvents"] if e["name"] == "process_name")
-        assert process["args"]["name"].endswith("(the first 40 of 100 steps)")
 
-    def test_all_of_it_on_request_and_a_short_run_always(self, store: RunStore) -> None:
-        long, short = add_run(store, n=60), add_run(store, n=30)
-        for runs, whole in (([long], True), ([short], False)):
-            text = text_of(store, [store.run(i) for i in runs], whole=whole)
-            computed = [e for e in checked(text) if e["name"] == "compute"]
-            assert len(computed) == (60 if whole else 30)
-            assert json.loads(text)["otherData"]["cut"] == "no"
-
-    def test_the_terminal_says_so_and_how_to_have_all(self, call: Call, mine: RunStore, tmp_path: Path) -> None:
-        add_run(mine, n=60)
-        target = str(tmp_path / "x.json")
-        err = one_line(call, "export", "1", "--format", "trace", "--output", target, status=0)
-        assert "run 1: the first 40 of 60 steps" in err
-        assert "--all-steps" in err
-        assert call("export", "1", "--format", "trace", "--all-steps", "--output", target) == (0, "", "")
-        assert call("export", "1", "--format", "html", "--all-steps", "--output", target)[0] == 2
+def test_the_terminal_says_that_a_trace_is_cut_and_how_to_have_all(
+    call: Call, mine: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "MOST_STEPS", 40)
+    add_run(mine, n=60)
+    target = str(tmp_path / "x.json")
+    err = one_line(call, "export", "1", "--format", "trace", "--output", target, status=0)
+    assert "run 1: the first 40 of 60 steps" in err
+    assert "--all-steps" in err
+    assert call("export", "1", "--format", "trace", "--all-steps", "--output", target) == (0, "", "")
+    assert call("export", "1", "--format", "html", "--all-steps", "--output", target)[0] == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F401
-from vitprof.selftest import CASES, Case, Result, SelftestReport, run_selftest
+from vitprof.selftest import CASES, Case, SelftestReport, run_selftest
 from vitprof.selftest import cases as known
 
 pytestmark = [pytest.mark.timed, pytest.mark.slow]
@@ -42,14 +42,9 @@ def report(tmp_path_factory: pytest.TempPathFactory, data: list[Path]) -> Selfte
     return results(HERE, tmp_path_factory.mktemp("ground-truth"), data)
 
 
-@pytest.fixture
-def result(report: SelftestReport, request: pytest.FixtureRequest) -> Result:
-    return next(r for r in report.results if r.case == request.param)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("result", [case.name for case in HERE], indirect=True)
-def test_cause_size_and_idle_share_are_what_was_put_in(result: Result) -> None:
+@pytest.mark.parametrize("name", [case.name for case in HERE])
+def test_cause_size_and_idle_share_are_what_was_put_in(report: SelftestReport, name: str) -> None:
+    (result,) = (result for result in report.results if result.case == name)
     assert not result.wrong
     assert result.ok
 

@@ -1,4 +1,5 @@
-"""The selftest's arithmetic, its report, its hogs, and that it leaves nothing behind. Real cases: test_ground_truth."""
+"""The selftest's arithmetic, what it observes of a run, its report, its hogs, and that it leaves nothing behind. Real
+cases: test_ground_truth."""
 
 import contextlib
 import dataclasses
@@ -20,12 +21,14 @@ from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, wait_until  # noqa: F401
+from tests.ui.dashboard import add_run
 from vitprof import cli
 from vitprof.config.resolve import resolve
 from vitprof.cores import job_cores
 from vitprof.errors import JobError
 from vitprof.selftest import CASES, QUICK, Case, Result, SelftestReport, driver, run_selftest
-from vitprof.selftest.cases import Observed, case_result, compare, expected_ms
+from vitprof.selftest.cases import Observed, case_result, compare, expected_ms, observe
+from vitprof.store import RunStore
 
 BY_NAME = {case.name: case for case in CASES}
 ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)
@@ -87,20 +90,16 @@ def test_a_right_verdict_is_right() -> None:
     assert found.tolerance_ms == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(
-    ("slowed", "wrong"),
-    [
+def test_a_wrong_one_is_told() -> None:
+    for slowed, wrong in (
         (waiting("read", 23.0), "it reported 23.00 ms of the 20.00 ms added"),
         (waiting("decode", 20.0), "the verdict blamed decoding, expected reading; it reported 0.00 ms"),
         (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% instead of 95.0%"),
         (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, expected reading"),
         (waiting("read", math.nan), "it reported"),
-    ],
-)
-def test_a_wrong_one_is_told(slowed: Observed, wrong: str) -> None:
-    found = result(READ, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)
-    assert not found.ok
-    assert wrong in found.wrong
+    ):
+        found = result(READ, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)
+        assert (found.ok, wrong in found.wrong) == (False, True), found.wrong
 
 
 def test_what_is_hidden_must_cost_nothing() -> None:
@@ -229,7 +228,6 @@ with BusyCores() as waiting, BusyCores() as busy:
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as parent:
-        assert parent.stdout is not None
         hogs = [psutil.Process(int(word)) for word in parent.stdout.readline().split()]
         parent.kill()
     assert len(hogs) == 4 * job_cores()
@@ -281,3 +279,25 @@ def test_an_interrupted_selftest_leaves_nothing_behind(tmp_path: Path) -> None:
     assert (selftest.returncode, err.splitlines()[-1], out) == (130, "vitprof: interrupted", "")
     assert gone(jobs)
     assert not list(temporary.iterdir())
+
+
+WAIT_MS, COMPUTE_MS = 20.0, 5.0
+"""Of a run whose steps are known: each waits, then computes, one after another."""
+
+
+def test_size_cause_and_times_are_those_of_the_steps(store: RunStore) -> None:
+    run_id = add_run(store, wait_s=WAIT_MS / 1e3, strategy="per-sample", device=READ.base.device)
+    seen = observe(store, run_id, READ)
+    assert (seen.kind, seen.cause) == ("input-bound", "read")  # 3 ms of each wait; digits are not decoded
+    assert seen.cause_ms == seen.exposed_ms["read"] == pytest.approx(3)
+    assert (seen.step_ms, seen.fetch_ms) == (pytest.approx(WAIT_MS + COMPUTE_MS), pytest.approx(WAIT_MS))
+    assert seen.idle_frac == pytest.approx(WAIT_MS / (WAIT_MS + COMPUTE_MS))
+    assert seen.true_idle_frac == pytest.approx(1 - READ.compute_ms / (WAIT_MS + COMPUTE_MS))
+    assert seen.end_s - seen.start_s == pytest.approx(34 * seen.step_ms / 1e3)  # 40 steps, 5 of them to warm up
+
+
+def test_a_run_that_cannot_be_judged_is_refused(store: RunStore) -> None:
+    with pytest.raises(JobError, match=r"its job did not finish \(failed\)"):
+        observe(store, add_run(store, status="failed"), READ)
+    with pytest.raises(JobError, match="too few steady steps"):
+        observe(store, add_run(store, n=6), READ)

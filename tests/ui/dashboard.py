@@ -59,30 +59,39 @@ def add_run(
     return run_id
 
 
-def app(_page: str = "", /, **query: str | list[str]) -> AppTest:
-    """The dashboard on one of its pages, with this query in its address. Fails on a traceback."""
+State = Mapping[str, Any] | None
+"""What is in a session before its page is drawn."""
+
+
+def app(_page: str = "", _state: State = None, /, **query: str | list[str]) -> AppTest:
+    """The dashboard on one of its pages, with this in its session and its address. Fails on a traceback."""
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
     if _page:  # as if app.py had run already, which draws Profile first
         at.session_state[ENTERED] = True
         at.switch_page(f"pages/{_page}.py")
-    return shown(at, query)
+    return shown(at, query, _state)
 
 
-def drawn_by(script: Callable[..., None], _state: Mapping[str, Any] | None = None, /, **query: str) -> AppTest:
+def drawn_by(script: Callable[..., None], _state: State = None, /, **query: str) -> AppTest:
     """What a script of the test's own draws, with this in its session and its address. Fails on a traceback."""
-    at = AppTest.from_function(script, default_timeout=LIMIT_S)
-    for name, value in (_state or {}).items():
-        at.session_state[name] = value
-    return shown(at, query)
+    return shown(AppTest.from_function(script, default_timeout=LIMIT_S), query, _state)
 
 
-def shown(at: AppTest, query: Mapping[str, Any] | None = None) -> AppTest:
+def shown(at: AppTest, query: Mapping[str, Any] | None = None, state: State = None) -> AppTest:
     """Runs the page."""
     for name, value in (query or {}).items():
         at.query_params[name] = value
+    for name, value in (state or {}).items():
+        at.session_state[name] = value
     at.run()
     assert not at.exception
     return at
+
+
+def click(at: AppTest, key: str) -> None:
+    """On the button of this key. Fails on a traceback."""
+    at.button(key=key).click()
+    shown(at)
 
 
 def kept_in_url(at: AppTest) -> dict[str, Any]:
@@ -104,6 +113,10 @@ def address(at: AppTest) -> dict[str, str]:
 
 def metrics(at: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in at.metric}
+
+
+def captions(at: AppTest) -> str:
+    return read(" ".join(caption.value for caption in at.caption))
 
 
 def said(at: AppTest) -> str:

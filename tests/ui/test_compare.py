@@ -15,6 +15,8 @@ from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
 from vitprof.ui.compare_sections import METRICS
 
+pytestmark = pytest.mark.slow
+
 
 def compare(*ids: int, **query: str) -> AppTest:
     return app("compare", runs=",".join(map(str, ids)), **query)
@@ -24,17 +26,13 @@ def table(at: AppTest) -> Any:
     return at.dataframe[0].value
 
 
-def speed(store: RunStore, run_id: int, samples_per_s: float, half: float = 1.0) -> int:
+def speed(store: RunStore, run_id: int, per_s: float, half: float = 1.0) -> int:
     """Give a run this throughput and interval."""
-    low, high = samples_per_s - half, samples_per_s + half
-    summary = RunSummary(
-        n_steps=40, samples_per_s=samples_per_s, samples_per_s_low=low, samples_per_s_high=high, epoch_s=2
-    )
-    store.update_run(run_id, summary=summary)
+    ends = {"samples_per_s_low": per_s - half, "samples_per_s_high": per_s + half}
+    store.update_run(run_id, summary=RunSummary(n_steps=40, samples_per_s=per_s, epoch_s=2, **ends))
     return run_id
 
 
-@pytest.mark.slow
 def test_a_row_for_each_chosen_run_with_its_verdict(store: RunStore) -> None:
     names = ["=cmd()", "<b>bold</b>"]
     ids = [add_run(store, name=name) for name in names]
@@ -51,7 +49,6 @@ def test_a_row_for_each_chosen_run_with_its_verdict(store: RunStore) -> None:
     assert verdicts == {starved: "input-bound", fed: "not input-bound, simulated"}
 
 
-@pytest.mark.slow
 def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) -> None:
     a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
     at = compare(a, b)
@@ -84,7 +81,6 @@ def test_sm_activity_has_columns_and_its_absence_a_reason(store: RunStore) -> No
     assert f"SM activity of run {old} is not available: this GPU has no GPM counters." in said(at)
 
 
-@pytest.mark.slow
 def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_said(store: RunStore) -> None:
     fast, middle, slow = (speed(store, add_run(store), s, h) for s, h in ((200.0, 2.0), (101.0, 3.0), (100.0, 3.0)))
     at = compare(fast, middle, slow)
@@ -101,7 +97,6 @@ def offered(at: AppTest) -> list[int]:
     return [int(text.partition(":")[0]) for text in at.multiselect[0].options]
 
 
-@pytest.mark.slow
 def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_page, "OFFERED", 2)
     old = add_run(store, name="the old one")
@@ -124,7 +119,6 @@ def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeyp
     assert compare(old, anchor).multiselect[0].value == [old, anchor], "a link may name any run"
 
 
-@pytest.mark.slow
 def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
     failed = add_run(store, n=0, status="failed")
     assert "No finished runs yet" in app("compare").info[0].value
@@ -145,7 +139,6 @@ def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
     assert address(at).get("runs") == ""
 
 
-@pytest.mark.slow
 def test_an_address_of_any_kind(store: RunStore) -> None:
     run_id, wrong = add_run(store), "x,1,,1,-3,1e9,99999999999999"
     at = app("compare", runs=wrong, show="nothing", metric="<b>", baseline="none", align="?", unit="", warmup="2")
@@ -154,7 +147,6 @@ def test_an_address_of_any_kind(store: RunStore) -> None:
     assert "compare-shares" in charts(app("compare", runs="1", show="", warmup=""))
 
 
-@pytest.mark.slow
 def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     at = compare(a, b)
@@ -174,9 +166,7 @@ def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> N
     assert {metric.column for metric in METRICS.values()} < set(STEP_COLUMNS)
 
 
-def test_another_page_in_between_changes_nothing_and_only_the_section_shown_is_worked_out(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_back_from_another_page_only_what_is_shown_is_made(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     add_run(store)
     for hidden in ("ui.findings.device_time_of", "ui.findings.line_of", "charts.breakdown.waterfall"):
@@ -203,7 +193,6 @@ def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore) -> None:
     assert "simulated" in said(at)
 
 
-@pytest.mark.slow
 def test_idle_time_by_cause(store: RunStore) -> None:
     trained, loaded = add_run(store), add_run(store, loader_only=True)
     at = compare(trained, loaded)
@@ -217,7 +206,6 @@ def test_idle_time_by_cause(store: RunStore) -> None:
     assert kept_in_url(at)["unit"] == "share"
 
 
-@pytest.mark.slow
 def test_losses_and_waits_of_steps(store: RunStore) -> None:
     real, simulated = add_run(store), add_run(store, device="simulated:5,0")
     for runs, shown, words in (
@@ -232,7 +220,6 @@ def test_losses_and_waits_of_steps(store: RunStore) -> None:
     assert "None of these runs got past its warm-up" in said(compare(add_run(store, n=3), show="Data waits"))
 
 
-@pytest.mark.slow
 def test_headroom_where_it_was_measured(store: RunStore) -> None:
     with_it, without = add_run(store), add_run(store)
     for role in "ABC":
@@ -245,7 +232,6 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
     assert "Open them in Profile" in said(compare(without, add_run(store), show="Headroom"))
 
 
-@pytest.mark.slow
 def test_settings_that_differ(store: RunStore) -> None:
     a, b = add_run(store, batch_size=64), add_run(store, batch_size=96, strategy="memory")
     at = compare(a, b, show="Settings that differ", baseline=str(b))

@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import drawn_by, read
+from tests.ui.dashboard import captions, drawn_by, read
 from vitprof.config import gpu_findings
 from vitprof.config.gpu_findings import TorchBuild
 from vitprof.telemetry.visible import VisibleGpu
@@ -39,10 +39,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[VisibleGpu]]:
 
 def field(**query: str) -> AppTest:
     return drawn_by(script, **query)
-
-
-def captions(at: AppTest) -> str:
-    return read(" ".join(c.value for c in at.caption))
 
 
 def warnings(at: AppTest) -> list[str]:

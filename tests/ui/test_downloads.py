@@ -4,7 +4,7 @@ import gzip
 import json
 import zipfile
 from io import BytesIO
-from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -59,18 +59,12 @@ def test_the_trace_of_a_long_run_is_cut_unless_ticked(store: RunStore, monkeypat
     at = drawn("downloads.draw_take_home(store.run(1))")
     assert not at.checkbox
     monkeypatch.setattr(trace, "MOST_STEPS", 5)
-    asked: list[bool] = []
     assert json.loads(gzip.decompress(downloads.WHOLE_TRACE.make(store, [store.run(1)])))["traceEvents"]
-    button = downloads._button
-
-    def drawn_button(file: downloads.File, *args: Any, **options: Any) -> None:
-        asked.append(file is downloads.WHOLE_TRACE)
-        button(file, *args, **options)
-
-    monkeypatch.setattr(downloads, "_button", drawn_button)
+    button = Mock(wraps=downloads._button)
+    monkeypatch.setattr(downloads, "_button", button)
     at = drawn("downloads.draw_take_home(store.run(1))")
     (box,) = at.checkbox
     assert "5 of the 6 steps" in box.help
-    assert not any(asked)
+    assert downloads.WHOLE_TRACE not in [call.args[0] for call in button.call_args_list]
     box.check().run()
-    assert asked.count(True) == 1
+    assert [call.args[0] for call in button.call_args_list].count(downloads.WHOLE_TRACE) == 1

@@ -1,9 +1,9 @@
 """The gate before Streamlit, asked without a server: who is passed on, what others are told; token and login."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import streamlit as st
@@ -14,20 +14,7 @@ from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.store import RunStore
 from vitprof.ui import gate
-from vitprof.ui.gate import (
-    FROM_ALL,
-    FROM_ONE,
-    KNOWN_FOR_S,
-    SECURITY_HEADERS,
-    WINDOW_S,
-    Attempts,
-    Gate,
-    Token,
-    is_named,
-    is_own_page,
-    is_this_machine,
-    take_token,
-)
+from vitprof.ui.gate import Token
 
 TOKEN = Token("correct horse battery", generated=False)
 RIGHT = b"token=correct+horse+battery"
@@ -50,34 +37,18 @@ class Asked:
             await send({"type": "http.response.body", "body": b"inside"})
 
         hosts, files = ("localhost", "::1"), {"plotly.js": Path(__file__)}
-        self.gate = Gate(inside, hosts, token, wide, login, files, clock=lambda: self.now, **more)
+        self.gate = gate.Gate(inside, hosts, token, wide, login, files, clock=lambda: self.now, **more)
 
     def __call__(
-        self,
-        path: str = "/",
-        *,
-        kind: str = "http",
-        method: str = "GET",
-        body: bytes = b"",
-        headers: dict[str, str] | Sequence[tuple[str, str]] = (),
-        server: str | None = "127.0.0.1",
-        client: str = "127.0.0.1",
-        query: bytes = b"",
+        self, path: str = "/", *, kind: str = "http", body: bytes = b"", headers: Any = (), **more: Any
     ) -> tuple[int, dict[str, str], str]:
-        """Status, headers and body of an answer; of a WebSocket 101 or 403."""
+        """Status, headers and body of an answer; of a WebSocket 101 or 403. `more` is of the ASGI scope."""
         given = [("host", "localhost:8501"), *(headers.items() if isinstance(headers, dict) else headers)]
         if isinstance(headers, dict) and "host" in headers:
             del given[0]
-        scope: dict[str, Any] = {
-            "type": kind,
-            "method": method,
-            "scheme": "http" if kind == "http" else "ws",
-            "path": path,
-            "query_string": query,
-            "headers": [(name.encode(), value.encode()) for name, value in given],
-            "server": None if server is None else (server, 8501),
-            "client": (client, 40000),
-        }
+        scope = {"type": kind, "method": "GET", "scheme": "http" if kind == "http" else "ws", "path": path}
+        scope |= {"query_string": b"", "server": ("127.0.0.1", 8501), "client": ("127.0.0.1", 40000), **more}
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in given]
         sent: list[Any] = []
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -98,7 +69,7 @@ def test_somebody_at_this_machine_notices_nothing_but_headers() -> None:
     ask = Asked()
     status, headers, body = ask()
     assert (status, body) == (200, "inside")
-    assert SECURITY_HEADERS.items() <= headers.items()
+    assert gate.SECURITY_HEADERS.items() <= headers.items()
     assert ask(kind="websocket", headers={"origin": "http://localhost:8501"})[0] == 101
     assert ask(server=None)[0] == 200, "a Unix socket"
 
@@ -115,10 +86,10 @@ def test_foreign_names_and_pages_are_refused() -> None:
 
 
 def test_wider_than_this_machine_it_is_closed_and_says_how_to_open_it() -> None:
-    for ask, server in ((Asked(wide=True), "127.0.0.1"), (Asked(), "192.0.2.7")):
+    for ask, server in ((Asked(wide=True), ("127.0.0.1", 8501)), (Asked(), ("192.0.2.7", 8501))):
         status, headers, body = ask(server=server)
         assert status == 403
-        assert SECURITY_HEADERS.items() <= headers.items()
+        assert gate.SECURITY_HEADERS.items() <= headers.items()
         for way in ("VITPROF_TOKEN", "[auth]", "ssh -N -L"):
             assert way in body
         for path, kind in (("/_stcore/stream", "websocket"), ("/app/static/plotly.js", "http"), ("/media/x", "http")):
@@ -134,7 +105,7 @@ def test_without_the_token_there_is_nothing_but_the_question() -> None:
         assert (status, 'type="password"' in body, 'method="post"' in body) == (401, True, True)
     assert ask("/_stcore/stream", kind="websocket")[0] == 403
     for query in (b"token=correct+horse+battery", b"token=correct%20horse%20battery"):
-        assert ask(query=query)[0] == 401, "never in a URL"
+        assert ask(query_string=query)[0] == 401, "never in a URL"
     assert ask(headers={"authorization": "Bearer correct horse battery"})[0] == 401
     assert not ask.passed_on
     assert ask("/_stcore/health")[0] == 200
@@ -142,7 +113,7 @@ def test_without_the_token_there_is_nothing_but_the_question() -> None:
 
 def test_told_once_a_browser_is_let_in() -> None:
     ask = Asked(token=TOKEN)
-    status, headers, body = ask("/history", method="POST", body=RIGHT, headers=FORM, query=b"text=a%26b")
+    status, headers, body = ask("/history", method="POST", body=RIGHT, headers=FORM, query_string=b"text=a%26b")
     assert (status, body, headers["location"]) == (303, "", "./history?text=a%26b")
     cookie, *attributes = headers["set-cookie"].split("; ")
     assert {a.lower() for a in attributes} == {"httponly", "path=/", "samesite=lax"}, "ends with the browser"
@@ -158,23 +129,21 @@ def test_told_once_a_browser_is_let_in() -> None:
 
 def test_wrong_ones_are_refused_and_then_slowed_down_right_or_not() -> None:
     ask = Asked(token=TOKEN)
-    for n in range(FROM_ONE):
+    for n in range(gate.FROM_ONE):
         status, headers, body = ask(method="POST", body=b"token=guess", headers=FORM)
         assert (status, "That is not the token." in body, "set-cookie" in headers) == (401, True, False), n
     for body in (b"token=guess", RIGHT):
         status, headers, page = ask(method="POST", body=body, headers=FORM)
         assert (status, int(headers["retry-after"]) > 50, "Too many attempts" in page) == (429, True, True)
-    assert ask(method="POST", body=RIGHT, headers=FORM, client="192.0.2.8")[0] == 303
+    assert ask(method="POST", body=RIGHT, headers=FORM, client=("192.0.2.8", 40000))[0] == 303
 
 
 def test_the_address_that_a_sender_gives_itself_is_not_counted_unless_a_proxy_is_trusted() -> None:
     for trusted, answers in ((False, {401, 429}), (True, {401})):
         ask = Asked(token=TOKEN, proxies=trusted)
-        given = [{**FORM, "x-forwarded-for": f"192.0.2.{n}"} for n in range(2 * FROM_ONE)]
-        tried = {
-            ask(method="POST", body=b"token=guess", headers=headers, client=headers["x-forwarded-for"])[0]
-            for headers in given
-        }
+        given = [{**FORM, "x-forwarded-for": f"192.0.2.{n}"} for n in range(2 * gate.FROM_ONE)]
+        wrong = {"method": "POST", "body": b"token=guess"}
+        tried = {ask(**wrong, headers=headers, client=(headers["x-forwarded-for"], 1))[0] for headers in given}
         assert tried == answers
 
 
@@ -196,35 +165,35 @@ OWN = ("localhost", "127.0.0.1", "::1", "*.lab.example")
 
 def test_names_pages_and_addresses_that_are_allowed() -> None:
     for host in ("localhost", "LOCALHOST:1", "localhost.:8501", "127.0.0.1", "[::1]:8501", "a.lab.example"):
-        assert is_named(host, OWN), host
-        assert is_named(host, ("*",)), host
+        assert gate.is_named(host, OWN), host
+        assert gate.is_named(host, ("*",)), host
     hosts = "evil.example localhost.evil.example lab.example evillab.example 127.0.0.2 ::1 [::2] [::1 localhost:port"
     hosts += " localhost:99999 me@localhost evil.example@localhost localhost/path localhost? localhost# 2130706433"
-    assert [host for host in ["", "local\thost", *hosts.split()] if is_named(host, OWN)] == []
-    assert is_named("evil.example", ()), "an empty list allows every name that is one"
-    assert not is_named("", ())
+    assert [host for host in ["", "local\thost", *hosts.split()] if gate.is_named(host, OWN)] == []
+    assert gate.is_named("evil.example", ()), "an empty list allows every name that is one"
+    assert not gate.is_named("", ())
     for host in ("localhost:8501", "[::1]:8501", "localhost"):
-        assert is_own_page(f"http://{host.upper()}", host)
-        assert is_own_page(f"https://{host}", host), "a proxy ends TLS"
+        assert gate.is_own_page(f"http://{host.upper()}", host)
+        assert gate.is_own_page(f"https://{host}", host), "a proxy ends TLS"
         others = ("http://localhost:8502", "http://127.0.0.1:8501", "null", "file://", f"chrome-extension://{host}")
-        assert not any(is_own_page(origin, host) for origin in (*others, host))
+        assert not any(gate.is_own_page(origin, host) for origin in (*others, host))
     pairs = (("http://localhost", "localhost:8501"), ("null", "null"), ("file://", ""), ("", ""))
-    assert not any(is_own_page(origin, host) for origin, host in pairs)
+    assert not any(gate.is_own_page(origin, host) for origin, host in pairs)
     narrow = ("127.0.0.1", "127.3.2.1", "::1", "[::1]", "localhost", "unix:/run/vitprof")
-    assert all(map(is_this_machine, narrow))
-    assert not any(map(is_this_machine, (None, "0.0.0.0", "::", "192.168.1.7", "my-host", "")))
+    assert all(map(gate.is_this_machine, narrow))
+    assert not any(map(gate.is_this_machine, (None, "0.0.0.0", "::", "192.168.1.7", "my-host", "")))
 
 
 def test_a_token_is_taken_from_the_environment() -> None:
     environ = {"VITPROF_TOKEN": f" {TOKEN.text}\n", "PATH": "/bin"}
-    assert (take_token(environ), environ) == (TOKEN, {"PATH": "/bin"}), "jobs do not inherit it"
-    assert take_token(environ) is None
-    assert take_token({"VITPROF_TOKEN": " "}) is None
-    first, second = (take_token({"VITPROF_TOKEN": "auto"}) for _ in range(2))
+    assert (gate.take_token(environ), environ) == (TOKEN, {"PATH": "/bin"}), "jobs do not inherit it"
+    assert gate.take_token(environ) is None
+    assert gate.take_token({"VITPROF_TOKEN": " "}) is None
+    first, second = (gate.take_token({"VITPROF_TOKEN": "auto"}) for _ in range(2))
     assert (first.generated, len(first.text) > 40, first != second) == (True, True, True)
     environ = {"VITPROF_TOKEN": "secret"}
     with pytest.raises(VitprofError, match=r"^VITPROF_TOKEN has 6 characters: give 16 or more, or auto ") as caught:
-        take_token(environ)
+        gate.take_token(environ)
     assert ("secret" in str(caught.value), environ) == (False, {})
 
 
@@ -238,7 +207,7 @@ def test_only_the_token_itself_is_right_and_its_pass_ends() -> None:
     value = token.pass_for(now)
     assert text not in value
     # the last was issued in the future
-    for since, known in ((0, True), (KNOWN_FOR_S, True), (KNOWN_FOR_S + 1, False), (-1, False)):
+    for since, known in ((0, True), (gate.KNOWN_FOR_S, True), (gate.KNOWN_FOR_S + 1, False), (-1, False)):
         assert token.is_pass(value, now + since) is known
     assert not Token(TOKEN.text + "!", generated=False).is_pass(value, now)
     issued, _, signature = value.partition(".")
@@ -248,39 +217,28 @@ def test_only_the_token_itself_is_right_and_its_pass_ends() -> None:
 
 def test_guessing_is_slowed_down_for_one_and_for_all() -> None:
     now = 0.0
-    attempts = Attempts(lambda: now)
-    assert [attempts.wait_s("a") for _ in range(FROM_ONE)] == [0.0] * FROM_ONE
+    attempts = gate.Attempts(lambda: now)
+    assert [attempts.wait_s("a") for _ in range(gate.FROM_ONE)] == [0.0] * gate.FROM_ONE
     now = 10.0
-    assert (attempts.wait_s("a"), attempts.wait_s("b")) == (WINDOW_S - 10, 0.0), "another one is not kept out by it"
+    assert [attempts.wait_s(one) for one in "ab"] == [gate.WINDOW_S - 10, 0.0], "another one is not kept out by it"
     now = 1000.0
-    waits = [attempts.wait_s(f"address {i}") for i in range(FROM_ALL + 1)]
-    assert waits == [0.0] * FROM_ALL + [WINDOW_S]
-    now += WINDOW_S
+    waits = [attempts.wait_s(f"address {i}") for i in range(gate.FROM_ALL + 1)]
+    assert waits == [0.0] * gate.FROM_ALL + [gate.WINDOW_S]
+    now += gate.WINDOW_S
     assert attempts.wait_s("a") == 0.0
 
 
-class User(dict[str, object]):
-    """In place of what Streamlit knows of who is at the page."""
-
-    @property
-    def is_logged_in(self) -> object:
-        return self["is_logged_in"]
-
-    def to_dict(self) -> dict[str, object]:
-        return dict(self)
-
-
 @pytest.fixture
-def user(monkeypatch: pytest.MonkeyPatch) -> User:
-    """Who is at the page, of a dashboard with a login: nobody yet."""
-    now = User(is_logged_in=False)
+def user(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """In place of what Streamlit knows of who is at the page, of a dashboard with a login: nobody yet."""
+    now = Mock(is_logged_in=False)
     monkeypatch.setattr(gate, "has_login", lambda: True)
     monkeypatch.setattr(st, "user", now)
     return now
 
 
 @pytest.mark.slow
-def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(store: RunStore, user: User) -> None:
+def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(store: RunStore, user: Mock) -> None:
     number = add_run(store, name="secret")
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
     at.secrets = {"auth": {"client_id": "x", "lab": {"client_id": "y"}}}
@@ -295,8 +253,8 @@ def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(store:
         assert not at.sidebar.children
 
 
-def test_who_started_a_run_is_said_where_there_is_a_login(store: RunStore, user: User) -> None:
-    user.update(is_logged_in=True, email="bob@lab.example", name="Bob")
+def test_who_started_a_run_is_said_where_there_is_a_login(store: RunStore, user: Mock) -> None:
+    user.is_logged_in, user.to_dict.return_value = True, {"email": "bob@lab.example", "name": "Bob"}
     by_ada = store.create_run(RunConfig(), started_by="ada@lab.example")
     store.update_run(by_ada, status="stopped")
     at = app(run=str(by_ada))
@@ -309,7 +267,7 @@ def test_who_started_a_run_is_said_where_there_is_a_login(store: RunStore, user:
     assert ("Started by" in said(at), "Log out" in [button.label for button in at.button]) == (False, False)
 
 
-def test_no_two_users_share_a_name(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_two_users_share_a_name(user: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "get_script_run_ctx", lambda **_: object())
     email = {"email": "bob@lab.example", "sub": "7"}
     for claims, name in (
@@ -320,6 +278,5 @@ def test_no_two_users_share_a_name(user: User, monkeypatch: pytest.MonkeyPatch) 
         ({"sub": "7"}, "7"),
         ({}, "a user without a name"),
     ):
-        user.clear()
-        user.update({"is_logged_in": True, **claims})
+        user.is_logged_in, user.to_dict.return_value = True, {"is_logged_in": True, **claims}
         assert gate.person() == name

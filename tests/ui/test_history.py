@@ -1,7 +1,6 @@
 """The History page: what it lists, its address, and what is done with the runs ticked in it."""
 
 import io
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import sqlalchemy as sa
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import LIMIT_S, add_run, address, app, kept_in_url, said, shown
+from tests.ui.dashboard import LIMIT_S, add_run, address, app, click, kept_in_url, said, shown
 from vitprof.export import bundle
 from vitprof.store import RunQuery, RunRow, RunStore
 from vitprof.store.database import runs as runs_table
@@ -18,12 +17,10 @@ from vitprof.ui import history
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.profile.page import LOOKS
 
-Tick = Callable[..., None]
-
 
 @pytest.fixture
-def tick(monkeypatch: pytest.MonkeyPatch) -> Tick:
-    """Tick these runs in the table, as far as it shows them; ticks themselves need a browser."""
+def ticked(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The runs ticked in the table, as far as it shows them; ticks themselves need a browser."""
     ticked: set[int] = set()
     draw_table = history.draw_table
 
@@ -32,12 +29,7 @@ def tick(monkeypatch: pytest.MonkeyPatch) -> Tick:
         return [row for row in rows if row.id in ticked]
 
     monkeypatch.setattr(history, "draw_table", draw)
-
-    def tick(*ids: int) -> None:
-        ticked.clear()
-        ticked.update(ids)
-
-    return tick
+    return ticked
 
 
 def listed(at: AppTest) -> list[int]:
@@ -110,7 +102,7 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     assert (listed(again), again.selectbox(key="sort").value) == ([fast], "Slowest first")
     at.text_input(key="q").set_value("nothing like it").run()
     assert "No run matches the search for nothing like it" in said(at).replace("*", "")
-    at.button(key="history-clear").click().run()
+    click(at, "history-clear")
     assert listed(at) == [slow, other, fast]
     kept = kept_in_url(at)
     assert (kept["sort"], kept["strategies"], kept["q"]) == ("Slowest first", [], "")
@@ -180,39 +172,39 @@ def test_an_address_with_nonsense_shows_the_list_or_says_why_not(store: RunStore
         assert (listed(at), words in said(at)) == ([], True)
 
 
-def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, tick: Tick) -> None:
+def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, ticked: set[int]) -> None:
     one, two, live = add_run(store), add_run(store), add_run(store, status="running")
-    for ticked, expected in (
+    for ids, expected in (
         ((), set()),
         ((one,), {"Open", "Run again", "Settings to sidebar", "Edit", "Export", "Delete"}),
         ((one, two), {"Compare", "Edit", "Export", "Delete"}),
         ((one, live), {"Compare", "Edit"}),
     ):
-        tick(*ticked)
-        assert usable(app("history")) == expected, ticked
+        ticked.clear()
+        ticked.update(ids)
+        assert usable(app("history")) == expected, ids
 
 
 @pytest.mark.slow
-def test_open_run_again_compare_and_the_way_to_the_sidebar(
-    store: RunStore, tick: Tick, monkeypatch: pytest.MonkeyPatch
+def test_open_run_again_settings_and_compare(
+    store: RunStore, ticked: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = add_run(store, strategy="memory", batch_size=96), add_run(store)
     configs: list[object] = []
     monkeypatch.setattr("vitprof.jobs.manager.JobManager.submit", lambda self, config: configs.append(config) or two)
-    tick(one)
+    ticked.add(one)
     for key, opened in (("history-open", one), ("history-run-again", two)):
         at = app("history")
-        at.button(key=key).click().run()
+        click(at, key)
         assert address(at)["run"] == str(opened)
     assert configs == [store.run(one).config]
     at = app("history")
-    at.button(key="history-settings-to-sidebar").click().run()
-    assert not at.exception
+    click(at, "history-settings-to-sidebar")
     assert at.selectbox(key="set-strategy").value == "memory"
     assert at.number_input(key="set-batch_size").value == 96
-    tick(one, two)
+    ticked.add(two)
     at = app("history")
-    at.button(key="history-compare").click().run()
+    click(at, "history-compare")
     assert sorted(address(at)["runs"].split(",")) == [str(one), str(two)]
 
 
@@ -223,19 +215,19 @@ def test_a_run_is_renamed_annotated_and_several_are_tagged(store: RunStore) -> N
     at = dialog("edit_one", [run_id])
     at.text_input(key=f"history-name-{run_id}").set_value("a better name")
     at.text_area(key=f"history-note-{run_id}").set_value("as on Tuesday")
-    at.button(key="history-save").click().run()
+    click(at, "history-save")
     assert (store.run(run_id).name, store.run(run_id).note) == ("a better name", "as on Tuesday")
     assert store.tags(run_id) == ("old",)
     assert [t.value for t in at.toast] == [f"Run {run_id} saved"]
     at = dialog("edit_one", [run_id])
     at.text_input(key=f"history-name-{run_id}").set_value("another name")
     at.multiselect(key=f"history-tags-{run_id}").set_value(["old", "a,b"])
-    at.button(key="history-save").click().run()
+    click(at, "history-save")
     assert "without a comma" in said(at)
     assert (store.run(run_id).name, store.tags(run_id)) == ("a better name", ("old",)), "refused: nothing is saved"
     at.text_input(key=f"history-name-{run_id}").set_value("  ")
     at.multiselect(key=f"history-tags-{run_id}").set_value(["old"])
-    at.button(key="history-save").click().run()
+    click(at, "history-save")
     assert "name: a run needs one" in said(at)
     assert store.run(run_id).name == "a better name"
     at.text_input(key=f"history-name-{run_id}").set_value("n" * 201).run()
@@ -247,17 +239,17 @@ def test_a_run_is_renamed_annotated_and_several_are_tagged(store: RunStore) -> N
     field = at.multiselect(key="history-tags-many")
     assert field.value == ["all"]
     field.set_value(["a"])
-    at.button(key="history-save-many").click().run()
+    click(at, "history-save-many")
     assert [store.tags(run_id) for run_id in ids] == [("a",), ("a",), ("all",)]
 
 
-def test_a_run_of_a_machine_that_is_gone_can_be_given_up(store: RunStore, tick: Tick) -> None:
+def test_a_run_of_a_machine_that_is_gone_can_be_given_up(store: RunStore, ticked: set[int]) -> None:
     run_id = add_run(store, status="running")
     store.update_run(run_id, owner_host="box-1")
-    tick(run_id)
+    ticked.add(run_id)
     at = app("history")
     assert "box-1, process" in said(at)
-    at.button(key="history-given-up").click().run()
+    click(at, "history-given-up")
     assert store.run(run_id).status == "interrupted"
     assert [words for words, _ in at.session_state[TO_SAY]] == ["1 run marked as interrupted"]
 
@@ -269,14 +261,14 @@ def test_delete_asks_first(store: RunStore) -> None:
     assert "and 2 more" in said(at)
     assert "This cannot be undone" in said(at)
     assert at.button(key="history-delete-yes").label == "Delete 7 runs"
-    at.button(key="history-delete-no").click().run()
+    click(at, "history-delete-no")
     assert store.count_runs(RunQuery()) == 8
     helper = add_run(store, status="running", group_key=f"headroom:{ids[1]}", role="A")
-    at.button(key="history-delete-yes").click().run()
+    click(at, "history-delete-yes")
     assert "is still going on" in said(at)
     assert len(store.runs()) == 9
     store.update_run(helper, status="done")
-    at.button(key="history-delete-yes").click().run()
+    click(at, "history-delete-yes")
     assert [run.id for run in store.runs()] == ids[:1]
     assert [t.value for t in at.toast] == ["7 runs deleted"]
 
@@ -297,14 +289,14 @@ def test_runs_come_in_from_a_file(store: RunStore, tmp_path: Path, monkeypatch: 
     assert [words for words, _ in at.session_state[TO_SAY]] == ["1 run imported as run 1."]
 
 
-def test_a_run_of_another_version_is_listed_and_named(store: RunStore, tick: Tick) -> None:
+def test_a_run_of_another_version_is_listed_and_named(store: RunStore, ticked: set[int]) -> None:
     run_id = add_run(store)
     with store.transaction() as db:
         db.execute(sa.update(runs_table).values(config={"strategy": "of tomorrow", "what": 1}))
-    tick(run_id)
+    ticked.add(run_id)
     at = app("history")
     assert listed(at) == [run_id]
-    at.button(key="history-run-again").click().run()
+    click(at, "history-run-again")
     assert "was written by another version of vitprof" in said(at)
 
 

@@ -1,8 +1,6 @@
 """Nobody but a page of the dashboard's own address can press its buttons; asked of real servers, without a browser.
-
-A web page that somebody has open can reach 127.0.0.1 too: by a WebSocket with its own `Origin`, or under a name that it
-makes resolve to 127.0.0.1 (DNS rebinding), with that name as `Host` and as `Origin`. docs/security.md has the table of
-what is answered to whom; its rows are what is asked here.
+A web page that somebody has open can reach 127.0.0.1 too: by a WebSocket, or under a name that it makes resolve there
+(DNS rebinding). docs/security.md has the table of what is answered to whom; its rows are what is asked here.
 """
 
 import http.client
@@ -20,13 +18,8 @@ from tests import ROOT
 from tests.server import serve
 from vitprof.ui.live_chart import SERVED, url_of
 
-UPGRADE = {
-    "Connection": "Upgrade",
-    "Upgrade": "websocket",
-    "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-    "Sec-WebSocket-Protocol": "streamlit",
-}
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "streamlit"}
+UPGRADE |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 STREAM = "/_stcore/stream"
 TOKEN = "a token of these tests"
 ELSEWHERE = ("style.css", "", "../app.py", "..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "%2fetc%2fhosts")
@@ -81,12 +74,6 @@ def both(url: str, headers: dict[str, str]) -> tuple[int, int]:
     return answer(url, "/", headers).status, answer(url, STREAM, headers | UPGRADE).status
 
 
-def form(headers: dict[str, str]) -> tuple[dict[str, str], str]:
-    """The headers and the body of a form with the token."""
-    body = urlencode({"token": TOKEN})
-    return headers | {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(body))}, body
-
-
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the server of these tests writes down whom it talks to."""
@@ -110,18 +97,18 @@ def url(log: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def cookie(url: str) -> str:
     """What a browser got for the token, without the name, which has the port."""
-    headers, body = form({"Host": "localhost"})
-    return str(answer(url, "/", headers, "POST", body).headers["set-cookie"]).partition("=")[2].partition(";")[0]
+    body = urlencode({"token": TOKEN})
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(body))}
+    given = str(answer(url, "/", {"Host": "localhost", **form}, "POST", body).headers["set-cookie"])
+    return given.partition("=")[2].partition(";")[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("host", "origin", "opened"), table())
 def test_the_table_of_the_page_for_operators(url: str, cookie: str, host: str, origin: str, opened: bool) -> None:
     port = host.rpartition(":")[2]
-    headers = {"Host": host} if host else {}
-    headers |= {"Cookie": f"vitprof_{port if port.isdecimal() else ''}={cookie}"} | (
-        {"Origin": origin} if origin else {}
-    )
+    headers = {"Host": host, "Origin": origin, "Cookie": f"vitprof_{port if port.isdecimal() else ''}={cookie}"}
+    headers = {name: value for name, value in headers.items() if value}
     refused = (403, 403) if host else (400, 400)  # the latter before anybody asks
     assert both(url, headers) == ((200, 101) if opened else refused)
 
@@ -134,7 +121,7 @@ def test_the_table_has_every_kind() -> None:
     assert {"localhost", "127.0.0.1", "::1"} == set(names), "as the server of these tests has them"
 
 
-def test_two_files_are_served_and_nothing_else(url: str, cookie: str) -> None:
+def test_two_files_are_served_and_nothing_else_and_streamlits_own_protection_is_on(url: str, cookie: str) -> None:
     own = {"Host": "localhost", "Cookie": f"vitprof_={cookie}"}
     for source in SERVED.values():
         reply = answer(url, f"/{url_of(source)}", own)
@@ -143,11 +130,7 @@ def test_two_files_are_served_and_nothing_else(url: str, cookie: str) -> None:
     for name in ELSEWHERE:
         reply = answer(url, f"/app/static/{name}", own)
         assert (reply.status in (400, 404), "import" in reply.text) == (True, False)
-
-
-def test_protection_as_streamlit_offers_it_is_on(url: str, cookie: str) -> None:
-    """Its own cookie against forged uploads, and no foreign page as a frame around it or steering it by messages."""
-    own = {"Host": "localhost", "Cookie": f"vitprof_={cookie}"}
+    # Streamlit's cookie against forged uploads, and no foreign page as a frame around it or steering it by messages
     reply = answer(url, "/_stcore/host-config", own)
     assert '"allowedOrigins":[]' in reply.text
     assert "frame-ancestors 'self'" in str(reply.headers["content-security-policy"])

@@ -8,9 +8,11 @@ import streamlit as st
 from streamlit import config
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import APP, LIMIT_S, add_run, address, app, metrics, said
+from tests.ui.dashboard import APP, LIMIT_S, add_run, address, app, metrics, read, said
+from vitprof import demo
 from vitprof.config import RunConfig
 from vitprof.store import RunStore
+from vitprof.ui import resources
 
 
 def test_profile_without_runs_says_what_to_do_and_every_setting_has_help(store: RunStore) -> None:
@@ -89,15 +91,10 @@ def test_what_cannot_be_leaves_the_address_and_a_run_and_what_is_no_setting_stay
     at = app(run=run, batch_size="64", embed="true")
     at.number_input(key="set-batch_size").set_value(32).run()
     assert address(at) == {"run": run, "batch_size": "32", "embed": "true"}
-
-
-def test_another_page_and_back_keep_run_and_settings(store: RunStore) -> None:
-    run = str(add_run(store))
-    at = app(run=run, batch_size="64")
     at.query_params.clear()  # as a click on a page's link does
     at.switch_page("pages/strategies.py").run()
     at.switch_page("pages/profile.py").run()
-    assert address(at) == {"run": run, "batch_size": "64"}
+    assert address(at) == {"run": run, "batch_size": "32"}, "another page and back keep run and settings"
     store.delete(int(run))
     at.run()
     assert f"no run {run}" in said(at)
@@ -121,3 +118,33 @@ def test_a_page_with_the_query_of_another_one_goes_there_and_both_keep_theirs(st
     at.query_params.clear()
     at.switch_page("pages/strategies.py").run()
     assert address(at) == {"strategy-workers": "true"}
+
+
+NOTE = "Demonstration**: recorded runs."
+
+
+@pytest.mark.slow
+def test_every_page_of_the_demonstration_shows_something(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NOTE not in said(app())
+    monkeypatch.setenv("VITPROF_HOME", str(demo.make_home()[0]))
+    resources.manager().shutdown()
+    store.close()
+    st.cache_resource.clear()
+    recorded = resources.store()
+    at = app()
+    assert NOTE in said(at)
+    assert read(at.title[0].value) == recorded.run(demo.FIRST_SHOWN).name
+    assert "Input-bound" in said(at)
+
+    at = app("compare")
+    chosen = [recorded.run(run_id).name for run_id in at.multiselect(key="compare-runs").value]
+    assert chosen == ["Image by image, as most tutorials do", "Whole batches, made one ahead"]
+
+    at = app("tournament", tournament=str(demo.TOURNAMENT))
+    assert "Recommended" in [header.value for header in at.header]
+
+    at = app("history")
+    assert "1 to 6 of 6 runs" in said(at)
+
+    recorded.delete(demo.FIRST_SHOWN)  # as all others can be
+    assert app().title[0].value.startswith("Is your GPU")

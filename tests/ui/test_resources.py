@@ -1,9 +1,12 @@
 """What all sessions share: work in a thread, what is closed at the end, and series in memory, each row read once."""
 
 import contextlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import accumulate
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -86,10 +89,7 @@ def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pyte
 
 
 def test_an_error_is_one_line_and_gone_with_the_next_start(task: Task) -> None:
-    def fail(*args: object) -> str:
-        raise JobError("no process\ncould be started")
-
-    task.start(fail)
+    task.start(Mock(side_effect=JobError("no process\ncould be started")))
     task.wait()
     assert (task.error, task.result) == ("no process could be started", None)
     task.start(lambda report, stopped: "fine")
@@ -107,6 +107,21 @@ def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, caps
     resources.end()
     assert closed == ["tournaments", "manager"]
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_end_of_the_program_stops_work_and_waits() -> None:
+    code = """
+import time
+from vitprof.ui.resources import BackgroundTask
+def work(report, stopped):
+    while not stopped():
+        time.sleep(0.01)
+    print("put away")
+BackgroundTask("vitprof-test").start(work)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == "put away\n"
 
 
 def rows(first: int, n: int) -> list[list[float]]:
@@ -190,10 +205,8 @@ def anew(chart: LiveChart, series: Series, view: tuple[float, float] | None) -> 
 
 
 def same(a: list[Points], b: list[Points]) -> bool:
-    return all(
-        np.array_equal(p.x, q.x) and np.array_equal(p.y, q.y) and list(p.text or ()) == list(q.text or ())
-        for p, q in zip(a, b, strict=True)
-    )
+    seen = [[(points.x.tolist(), points.y.tolist(), list(points.text or ())) for points in made] for made in (a, b)]
+    return seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("chart", [GAPS, BATCHES], ids=lambda c: c.key)
@@ -205,31 +218,20 @@ def test_growing_run(chart: LiveChart) -> None:
 
 
 def test_another_run_another_view_and_back() -> None:
-    chart, cache, long, short = GAPS, PointCache(), made_up(4000), made_up(300)
-    for run_id, series, view in (
-        (1, long, None),
-        (1, long, (100.0, 140.0)),
-        (1, long, (120.0, 180.0)),
-        (1, long, None),
-        (2, short, None),
-        (1, long, None),
-    ):
-        assert same(cache.points(chart, run_id, series, ORIGIN_S, view), anew(chart, series, view))
+    runs, cache = {1: made_up(4000), 2: made_up(300)}, PointCache()
+    for run_id, view in ((1, None), (1, (100.0, 140.0)), (1, (120.0, 180.0)), (1, None), (2, None), (1, None)):
+        assert same(cache.points(GAPS, run_id, runs[run_id], ORIGIN_S, view), anew(GAPS, runs[run_id], view))
 
 
-def test_full_groups_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[tuple[int, int]] = []
-
-    def counting(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-        built.append((start, stop))
-        return GAPS.build(series, origin, start, stop, k)
-
-    chart = LiveChart(**{**vars(GAPS), "build": counting})
+def test_full_groups_are_built_once() -> None:
+    build = Mock(wraps=GAPS.build)
+    chart = LiveChart(**{**vars(GAPS), "build": build})
     series, cache = made_up(100_000), PointCache()
     cache.points(chart, 1, first(series, 90_000), ORIGIN_S, None)
-    built.clear()
+    build.reset_mock()
     cache.points(chart, 1, first(series, 90_010), ORIGIN_S, None)
-    assert sum(stop - start for start, stop in built) <= 1024 + 10
+    built = [stop - start for _, _, start, stop, _ in (call.args for call in build.call_args_list)]
+    assert 10 <= sum(built) <= 1024 + 10
 
 
 def test_window() -> None:

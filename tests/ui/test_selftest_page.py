@@ -1,40 +1,25 @@
 """The page Self-test: one self-test for the whole server, in a thread; what it found, and what went wrong."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, said
+from tests.selftest.test_selftest import FINE
+from tests.ui.dashboard import add_run, app, click, said
 from vitprof.errors import DeviceError
 from vitprof.experiments.trials import OnProgress, Progress
 from vitprof.jobs import users
-from vitprof.selftest import Outcome, Result, SelftestReport
+from vitprof.selftest import Outcome, SelftestReport
 from vitprof.store import RunStore
 from vitprof.ui import selftest
 from vitprof.ui.selftest import work
 
-RIGHT = Result(
-    case="read, in the loop",
-    what="20 ms in reading",
-    expected_ms=20.0,
-    reported_ms=20.1,
-    error_ms=0.1,
-    tolerance_ms=2.0,
-    cause="read",
-    right=("read",),
-    idle_frac=0.5,
-    true_idle_frac=0.5,
-    idle_error_frac=0.0,
-    rounds=1,
-    retries=0,
-    cause_ok=True,
-    size_ok=True,
-    idle_ok=True,
-)
-WRONG = Result(**vars(RIGHT) | {"case": "decode, in line", "cause": "collate", "right": ("decode",), "cause_ok": False})
+WRONG = dataclasses.replace(FINE, case="decode, in line", cause="collate", right=("decode",), cause_ok=False)
 
 
 @pytest.fixture
@@ -46,16 +31,12 @@ def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         progress(Progress("read, in the loop, reference run", 3, 12, 0.25, 40.0))
         while not finish.wait(0.01) and not stop():
             pass
-        return SelftestReport((RIGHT, WRONG) if finish.is_set() else (RIGHT,), 12.0, 2)
+        return SelftestReport((FINE, WRONG) if finish.is_set() else (FINE,), 12.0, 2)
 
     monkeypatch.setattr(selftest, "run_selftest", run)
     yield finish
     finish.set()
     work().close()
-
-
-def start(at: AppTest) -> AppTest:
-    return at.button(key="selftest-button").click().run()
 
 
 def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
@@ -70,8 +51,7 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     store.update_run(other, status="done")
     at.run()
     assert "10 cases, 15 short jobs: about 0.5 to 1 minutes" in said(at)
-    start(at)
-    assert not at.exception
+    click(at, "selftest-button")
     assert any("about 40 s left" in str(bar.proto) for bar in at.get("progress"))
     assert [b.label for b in at.button] == ["Stop"], "it cannot be started twice"
     other_tab = app("selftest")
@@ -84,9 +64,9 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     assert list(at.dataframe[0].value["verdict blames"]) == ["reading", "collating"]
     assert "the verdict blamed collating, expected decoding" in said(at)
     ended_by_hand.clear()
-    start(at)
+    click(at, "selftest-button")
     person = "bob"  # logged in meanwhile
-    at.button(key="selftest-stop").click().run()
+    click(at, "selftest-stop")
     assert "others cannot stop it" in said(at)
     person = "ada"
     at.run().button(key="selftest-stop").click().run()
@@ -97,17 +77,11 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
 def on_gpu(monkeypatch: pytest.MonkeyPatch, result: SelftestReport[Outcome] | Exception) -> AppTest:
     """The page after a self-test on the GPU that gave `result`."""
 
-    def run(*, progress: OnProgress, stop: Callable[[], bool]) -> SelftestReport[Outcome]:
-        progress(Progress("copies", 3, 6, 0.5, 120.0))
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    monkeypatch.setattr(selftest.gpu, "run_gpu_selftest", run)
+    monkeypatch.setattr(selftest.gpu, "run_gpu_selftest", Mock(side_effect=[result]))
     at = app("selftest")
     at.selectbox(key="selftest-choice").set_value(selftest.ON_GPU).run()
     assert "6 cases on the first NVIDIA GPU: at most 5 minutes" in said(at)
-    start(at)
+    click(at, "selftest-button")
     work().wait()
     return at.run()
 

@@ -11,14 +11,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.config.configs import legal_combinations
-from tests.ui.dashboard import APP, LIMIT_S, read, said, shown
+from tests.ui.dashboard import app, click, read, said
 from vitprof.config import availability
 from vitprof.config.availability import Machine
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
 from vitprof.ui import resources
-from vitprof.ui.navigation import ENTERED
 from vitprof.ui.strategies import diagram, stages
 
 BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
@@ -31,12 +30,7 @@ def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, fresh: None) -> No
 
 
 def page(opened: Iterable[str] = STRATEGIES, **query: str) -> AppTest:
-    at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
-    at.session_state[ENTERED] = True
-    at.switch_page("pages/strategies.py")
-    for name in opened:
-        at.session_state[f"strategy-{name}"] = True
-    return shown(at, query)
+    return app("strategies", {f"strategy-{name}": True for name in opened}, **query)
 
 
 def listed(at: AppTest) -> list[str]:
@@ -92,8 +86,7 @@ def test_figures_are_the_chosen_data_sets_which_use_in_profile_takes_along_and_s
     at.number_input(key="images").set_value(700).run()
     expected = before * 700 / DATASETS["photos"].n_train
     assert figure(at, "memory", "RAM (MiB)") == pytest.approx(expected, rel=0.01)
-    at.button(key="use-threads").click().run()
-    assert not at.exception
+    click(at, "use-threads")
     assert at.selectbox(key="set-strategy").value == "threads"
     assert (at.selectbox(key="set-dataset").value, at.number_input(key="set-n_images").value) == ("photos", 700)
     assert (at.selectbox(key="set-location").value, at.number_input(key="set-workers").value) == ("", 2)

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.stored_series import append_telemetry
-from tests.ui.dashboard import LIMIT_S, add_run, address, app, charts, kept_in_url, read, said
+from tests.ui.dashboard import LIMIT_S, add_run, address, app, charts, click, kept_in_url, read, said
 from tests.ui.tournaments import DEVICE, KEYS, add_tournament, spec
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
@@ -54,8 +54,8 @@ def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(s
     at = shown(one, against="memory, batch 128", section="Heat map")
     assert list(at.dataframe[0].value["vs baseline"][:2]) == ["baseline", "slower"]
     assert [*charts(at)] == ["tournament-heat"]
-    at.button(key="tournament-back").click().run()
-    at.button(key=f"tournament-open-{other}").click().run()
+    click(at, "tournament-back")
+    click(at, f"tournament-open-{other}")
     assert kept_in_url(at) == {"against": KEYS["per-sample"], "section": "speed"}
 
 
@@ -84,8 +84,7 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
 @pytest.mark.slow
 def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
-    at.button(key="tournament-use-best").click().run()
-    assert not at.exception
+    click(at, "tournament-use-best")
     assert at.selectbox(key="set-strategy").value == "memory"
     assert [at.number_input(key=f"set-device-{name}").value for name in ("ms", "us")] == [5, 0]
     assert address(at)["strategy"] == "memory", "else Profile would put it there, and Back would need two presses"
@@ -97,8 +96,7 @@ def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunSt
     at.toggle(key="tournament-code-best").set_value(True).run()
     compile(at.code[0].value, "script", "exec")
     assert "import vitprof" not in at.code[0].value
-    at.button(key="tournament-compare").click().run()
-    assert not at.exception
+    click(at, "tournament-compare")
     compared = {store.run(int(run_id)).config.strategy for run_id in address(at)["runs"].split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
@@ -110,13 +108,13 @@ def test_one_of_another_machine_can_be_taken_over_and_resumed(store: RunStore, m
     set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
     at = shown(number)
     assert "another machine: box-1, process 7" in said(at)
-    at.button(key="tournament-take-over").click().run()
+    click(at, "tournament-take-over")
     assert "Paused: taken over from box-1. 1 of 6 runs are done" in said(at)
     run = Mock(side_effect=[None, JobError("another program took it just now")])
     monkeypatch.setattr(TournamentRunners, "run", run)
-    at.button(key="tournament-resume").click().run()
+    click(at, "tournament-resume")
     run.assert_called_once_with(number)
-    at.button(key="tournament-resume").click().run()
+    click(at, "tournament-resume")
     assert [error.value for error in at.error] == ["another program took it just now"]
 
 
@@ -132,18 +130,16 @@ def runner(store: RunStore) -> Mock:
     return runner
 
 
-def test_pause_resume_stop_the_end_and_more_rounds(
-    runner: Mock, store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pause_resume_stop_end_and_more_rounds(runner: Mock, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     at = shown(runner.id)
     assert any("1 of 6 runs done" in str(bar.proto) for bar in at.get("progress"))
     assert "Too early: only per-sample" in said(at)
     assert at.dataframe[0].value["Result"].iloc[0] == "fastest so far"
-    at.button(key="tournament-pause").click().run()
+    click(at, "tournament-pause")
     assert "Paused: the current run is finished first" in said(at)
-    at.button(key="tournament-resume").click().run()
+    click(at, "tournament-resume")
     assert "Paused" not in said(at)
-    at.button(key="tournament-stop").click().run()
+    click(at, "tournament-stop")
     runner.stop.assert_called_once_with()
     runner.alive = False  # as where another program runs it
     at.run()
@@ -154,7 +150,7 @@ def test_pause_resume_stop_the_end_and_more_rounds(
     assert not at.exception
     assert not at.get("progress")
     monkeypatch.setattr(TournamentRunners, "run", run := Mock())
-    at.button(key="tournament-more-rounds").click().run()
+    click(at, "tournament-more-rounds")
     run.assert_called_once_with(runner.id)
     found = tournament(store, runner.id)
     assert (found.spec.repeats, found.status) == (4, "paused")
@@ -166,7 +162,7 @@ def test_one_at_a_time(runner: Mock, store: RunStore) -> None:
     assert (tournament_state.start(spec(), "another tab's"), len(list_tournaments(store))) == (runner.id, 1)
     with pytest.raises(JobError, match=f"tournament {runner.id} is running"):
         tournament_state.resume(runner.id + 1)
-    at.button(key="tournament-show-running").click().run()
+    click(at, "tournament-show-running")
     assert address(at)["tournament"] == str(runner.id)
 
 
@@ -185,21 +181,20 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert "recommended: memory, batch 128, 21," in said(at)
     assert "samples/s (simulated)" in said(at)
     assert "no figures yet" in said(at)
-    at.button(key=f"tournament-ask-{old}").click().run()
+    click(at, f"tournament-ask-{old}")
     assert f"{old}: old one" in said(at)
     at = AppTest.from_function(_draw_question, default_timeout=LIMIT_S, kwargs={"number": old}).run()
-    at.button(key="tournament-delete-yes").click().run()
-    assert not at.exception
+    click(at, "tournament-delete-yes")
     ((words, _),) = at.session_state[TO_SAY]
     assert words == f"Tournament {old} and its 4 runs deleted"
     assert [t.id for t in list_tournaments(store)] == [new]
     assert store.count_runs(RunQuery(helpers=True)) == 1
     at = app("tournament")
-    at.button(key=f"tournament-open-{new}").click().run()
+    click(at, f"tournament-open-{new}")
     assert address(at)["tournament"] == str(new)
     assert "No setting gave a figure" in said(at)
     assert not charts(at)
-    at.button(key="tournament-back").click().run()
+    click(at, "tournament-back")
     assert "tournament" not in at.query_params
 
 

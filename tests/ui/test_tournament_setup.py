@@ -5,7 +5,7 @@ import math
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, address, app, kept_in_url, read, said
+from tests.ui.dashboard import add_run, address, app, click, kept_in_url, read, said
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
@@ -14,15 +14,10 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import tournament
 from vitprof.ui.tournament.setup import estimate, estimate_sentence
 
+pytestmark = pytest.mark.usefixtures("store")
 DEVICE = "simulated:10,0"
-RELOADED: dict[str, str | list[str]] = {
-    "trial_strategies": ["memory", "workers"],
-    "trial_batch_sizes": ["64", "256"],
-    "trial_workers": ["0", "2"],
-    "trial_lasts": "steps",
-    "trial_steps": "30",
-    "trial_limit": "2",
-}
+RELOADED = {"trial_strategies": ["memory", "workers"], "trial_batch_sizes": ["64", "256"], "trial_workers": ["0", "2"]}
+RELOADED |= {"trial_lasts": "steps", "trial_steps": "30", "trial_limit": "2"}
 """What a form says in the URL."""
 
 
@@ -50,8 +45,7 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     again = page(**RELOADED)
     assert not again.warning
     assert {name: kept_in_url(again)[name] for name in RELOADED} == chosen
-    at.button(key="tournament-start").click().run()
-    assert not at.exception
+    click(at, "tournament-start")
     (started,) = begun
     assert address(at)["tournament"] == str(started)
     found = tournament(store, started)
@@ -62,12 +56,11 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     assert (found.spec.workers, found.spec.batch_sizes, found.spec.seconds) == ((0, 2), (64, 256), 120)
     assert found.spec.baseline == "workers/b64/w0/as-is"
     # what was chosen is still there when the form comes back
-    at.button(key="tournament-back").click().run()
+    click(at, "tournament-back")
     assert (at.multiselect(key="trial_workers").value, at.number_input(key="trial_steps").value) == ([0, 2], 30)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("store")
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
     profile = {"dataset": "nope", "model": "none", "device": "gpu", "n_images": "-3", "batch_size": "x"}
     trial = {"repeats": "0", "limit": "-1", "lasts": "years", "steps": "x", "early_stop": "perhaps"}
@@ -86,7 +79,6 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
     assert kept == [3, 5, None], "what no tournament may have is not taken"
 
 
-@pytest.mark.usefixtures("store")
 def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line() -> None:
     at = page()
     assert "A tournament runs strategies" in said(at)
@@ -108,7 +100,6 @@ def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line
         at.session_state[f"trial_{field}"] = [128] if field == "batch_sizes" else before
 
 
-@pytest.mark.usefixtures("store")
 def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
     at = page()
     assert any(e.label.startswith("Not possible here:") and "dali" in e.label for e in at.expander)
@@ -120,12 +111,11 @@ def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:
     at.multiselect(key="trial_strategies").set_value(["dali"]).run()
     assert "None of these settings can run here" in at.error[0].value
     assert at.button(key="tournament-start").disabled
-    at.button(key="tournament-all").click().run()
+    click(at, "tournament-all")
     assert "dali" not in at.multiselect(key="trial_strategies").value
     assert len(at.multiselect(key="trial_strategies").value) > 10
 
 
-@pytest.mark.usefixtures("store")
 def test_another_data_set_brings_its_own_strategies() -> None:
     at = page()
     at.selectbox(key="tournament-device").set_value("cpu").run()

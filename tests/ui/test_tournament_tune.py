@@ -2,14 +2,14 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, charts, read, said
+from tests.ui.dashboard import add_run, app, charts, click, read, said
 from tests.ui.tournaments import spec
 from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament.tuning import Candidate
@@ -32,15 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """A search that goes on until its event "finish" is set or it is stopped."""
     seen: dict[str, Any] = {"finish": threading.Event()}
 
-    def tune(
-        manager: object,
-        base: RunConfig,
-        seconds: float,
-        *,
-        batch_sizes: tuple[int, ...] | None,
-        progress: Callable[[Progress], None],
-        stop: Callable[[], bool],
-    ) -> Tuning:
+    def tune(manager: Any, base: RunConfig, seconds: float, *, batch_sizes: Any, progress: Any, stop: Any) -> Tuning:
         seen.update(base=base, seconds=seconds, batch_sizes=batch_sizes)
         progress(Progress("rung 1 of 2: batch 512", 1, 4, 0.25, best_per_s=1234.0))
         while not seen["finish"].wait(0.01) and not stop():
@@ -67,7 +59,7 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     at.number_input(key="tune_seconds").set_value(30.0).run()
     assert re.search(r"Time for about \d of \d\d settings: too few to say anything\. Give it about \d min\.", said(at))
     at.toggle(key="tune_same_batch").set_value(True).run()
-    at.button(key="tune-start").click().run()
+    click(at, "tune-start")
     assert any("best so far 1,230 samples/s" in str(bar.proto) for bar in at.get("progress"))
     assert "tune-start" not in {b.key for b in at.button}, "it cannot be started twice"
     assert (asked["seconds"], asked["batch_sizes"], asked["base"].strategy) == (30.0, (128,), "workers")
@@ -79,8 +71,7 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert list(at.dataframe[0].value["Stage"]) == ["rung 1", "check"]
     assert "Too few trials: 1 setting has a figure, at least 4 are needed" in said(at)
     assert [*charts(at)] == ["tune-history"]
-    at.button(key="tune-use").click().run()
-    assert not at.exception
+    click(at, "tune-use")
     assert at.number_input(key="set-workers").value == 4
     assert at.session_state[TO_SAY][0][0] == "The settings of the tuning are in the sidebar. Press Run to start."
 
@@ -88,14 +79,14 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("asked")
 def test_no_tournament_starts_beside_it_and_stop_shows_the_best_so_far(store: RunStore) -> None:
     tuned = page()
-    tuned.button(key="tune-start").click().run()
+    click(tuned, "tune-start")
     at = app("tournament", device="simulated:5,0")
     assert at.button(key="tournament-start").disabled
     assert "a strategy is being tuned" in said(at)
     with pytest.raises(JobError, match="being tuned"):
         state.start(spec(), "")
     assert not list_tournaments(store)
-    tuned.button(key="tune-stop").click().run()
+    click(tuned, "tune-stop")
     work().wait()
     assert "reaches 2,000 samples/s" in said(tuned.run())
 
@@ -126,7 +117,7 @@ def test_what_cannot_be_tuned_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None
     failed = JobError("nothing could be tuned: no run gave a figure")
     monkeypatch.setattr(state, "tune", Mock(side_effect=failed))
     at.selectbox(key="tune_strategy").set_value("memory").run()
-    at.button(key="tune-start").click().run()
+    click(at, "tune-start")
     work().wait()
     at.run()
     (error,) = at.error

@@ -51,17 +51,16 @@ def picture(sample: int, height: int, width: int) -> np.ndarray[Any, Any]:
 def own_data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A person's image folders, by kind of data set: small grey PNG files, and JPEG files in colour."""
     root = tmp_path_factory.mktemp("own")
+    kinds = {kind: root / kind for kind in ("idx", "jpeg")}
     for i in range(N):
-        for kind in ("idx", "jpeg"):
-            folder = root / kind / f"class-{i % CLASSES}"
-            folder.mkdir(parents=True, exist_ok=True)
-            if kind == "idx":
-                Image.fromarray(picture(i, 28, 28)).save(folder / f"{i:03d}.png")
-                continue
-            grey = picture(i, 240, 320)
-            colours = np.stack([grey, 255 - grey, np.full_like(grey, 77)], 2)
-            Image.fromarray(colours).save(folder / f"{i:03d}.jpg", quality=95, subsampling=0)
-    return {kind: root / kind for kind in ("idx", "jpeg")}
+        small, large = (kinds[kind] / f"class-{i % CLASSES}" / f"{i:03d}" for kind in ("idx", "jpeg"))
+        for path in (small, large):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(i, 28, 28)).save(small.with_suffix(".png"))
+        grey = picture(i, 240, 320)
+        colours = np.stack([grey, 255 - grey, np.full_like(grey, 77)], 2)
+        Image.fromarray(colours).save(large.with_suffix(".jpg"), quality=95, subsampling=0)
+    return kinds
 
 
 def wanted(config: RunConfig, own_data: dict[str, Path], tmp_path: Path) -> Path:
@@ -75,8 +74,6 @@ def loaded(text: str, path: Path) -> ModuleType:
     """The script as a module."""
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # for what is sent to workers
     spec.loader.exec_module(module)
@@ -112,8 +109,52 @@ def seen_in_epoch(module: ModuleType, loader: Any) -> tuple[list[int], list[int]
     return order, sizes
 
 
-def check(config: RunConfig, own_data: dict[str, Path], tmp_path: Path) -> None:
+def job(name: str, dataset: str, **settings: Any) -> RunConfig:
+    """The strategy with unchanged pixels, and with a worker where it has any: on photos only where it must.
+
+    The worker processes' side of a script is the same for both.
+    """
+    plan, info = strategy(name), dataset_info(dataset)
+    parts = plan.combination(info, settings)
+    taken = plan.knobs(parts, info)
+    alone = dataset == "photos" and parts.loader == "dataloader" and name != "prefetch"
+    some = {"workers": 0 if alone else 1} if "workers" in taken else {}
+    model = "tiny" if dataset == "digits" else "ti/16"
+    settings = {"batch_size": BATCH, "augment": "off", "model": model} | some | settings
+    return RunConfig(strategy=name, dataset=dataset, **settings)
+
+
+OTHERS: list[tuple[str, str, dict[str, Any]]] = [
+    ("threads", "photos", {"decoder": "opencv", "transfer": "stream"}),
+    ("generator", "photos", {"transfer": "pinned", "shuffle": "none"}),
+    ("hdf5-chunked", "digits", {"loader": "dataloader", "cache_mb": 0.01}),
+    ("memory", "digits", {"image_size": 56, "model": "tiny", "transfer": "stream"}),
+    ("pt-mmap", "digits", {"loader": "dataloader"}),
+    ("prefetch", "photos", {"decoder": "opencv", "workers": 0, "precision": "fp32"}),
+]
+"""Parts and settings that are not the strategies' own."""
+
+
+def cases() -> Iterator[Any]:
+    loads = {name: LOADERS[strategy(name).loader].kinds for name in STRATEGIES}
+    own = [
+        (name, kind, {}) for kind in ("digits", "photos") for name in STRATEGIES if DATASETS[kind].kind in loads[name]
+    ]
+    for name, dataset, settings in own + OTHERS:
+        words = [name, dataset, *settings.values(), *([] if runs_here(name) else ["compiled-only"])]
+        yield pytest.param(name, dataset, settings, id="-".join(map(str, words)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dataset", "settings"), list(cases()))
+def test_every_script_feeds_each_sample_once(
+    name: str, dataset: str, settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path
+) -> None:
     """Two epochs of a script: each sample once, in another order; then a training that ends with a finite loss."""
+    config = job(name, dataset, **settings)
+    if not runs_here(name):
+        compile(script(config), "script.py", "exec")
+        return
     torch.set_num_threads(1)
     module = loaded(script(config), tmp_path / "script.py")
     data = wanted(config, own_data, tmp_path)
@@ -130,61 +171,6 @@ def check(config: RunConfig, own_data: dict[str, Path], tmp_path: Path) -> None:
     # Ends the workers. Left to the garbage collector, which takes their queues first, that would take 5 s.
     del module.make_loader, loader
     assert not list(tmp_path.rglob("*.tmp"))
-
-
-def job(name: str, dataset: str, **settings: Any) -> RunConfig:
-    """The strategy with unchanged pixels, and with a worker where it has any: on photos only where it must.
-
-    The worker processes' side of a script is the same for both.
-    """
-    plan, info = strategy(name), dataset_info(dataset)
-    parts = plan.combination(info, settings)
-    taken = plan.knobs(parts, info)
-    alone = dataset == "photos" and parts.loader == "dataloader" and name != "prefetch"
-    some = {"workers": 0 if alone else 1} if "workers" in taken else {}
-    model = "tiny" if dataset == "digits" else "ti/16"
-    settings = {"batch_size": BATCH, "augment": "off", "model": model} | some | settings
-    return RunConfig(strategy=name, dataset=dataset, **settings)
-
-
-def cases() -> list[Any]:
-    return [
-        pytest.param(name, dataset, id=f"{name}-{dataset}{'' if runs_here(name) else '-compiled-only'}")
-        for dataset in ("digits", "photos")
-        for name in STRATEGIES
-        if DATASETS[dataset].kind in LOADERS[strategy(name).loader].kinds
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "dataset"), cases())
-def test_every_script_feeds_each_sample_once(
-    name: str, dataset: str, own_data: dict[str, Path], tmp_path: Path
-) -> None:
-    config = job(name, dataset)
-    if not runs_here(name):
-        compile(script(config), "script.py", "exec")
-        return
-    check(config, own_data, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "dataset", "settings"),
-    [
-        ("threads", "photos", {"decoder": "opencv", "transfer": "stream"}),
-        ("generator", "photos", {"transfer": "pinned", "shuffle": "none"}),
-        ("hdf5-chunked", "digits", {"loader": "dataloader", "cache_mb": 0.01}),
-        ("memory", "digits", {"image_size": 56, "model": "tiny", "transfer": "stream"}),
-        ("pt-mmap", "digits", {"loader": "dataloader"}),
-        ("prefetch", "photos", {"decoder": "opencv", "workers": 0, "precision": "fp32"}),
-    ],
-    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
-)
-def test_other_parts_and_settings(
-    name: str, dataset: str, settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path
-) -> None:
-    check(job(name, dataset, **settings), own_data, tmp_path)
 
 
 @pytest.mark.slow
@@ -292,24 +278,17 @@ def test_batches_are_copied_from_pinned_memory_without_waiting(
     assert len(joined) == (len(sizes) if config.transfer == "stream" else 0)
 
 
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [
-        ({"strategy": "memory", "replay": "device"}, "no script for what only measures"),
-        ({"strategy": "threads", "decoder": "pil"}, "decoder: 'pil' .*; choose simplejpeg or opencv"),
-        (
-            {"strategy": "memory", "loader": "generator"},
-            "loader: 'generator' .* over storage memory; choose batches or",
-        ),
-        ({"strategy": "memory", "augment": "cpu"}, "augment: 'cpu' .*; choose off or device"),
-        ({"strategy": "preprocessed", "cache_mb": 1}, "cache_mb: 1 .*; choose 0"),
-    ],
-    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else "",
-)
-def test_what_has_no_script_says_so_and_what_to_choose(settings: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(VitprofError, match=complaint) as raised:
-        script(RunConfig(**settings))
-    assert "\n" not in str(raised.value)
+def test_what_has_no_script_says_so_and_what_to_choose() -> None:
+    for name, settings, complaint in (
+        ("memory", {"replay": "device"}, "no script for what only measures"),
+        ("threads", {"decoder": "pil"}, "decoder: 'pil' .*; choose simplejpeg or opencv"),
+        ("memory", {"loader": "generator"}, "loader: 'generator' .* over storage memory; choose batches or"),
+        ("memory", {"augment": "cpu"}, "augment: 'cpu' .*; choose off or device"),
+        ("preprocessed", {"cache_mb": 1}, "cache_mb: 1 .*; choose 0"),
+    ):
+        with pytest.raises(VitprofError, match=complaint) as raised:
+            script(RunConfig(strategy=name, **settings))
+        assert "\n" not in str(raised.value)
 
 
 def test_how_it_trains_is_in_the_script() -> None:
@@ -323,17 +302,11 @@ def test_how_it_trains_is_in_the_script() -> None:
         assert all(f"\n{line}  #" in text for line in lines)
 
 
-def demo(name: str, folder: Path) -> Path:
-    """Writes the script of a loader as it is into an empty folder."""
-    path = folder / "script.py"
-    path.write_text(whole(name), encoding="utf-8")
-    return path
-
-
 @pytest.mark.slow
 def test_a_script_runs_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
     """That has no vitprof to import, from another directory. One is enough: that of DALI, which survives no fork."""
-    demo("dali" if runs_here("dali") else "samples", tmp_path)
+    text = whole("dali" if runs_here("dali") else "samples")
+    (tmp_path / "script.py").write_text(text, encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VITPROF"))}
     command = [sys.executable, "script.py", "--demo"]
     ended = subprocess.run(

@@ -1,40 +1,43 @@
-"""The driver: cases in processes that answer, hang or die, and stop; and the report."""
+"""The driver: cases in processes that answer, hang or die, and stop; the report; and a case that raises. The cases
+themselves: tests/nullcuda/test_selftest.py."""
 
+import dataclasses
 import json
+import math
 import sys
-import textwrap
+import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 from tests.engine_fixtures import descendants
-from vitprof.errors import DeviceError
+from vitprof.errors import DataError, DeviceError
 from vitprof.experiments.trials import Progress
-from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, GpuCase, run_gpu_selftest
-from vitprof.selftest.report import Outcome, SelftestReport, machine_facts
+from vitprof.measure.devices import CpuDevice
+from vitprof.selftest.gpu import device_cases, driver
+from vitprof.selftest.gpu.bench import Bench
+from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, GpuCase, run_case, run_gpu_selftest
+from vitprof.selftest.report import Outcome, SelftestReport, machine_facts, plain
 
 
 def case(name: str, limit_s: float = 20.0) -> GpuCase:
     return GpuCase(name=name, expected="something", limit_s=limit_s, run=GPU_CASES["copies"].run)
 
 
-CHILD = textwrap.dedent(
-    """
-    import json, sys, time
-    name = sys.argv[1]
-    if name == "hangs":
-        time.sleep(600)
-    if name == "dies":
-        sys.exit("Segmentation fault")
-    if name == "no GPU":
-        message = {"error": "no GPU here; do this"}
-    else:
-        outcome = {"status": "passed", "measured": name, "wrong": "", "figures": {}}
-        message = {"facts": {"device_name": "a GPU"}, "outcome": outcome}
-    print(json.dumps(message))
-    """
-)
+CHILD = """
+import json, sys, time
+name = sys.argv[1]
+if name == "hangs":
+    time.sleep(600)
+if name == "dies":
+    sys.exit("Segmentation fault")
+outcome = {"status": "passed", "measured": name, "wrong": "", "figures": {}}
+message = {"facts": {"device_name": "a GPU"}, "outcome": outcome}
+print(json.dumps({"error": "no GPU here; do this"} if name == "no GPU" else message))
+"""
 
 
 def run(*cases: GpuCase, **options: Any) -> SelftestReport[Outcome]:
@@ -104,3 +107,29 @@ def test_the_sentence_the_advice_and_the_file(vitprof_home: Path, monkeypatch: p
     wrong = SelftestReport((Outcome("failed", figures={"x": float("nan")}),), 1.0, 1, machine={"device_name": "a GPU"})
     assert "send the file in with a bug report" in wrong.advice
     assert json.loads(wrong.to_json())["results"][0]["figures"] == {"x": None}
+
+
+def test_the_union_of_kernels() -> None:
+    assert (device_cases.union([(5, 7), (0, 2), (1, 3), (1.5, 1.7)]), device_cases.union([])) == (5, 0)
+
+
+def test_a_case_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_memory = DeviceError("CUDA out of memory on stand-in: it asked for 2 GiB more; try batch size 64")
+    for error, status in ((DataError("no room"), "failed"), (ValueError("a bug"), "failed"), (no_memory, "not run")):
+        fails = dataclasses.replace(GPU_CASES["copies"], run=Mock(side_effect=error))
+        monkeypatch.setitem(GPU_CASES, "copies", fails)
+        outcome = run_case("copies", Bench(CpuDevice(time.perf_counter)))
+        assert (outcome.status, str(error) in outcome.wrong) == (status, True)
+
+
+def test_without_a_gpu_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceError, match=r"needs an NVIDIA GPU .* sees none; `python -m vitprof doctor` says more"):
+        driver.open_bench("cuda:0", Path())
+
+
+def test_outcomes_are_json() -> None:
+    outcome = Outcome("failed", "x", "y", {"a": math.nan, "b": (1, math.inf), "c": {"d": 2}})
+    message = json.loads(json.dumps(plain(outcome.to_dict()), allow_nan=False))
+    assert message["figures"] == {"a": None, "b": [1, None], "c": {"d": 2}}
+    assert Outcome(**message).status == "failed"

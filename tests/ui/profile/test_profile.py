@@ -2,19 +2,19 @@
 
 import dataclasses
 import math
-from typing import Any, get_args
+from typing import get_args
+from unittest.mock import Mock
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, charts, metrics, read, said
-from vitprof.analysis.verdict.advice import Alternative
+from tests.ui.dashboard import add_run, app, charts, click, metrics, read, said
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
 from vitprof.experiments.prediction import CHECK, MICRO
 from vitprof.recording.columns import RunSummary
-from vitprof.recording.verdict import Kind, Verdict
+from vitprof.recording.verdict import Kind
 from vitprof.store import RunGroup, RunStore
 from vitprof.store.predictions import list_predictions, update_prediction
 from vitprof.ui import findings, resources
@@ -95,7 +95,7 @@ def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStor
     assert "The loop itself made this batch in 5.00 ms: reading 3.00 ms, decoding 2.00 ms." in said(at)
     assert "The loop waited 5.00 ms for it." in said(at)
     for words, step in (("Later", 99), ("Largest gap", 5), ("Earlier", 0)):
-        at.button(key=f"window-{words}").click().run()
+        click(at, f"window-{words}")
         assert at.number_input(key=f"step-{run_id}").value == step
 
 
@@ -119,7 +119,7 @@ def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest
     started = type(resources.manager()), "submit", lambda _, config: submit.append(config) or store.create_run(config)
     monkeypatch.setattr(*started)
     at = app(run=str(run_id), batch_size="64")
-    at.button(key="run-again").click().run()
+    click(at, "run-again")
     assert (submit, at.query_params["run"]) == ([store.run(run_id).config], str(run_id + 1))
     assert at.number_input(key="set-batch_size").value == 96, "what goes on is what the sidebar says"
     assert "run-again" not in buttons(at)
@@ -127,8 +127,7 @@ def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest
 
 def test_advice_goes_into_the_sidebar_as_this_runs_job(store: RunStore) -> None:
     at = app(run=str(add_run(store, batch_size=96, n=50)), batch_size="64")
-    at.button(key="use-advice-0").click().run()
-    assert not at.exception
+    click(at, "use-advice-0")
     assert at.selectbox(key="set-strategy").value != "per-sample"
     assert (at.number_input(key="set-batch_size").value, at.number_input(key="set-steps").value) == (96, 50)
     assert "The settings are in the sidebar" in said(at)
@@ -231,13 +230,10 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
 def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     at = app(run=str(add_run(store)), show="What if")
 
-    def refuse(*args: object, **kwargs: object) -> int:
-        raise JobError("vitprof is shutting down; no job was started")
-
+    refuse = Mock(side_effect=JobError("vitprof is shutting down; no job was started"))
     monkeypatch.setattr(type(resources.manager()), "submit", refuse)
     for key in ("measure-headroom", "run-again", "run-button"):
-        at.button(key=key).click().run()
-        assert not at.exception
+        click(at, key)
         assert any("shutting down" in shown.value for shown in at.error)
 
 
@@ -257,14 +253,8 @@ def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> Non
 
 
 def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Alternative] = []
-    judge = findings.verdict.judge
-
-    def judging(*args: Any, **named: Any) -> Verdict:
-        taken[:] = named["alternatives"]
-        return judge(*args, **named)
-
-    monkeypatch.setattr(findings.verdict, "judge", judging)
+    judge = Mock(wraps=findings.verdict.judge)
+    monkeypatch.setattr(findings.verdict, "judge", judge)
     run_id = add_run(store)
     group = RunGroup("prediction", run_id).key
     for _ in range(2):
@@ -281,4 +271,5 @@ def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypa
     update_prediction(store, checked.id, verified_run_id=check, measured_per_s=20_000.0)
     update_prediction(store, unchecked.id, samples_per_s=90_000.0, low=80_000.0, high=95_000.0)
     app(run=str(run_id))
+    taken = judge.call_args.kwargs["alternatives"]
     assert [(a.samples_per_s, a.measured) for a in taken] == [(20_000.0, True)]

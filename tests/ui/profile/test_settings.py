@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import drawn_by, read
+from tests.ui.dashboard import captions, drawn_by, read
 from vitprof.config import KNOBS, PARTS, RunConfig, availability
 from vitprof.config.availability import Machine
 from vitprof.config.bounds import RUN_BOUNDS
@@ -56,10 +56,6 @@ def made(at: AppTest) -> RunConfig:
 def keys(at: AppTest) -> set[str]:
     widgets = [*at.selectbox, *at.number_input, *at.checkbox]
     return {w.key.removeprefix("set-") for w in widgets}
-
-
-def captions(at: AppTest) -> str:
-    return read(" ".join(c.value for c in at.caption))
 
 
 @pytest.mark.slow
@@ -144,12 +140,8 @@ def test_parts_bring_their_settings_along_also_from_the_url() -> None:
 
 @pytest.mark.slow
 def test_what_cannot_be_in_the_url_is_named_and_put_back() -> None:
-    at = form(
-        dataset="photos",
-        strategy="slow-drive",
-        **dict.fromkeys(RUN_BOUNDS, str(10**12)),
-        **dict.fromkeys(PARTS, "tape"),
-    )
+    wrong = dict.fromkeys(RUN_BOUNDS, str(10**12)) | dict.fromkeys(PARTS, "tape")
+    at = form(dataset="photos", strategy="slow-drive", **wrong)
     warning, config = read(at.warning[0].value), made(at)
     for field, bounds in RUN_BOUNDS.items():
         assert bounds.allowed in warning
@@ -205,18 +197,14 @@ def test_what_is_prepared_is_said_before_and_after(vitprof_home: Path) -> None:
     assert "hdf5 is prepared (1.00 MiB, took 2.50 s)" in captions(form(strategy="hdf5"))
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_of_a_run_only_what_was_chosen_is_taken() -> None:
+    for asked in (
         RunConfig(strategy="memory", batch_size=64),
         RunConfig(strategy="workers", workers=0, lr=0.01, device="simulated:1,0,launch=4"),
         RunConfig(strategy="per-sample", dataset="photos", n_images=300, location="ram-disk", image_size=70),
         RunConfig(strategy="prefetch", compile=True, compile_mode="reduce-overhead", fused_optimizer=True),
-    ],
-    ids=lambda config: config.strategy,
-)
-def test_of_a_run_only_what_was_chosen_is_taken(asked: RunConfig) -> None:
-    assert made(drawn_by(script, {"put": resolve(asked)})) == asked
+    ):
+        assert made(drawn_by(script, {"put": resolve(asked)})) == asked
 
 
 def test_a_widget_that_is_drawn_anew_shows_the_setting() -> None:

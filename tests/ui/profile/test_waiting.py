@@ -5,7 +5,7 @@ import os
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, said
+from tests.ui.dashboard import add_run, app, click, said
 from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
@@ -16,9 +16,7 @@ def shown(at: AppTest) -> set[str]:
     return {button.key for button in at.button if button.key} & {"stop-button", "cancel-button"}
 
 
-def test_a_queued_run_says_its_place_and_can_be_cancelled_or_begins(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queued_run_has_a_place_and_is_cancelled_or_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     running = add_run(store, n=0, status="running", name="long")
     second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
@@ -33,8 +31,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled_or_begins(
     at = app(run=str(third))
     assert f"{waits} and 1 more; {one_at_a_time}. It is 3rd in the queue." in said(at)
     assert shown(at) == {"cancel-button"}
-    at.button(key="cancel-button").click().run()
-    assert not at.exception
+    click(at, "cancel-button")
     assert store.run(third).status == "stopped"
     assert at.title[0].value == "long", "the run that has the device"
     store.update_run(running, status="done")
@@ -44,9 +41,7 @@ def test_a_queued_run_says_its_place_and_can_be_cancelled_or_begins(
 
 
 @pytest.mark.slow
-def test_a_job_of_another_program_has_an_owner_and_may_be_passed(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_another_program_is_named_and_may_be_passed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
     monkeypatch.setattr(type(resources.manager()), "run_now", lambda self, run_id: begun.append(run_id))
@@ -56,7 +51,7 @@ def test_a_job_of_another_program_has_an_owner_and_may_be_passed(
     at = app(run=str(run_id))
     assert f"Waiting for run 7 of another store on cpu (the dashboard, process {os.getpid()}, since " in said(at)
     assert shown(at) == {"cancel-button"}
-    at.button(key="run-now-button").click().run()
+    click(at, "run-now-button")
     other.release()
     assert begun == [run_id]
 
