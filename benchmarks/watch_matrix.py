@@ -100,9 +100,9 @@ def run(host: Host, function: str, **how: Any) -> Run:
     )
 
 
-def wrong(case: str, seen: Run, points: float = POINTS) -> list[str]:
+def wrong(case: str, seen: Run, points: float = math.inf) -> list[str]:
     """Returns what vitprof says otherwise than the oracle and the script, starved or busy; without an oracle, what it
-    says otherwise than the script.
+    says otherwise than the script. `points`: by how much a share may differ from the null device's own.
     """
     compute, exposed, busy = seen.frac("compute_s"), seen.frac("exposed_wait_s"), seen.busy_frac
     known = 0.0 if math.isnan(busy) else busy
@@ -192,7 +192,7 @@ def rows(host: Host, cycles_per_s: float) -> Iterator[dict[str, Any]]:
                     row["wrong"] = [text for text in ["the time goes into the model"] if text in row["sentence"]]
                     yield row
                     continue
-                row["wrong"] = wrong(case, seen)
+                row["wrong"] = wrong(case, seen, POINTS)
                 if losses is None:
                     plainly = {name: value for name, value in more.items() if name == "item"}
                     bare = host.running(HERE).run("traced", watched=False, **how, **plainly, wait_s=0.0, work_s=0.0)
